@@ -34,6 +34,10 @@ class TakesDecider:
             )
         self._known[key] = participant
 
+    def standing_in(self, key: Hashable) -> Any:
+        """Returns what a key stands for in the block; None where it is unknown."""
+        return self._known.get(key)
+
     def _take_if_decides(self, participant: TransactionAware) -> None:
         """Lets a participant that decides have the block."""
         decides = getattr(participant, "decides", False) is True  # not a double's

@@ -34,6 +34,7 @@ pytest_plugins = [
     "tests.support.outboxes",
     "tests.support.postgres",
     "tests.support.queues",
+    "tests.support.deciders",
     "tests.support.tephra_fixtures",
     "tests.support.workers",
     "tests.support.hbase_fixtures",

@@ -110,11 +110,15 @@ class QueueService(Protocol):
         popper: str = "",
         owns_pipe: bool = False,
         transaction: Transaction | None = None,
+        has_inbox: bool = False,
     ) -> list[Popped]:
         """Leases up to `limit` items; waits up to `wait_s` for the first.
 
         In a transaction they are final with its commit. Whoever rolls it back calls
         `release_jobs` first. After an answer that was lost it has to be rolled back.
+        With `has_inbox` a database decides that transaction, and tells what was
+        handled: where it is lost an item waits again, however often it came, so that
+        the next one looks there.
         """
 
     def commit_job(
@@ -124,8 +128,18 @@ class QueueService(Protocol):
         lease: str,
         *,
         transaction: Transaction | None = None,
+        has_inbox: bool = False,
     ) -> None:
         """Ends a job for good: now, or with the commit of a transaction."""
+
+    def end_handled(
+        self, name: str, items: Iterable[str], *, transaction: Pointer | None = None
+    ) -> list[str]:
+        """Ends items that an inbox names; returns those that are still there.
+
+        Those are ended that wait again, and those that the transaction has popped,
+        whatever becomes of it; others are in work, or were never popped.
+        """
 
     def rollback_job(
         self, name: str, item: str, lease: str, *, delay_s: float = 0, error: str = ""

@@ -1,7 +1,7 @@
 """Work queues as values: their settings, their pipes' names, items and counts."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self, TypedDict, cast
 
@@ -23,6 +23,7 @@ ORDERS: tuple[Order, ...] = ("mostly", "strict", "key")
 # The name of a queue's own row among topics begins so; no topic's name can.
 MARK = "."
 PIPE_BYTES = 8
+GENERATION_BYTES = 4
 MAX_LEASE_S = 7 * 86_400
 MAX_DELAY_S = 10 * 365 * 86_400
 MAX_PRIORITY = 9
@@ -241,6 +242,19 @@ def checked_priority(priority: object) -> int:
     if not 0 <= priority <= MAX_PRIORITY:
         raise BadRequest(f"a priority is from 0 to {MAX_PRIORITY}, not {priority}")
     return priority
+
+
+def checked_items(items: object) -> list[str]:
+    """Returns ids of items, at most as many as a pop; else a `BadRequest`."""
+    if isinstance(items, str) or not isinstance(items, Iterable):
+        raise BadRequest(f"items are the ids of jobs, not {items!r:.100}")
+    found = list(items)
+    if len(found) > MOST_POPPED:
+        raise BadRequest(f"{len(found)} items are more than {MOST_POPPED}")
+    for item in found:
+        if not isinstance(item, str):
+            raise BadRequest(f"{item!r:.100} is no job's id")
+    return found
 
 
 class PushOptions(TypedDict):

@@ -170,14 +170,14 @@ def test_a_queue_that_is_deleted_keeps_no_transaction_from_its_end(site: Site) -
             other.push(b"done")
             end("mail")
         assert taken(other) == [b"done"]
-        messaging.create_queue("mail")
+        messaging.create_queue("mail", exist_ok=True)
         queue.push(b"b")
         with broken(site):
             popped(queue)
             other.push(b"never")
             end("mail")
         assert taken(other) == []
-        messaging.create_queue("mail")
+        messaging.create_queue("mail", exist_ok=True)
     report = messaging.coordinator.snapshot()
     assert not report.invalids
 

@@ -41,13 +41,16 @@ TWINS: list[tuple[type, type]] = [
     (Job, AsyncJob),
 ]
 # `wait` asks the first, and a pop the last ones; a producer calls others in its thread,
-# the loops of a worker and a relay block, and Spark's driver has what is stored pushed.
+# the loops of a worker, a processor and a relay block, databases that decide a block do
+# so too, and Spark's driver has what is stored pushed.
 NOT_AWAITED_OF: dict[type, set[str]] = {
     Consumer: {"may_go_on", "save_in"},
     Publisher: {"publish_in"},
     Queue: {"worker", "options", "jobs", "reserve", "push_stored", "pusher_of"},
     Popper: {"options", "jobs"},
     Pusher: {"push_stored"},
+    Job: {"was_handled"},
+    TransactionalProducer: {"require_newest"},
 }
 NOT_AWAITED = {
     "administration": "shares a clean-up between processes, as those of Spark",
@@ -57,6 +60,7 @@ NOT_AWAITED = {
     "clock_ms": "is for participants, as `kept_once`",
     "coordinator": "its calls block, and `transaction` makes them in threads",
     "direct_publisher": "`publish` of the messaging publishes at once",
+    "end_handled": "is for databases that decide a block, whose calls block",
     "kept_once": "is for participants, whose calls block",
     "message_limit_bytes": "is for participants, as `kept_once`",
     "persist_stored": "is for who hands transactions to others, as Spark's driver",

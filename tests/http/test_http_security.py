@@ -75,6 +75,7 @@ NEEDS = {
     ("POST", Q + "/pipe"): PUSHES_WITHIN,
     ("POST", Q + "/pop"): POPPER,
     ("POST", Q + "/commit"): POPPER,
+    ("POST", Q + "/end-handled"): POPPER,
     ("POST", Q + "/rollback"): POPPER,
     ("POST", Q + "/extend"): POPPER,
     ("POST", Q + "/release"): POPS_WITHIN,

@@ -39,7 +39,7 @@ WHO_NAMES = [
 ]
 # What a `Messaging` gives by itself.
 GIVEN = {"service", "coordinator", "shares_journal", "clock_ms", "clock_s", "sleep"} | {
-    *("message_limit_bytes", "options", "begin", "target"),
+    *("message_limit_bytes", "options", "begin", "target", "publish"),
 }
 
 

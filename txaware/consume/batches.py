@@ -13,11 +13,14 @@ from coordinator.interfaces import Coordinator, TransactionAware
 from txaware.clock import ClockMs
 from txaware.consume.consumer import Consumer
 from txaware.consume.cursors import Group
-from txaware.consume.durable_tries import DurableTries
+from txaware.consume.durable_tries import DurableTries, GroupMarks, InboxMarks
+from txaware.consume.inbox import Inbox, Positions
 from txaware.consume.poison import (
+    CarriedLetters,
     DeadLetters,
     Item,
     Origin,
+    Publish,
     Step,
     Suspects,
     letter_of,
@@ -51,7 +54,7 @@ class MessageBatches:
 
     def __init__(
         self,
-        consumer: Consumer,
+        consumer: Consumer | Inbox,
         handler: Handler,
         delivery: Delivery,
         *,
@@ -65,6 +68,8 @@ class MessageBatches:
         group: Group | None = None,
         begin: Callable[..., TransactionContext] | None = None,
         target: str | None = None,
+        database: Positions | None = None,
+        publish: Publish | None = None,
     ) -> None:
         self.metrics = SubscriberMetrics()
         self._consumer = consumer
@@ -80,7 +85,12 @@ class MessageBatches:
         self._group = group
         self._durable: DurableTries | None = None
         if group is not None and delivery.tries is not None:
-            self._durable = DurableTries(group, coordinator, self._suspects)
+            marks: GroupMarks | InboxMarks = GroupMarks(group, coordinator)
+            if database is not None:
+                marks = InboxMarks(database, group.name, topic)
+            self._durable = DurableTries(marks, self._suspects)
+        self._database = database
+        self._publish = publish
         self._topic = topic
         self._target = target
         self._origins: str | None = None
@@ -89,6 +99,8 @@ class MessageBatches:
     def one(self) -> int:
         """Runs one transaction; answers how many messages it went past."""
         step = Step()
+        if isinstance(self._consumer, Inbox):
+            self._mark_ahead(self._consumer)
         timeout_s = self._delivery.timeout_s
         context = self._begin(*self._participants, timeout_s=timeout_s)
         self._began_s = self._clock_s()
@@ -105,15 +117,25 @@ class MessageBatches:
         self._passed(step)
         return len(step.done)
 
+    def _mark_ahead(self, inbox: Inbox) -> None:
+        """Marks the next batch, before its block has the database to itself."""
+        if self._durable is None or not self._durable.has_to_look:
+            return
+        page = inbox.peek(self._delivery.messages_per_transaction)
+        self._durable.look(page)
+        group = Step().choose(page, self._delivery, self._suspects)
+        self._durable.begin([item.message.id for item in group], 0)
+
     def _work(self, step: Step, context: TransactionContext, late_s: float) -> None:
         page = self._consumer.poll(self._delivery.messages_per_transaction)
         self._count(fetched=len(page))
-        if self._durable is not None:
-            self._durable.look(page)
+        durable = None if isinstance(self._consumer, Inbox) else self._durable
+        if durable is not None:
+            durable.look(page)
         group = step.choose(page, self._delivery, self._suspects)
-        if self._durable is not None:
+        if durable is not None:
             chosen = [item.message.id for item in group]
-            self._durable.begin(chosen, context.transaction.transaction_id)
+            durable.begin(chosen, context.transaction.transaction_id)
         began_s = self._clock_s()
         try:
             if self._delivery.together:
@@ -183,10 +205,14 @@ class MessageBatches:
             error,
         )
 
-    def _dead_letters(self, context: TransactionContext, topic: str) -> DeadLetters:
+    def _dead_letters(
+        self, context: TransactionContext, topic: str
+    ) -> DeadLetters | CarriedLetters:
         tells = self._delivery.tells_origins and self._topic != origins_topic(topic)
         if tells and self._origins is None:
             self._origins = made_origins_topic(self._service, topic)
+        if self._database is not None and self._publish is not None:
+            return CarriedLetters(self._publish, topic, self._origins)
         return context.joined(
             (DeadLetters, id(self)),
             lambda: DeadLetters(
@@ -218,6 +244,8 @@ class MessageBatches:
         if isinstance(error, TransactionNotInProgress):
             return self._clock_s() - self._began_s >= self._delivery.timeout_s
         if isinstance(error, TopicNotFound) and self._lacks_target():
+            return False
+        if self._database is not None and self._database.is_away(error):
             return False
         away = (Unavailable, TransactionOutcomeUnknown, ProducerFenced)
         return isinstance(error, Exception) and not isinstance(error, away)

@@ -3,12 +3,14 @@
 import hashlib
 import logging
 from collections.abc import Sequence
+from typing import Protocol
 
 import attrs
 
 from coordinator.context import TransactionContext
 from coordinator.interfaces import Coordinator
 from txaware.consume.cursors import Group, GroupPosition
+from txaware.consume.inbox import Positions
 from txaware.consume.poison import Suspects
 from txaware.errors import NotAuthorized, TxAwareError
 from txaware.markers import TRIES_MS, counts_tries
@@ -61,6 +63,72 @@ class Mark:
         return self.first == _digest(message_id)
 
 
+class Marks(Protocol):
+    """The place where the mark of a group is kept."""
+
+    def read(self) -> tuple[Mark | None, bool]:
+        """Returns the mark, and whether its transaction is still open."""
+
+    def write(self, mark: Mark) -> None:
+        """Writes the mark; on disk when it returns."""
+
+
+class GroupMarks:
+    """The mark of a group in the store, as the position of a group of its own."""
+
+    def __init__(self, group: Group, coordinator: Coordinator) -> None:
+        self._group = attrs.evolve(group, name=tries_of(group.name), start=None)
+        self._coordinator = coordinator
+
+    def read(self) -> tuple[Mark | None, bool]:
+        """Returns the mark.
+
+        An open transaction means that another member is at work on the batch, or that
+        its transaction has not timed out yet.
+        """
+        snapshot = self._coordinator.snapshot()
+        mark = Mark.read(self._group.saved(snapshot))
+        return mark, mark is not None and mark.pointer in snapshot.in_progress
+
+    def write(self, mark: Mark) -> None:
+        """Writes the mark in a transaction of its own."""
+        kept = GroupPosition(self._group)
+        context = TransactionContext(self._coordinator, kept)
+        context.start()
+        kept.move(mark.position)
+        context.finish()
+
+    def __repr__(self) -> str:
+        return f"<GroupMarks of {self._group}>"
+
+
+class InboxMarks:
+    """The mark of a group in the database that has its position.
+
+    A block of another member that is open has locked the position, or the file.
+    """
+
+    def __init__(self, positions: Positions, group: str, topic: str) -> None:
+        self._positions = positions
+        self._place = tries_of(group), topic
+
+    def read(self) -> tuple[Mark | None, bool]:
+        """Returns the mark; no block is known to be open."""
+        return Mark.read(self._positions.committed_position(*self._place)), False
+
+    def write(self, mark: Mark) -> None:
+        """Writes the mark, outside of the block."""
+        self._positions.save_apart(*self._place, mark.position)
+
+    def __repr__(self) -> str:
+        return f"<InboxMarks in {self._positions.transaction_aware_name}>"
+
+
+def tries_of(group: str) -> str:
+    """Names the place for the mark of a group."""
+    return f"{group}.tries"
+
+
 class DurableTries:
     """The tries of a group's messages, counted across the end of its processes.
 
@@ -69,17 +137,19 @@ class DurableTries:
     try before it begins.
     """
 
-    def __init__(
-        self, group: Group, coordinator: Coordinator, suspects: Suspects
-    ) -> None:
-        self._group = attrs.evolve(group, name=f"{group.name}.tries", start=None)
-        self._coordinator = coordinator
+    def __init__(self, marks: Marks, suspects: Suspects) -> None:
+        self._marks = marks
         self._suspects = suspects
         self._is_fresh = True
         self._is_taken = False
         self._is_off = False
         self._mark: Mark | None = None
         self._has_counted = False
+
+    @property
+    def has_to_look(self) -> bool:
+        """True while the next batch may have to be marked."""
+        return not self._is_off and (self._is_fresh or bool(self._suspects))
 
     def look(self, page: Sequence[Message]) -> None:
         """Suspects the messages in which an earlier process may have ended.
@@ -88,16 +158,13 @@ class DurableTries:
         """
         if self._is_off or not self._is_fresh or not page:
             return
-        snapshot = self._coordinator.snapshot()
         try:
-            mark = Mark.read(self._group.saved(snapshot))
+            mark, is_open = self._marks.read()
         except NotAuthorized as error:
             self._give_up(error)
             return
         is_same = mark is not None and mark.is_of(page[0].id)
-        # An open transaction means that another member is at work on the batch, or that
-        # its transaction has not timed out yet.
-        self._is_taken = bool(is_same and mark and mark.pointer in snapshot.in_progress)
+        self._is_taken = is_same and is_open
         if is_same and mark is not None and not self._is_taken:
             ids = [message.id for message in page[: mark.suspects]]
             self._suspects.inherit(ids, mark.tries)
@@ -135,11 +202,7 @@ class DurableTries:
         self._mark, self._has_counted = None, False
 
     def _write(self, mark: Mark) -> None:
-        kept = GroupPosition(self._group)
-        context = TransactionContext(self._coordinator, kept)
-        context.start()
-        kept.move(mark.position)
-        context.finish()
+        self._marks.write(mark)
         self._mark = mark
 
     def _try_to_write(self, mark: Mark) -> None:
@@ -147,13 +210,13 @@ class DurableTries:
         try:
             self._write(mark)
         except TxAwareError as error:
-            logger.warning("%s: a try could not be noted: %s", self._group, error)
+            logger.warning("%r: a try could not be noted: %s", self._marks, error)
 
     def _give_up(self, error: NotAuthorized) -> None:
         self._is_off = True
         logger.warning(
-            "tries do not outlive this process: %s is not allowed, %s",
-            self._group,
+            "tries do not outlive this process: %r is not allowed, %s",
+            self._marks,
             error,
         )
 

@@ -36,6 +36,10 @@ class Suspects:
         self._failures: dict[MessageId, int] = {}
         self._errors: dict[MessageId, str] = {}
 
+    def __bool__(self) -> bool:
+        """True while there are any."""
+        return bool(self._failures)
+
     def __contains__(self, message_id: MessageId) -> bool:
         return message_id in self._failures
 
@@ -87,6 +91,8 @@ class Suspects:
 
 logger = logging.getLogger(__name__)
 
+# Publishes messages to a topic with the open block.
+Publish = Callable[[str, list[Payload]], None]
 PER_MS = 1 << 16
 MOST_OF_AN_ERROR = 1000
 
@@ -101,11 +107,14 @@ class Origin:
     tries: int
     error: str
 
-    def to_bytes(self, letter: MessageId) -> bytes:
-        """Writes the origin as JSON; `letter` is the id of the dead letter."""
+    def to_bytes(self, letter: MessageId | None) -> bytes:
+        """Writes the origin as JSON; `letter` is the id of the dead letter.
+
+        It is None where a relay carries the letter over, and ids come with that.
+        """
         return json.dumps(
             {
-                "letter": str(letter),
+                "letter": None if letter is None else str(letter),
                 "topic": self.topic,
                 "id": str(self.id),
                 "group": self.group,
@@ -218,6 +227,21 @@ class DeadLetters:
             with suppress(TopicNotFound):  # and its messages with it
                 self._service.rollback(*self._responses[-1])
             self._responses.pop()
+
+
+class CarriedLetters:
+    """Publishes given-up payloads by way of the outbox that the block publishes to."""
+
+    def __init__(self, publish: Publish, topic: str, origins: str | None) -> None:
+        self._publish = publish
+        self._topic = topic
+        self._origins = origins
+
+    def add(self, message: Payload, origin: Origin | None = None) -> None:
+        """Publishes a message with the block, and its origin."""
+        self._publish(self._topic, [message])
+        if origin is not None and self._origins is not None:
+            self._publish(self._origins, [origin.to_bytes(None)])
 
 
 def letter_of(message: Message) -> Payload:

@@ -16,7 +16,9 @@ from txaware.clock import ClockMs, system_clock_ms
 from txaware.consume.batches import Handler, MessageBatches
 from txaware.consume.consumer import Consumer
 from txaware.consume.cursors import Group
+from txaware.consume.inbox import Inbox, Positions
 from txaware.consume.loop_retry import retrying
+from txaware.consume.poison import Publish
 from txaware.consume.start_places import StartAt
 from txaware.consume.subscribe_options import Delivery, SubscriberMetrics
 from txaware.errors import BadRequest, MisusedTransaction, ProducerFenced
@@ -34,7 +36,7 @@ class Subscriber:
 
     def __init__(
         self,
-        consumer: Consumer,
+        consumer: Consumer | Inbox,
         batches: MessageBatches,
         delivery: Delivery,
         *,
@@ -116,6 +118,15 @@ class Subscriber:
             )
 
 
+def deciding(participants: Iterable[TransactionAware]) -> Positions | None:
+    """Returns the database among participants that decides their blocks, if any."""
+    for participant in participants:
+        found: Any = participant
+        if getattr(participant, "decides", False) is True:
+            return found  # type: ignore[no-any-return]  # a database is one
+    return None
+
+
 def _may_pass(error: BaseException) -> bool:
     """Tells whether a failure may be over at the next try."""
     return isinstance(error, Exception) and not isinstance(error, ProducerFenced)
@@ -137,6 +148,7 @@ def subscribe(
     sleep: Callable[[float], object] | None = None,
     begin: Callable[..., TransactionContext] | None = None,
     target: str | None = None,
+    publish: Publish | None = None,
     **options: Any,
 ) -> Subscriber:
     """Makes a subscriber that calls `handler(message)` for every message of a topic.
@@ -146,7 +158,8 @@ def subscribe(
     those of `Delivery`. Without a `group` the position ends with the process. `begin`
     makes each transaction of participants and a `timeout_s`, other than the usual one.
     While the topic `target`, which the handler publishes to, is missing, no message is
-    given up.
+    given up. Where one of the participants is a database that decides, the position and
+    the tries lie there, and `publish` brings dead letters to its outbox.
     """
     check_function(handler)
     delivery, participants = Delivery(**options), tuple(participants)
@@ -156,17 +169,22 @@ def subscribe(
         service.topic(delivery.dead_letter_topic)  # it is refused now or never
         if TopicName.parse(delivery.dead_letter_topic) == TopicName.parse(topic):
             raise BadRequest(f"dead letters of {topic} would come back to it for ever")
-    consumer = Consumer(
-        service,
-        coordinator,
-        topic,
-        group=group,
-        start=start,
-        inclusive=inclusive,
-        shares_journal=shares_journal,
-        clock_ms=clock_ms,
-        clock_s=clock_s,
-    )
+    place: dict[str, Any] = {"start": start, "inclusive": inclusive}
+    database = deciding(participants)
+    consumer: Consumer | Inbox
+    if database is not None and group is not None:
+        consumer = Inbox(service, database, topic, group=group, **place)
+    else:
+        consumer = Consumer(
+            service,
+            coordinator,
+            topic,
+            group=group,
+            shares_journal=shares_journal,
+            clock_ms=clock_ms,
+            clock_s=clock_s,
+            **place,
+        )
     parsed, shared = TopicName.parse(topic), None
     if group is not None:
         shared = Group(service, group, parsed, None, shares_journal)
@@ -184,5 +202,7 @@ def subscribe(
         clock_ms=clock_ms,
         begin=begin,
         target=target,
+        database=database,
+        publish=publish,
     )
     return Subscriber(consumer, batches, delivery, coordinator=coordinator, sleep=sleep)

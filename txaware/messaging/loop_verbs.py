@@ -8,15 +8,18 @@ from typing import Any, Protocol, TypeVar, cast
 from weakref import WeakSet
 
 from coordinator.callbacks import check_function
+from coordinator.context import TransactionContext
 from coordinator.interfaces import TransactionAware
 from txaware.clock import ClockMs
 from txaware.consume import Subscriber, subscribe
 from txaware.consume.start_places import StartAt
 from txaware.consume.subscribe_options import TIMEOUT_S
+from txaware.consume.subscriber import deciding
 from txaware.errors import BadRequest
-from txaware.interfaces import MessagingService
+from txaware.interfaces import MessagingService, Payload
 from txaware.messaging.parts import Parts
-from txaware.messaging.processor import Function, Processor
+from txaware.messaging.processor import DecidedProcessor, Function, Processor
+from txaware.publish import Publisher
 from txaware.publish.transactional_producer import TransactionalProducer
 
 
@@ -84,6 +87,19 @@ class LoopVerbs:
     @abstractmethod
     def _transactional(self, transactional_id: str) -> TransactionalProducer:
         """Opens the newest instance of a transactional id."""
+
+    @abstractmethod
+    def transaction(
+        self, *participants: TransactionAware, timeout_s: float | None = None
+    ) -> TransactionContext:
+        """Makes a transaction."""
+
+    @abstractmethod
+    def publisher(self, topic: str) -> Publisher:
+        """Returns a publisher to the open transaction."""
+
+    def _publish_within(self, topic: str, payloads: list[Payload]) -> None:
+        self.publisher(topic).publish_all(payloads)
 
     def subscribe(
         self,
@@ -174,7 +190,16 @@ class LoopVerbs:
         names = [str(self._service.topic(one).topic) for one in (source, target)]
         if names[0] == names[1]:
             raise BadRequest(f"what is made of {source} would come back to it for ever")
-        processor = Processor(function, target)
+        participants = tuple(participants)
+        if deciding(participants) is None:
+            processor = Processor(function, target)
+        else:
+            processor = DecidedProcessor(
+                function,
+                target,
+                begin=self.transaction,
+                publish=self._publish_within,
+            )
         subscriber = self._subscribed(
             source,
             processor.handle,
@@ -204,11 +229,13 @@ class LoopVerbs:
     def _subscribed(
         self, topic: str, handler: Callable[..., object], **options: Any
     ) -> Subscriber:
+        options.setdefault("begin", self.transaction)
         return subscribe(
             self._service,
             self._parts.coordinator,
             topic,
             handler,
+            publish=self._publish_within,
             shares_journal=self._parts.shares_journal,
             clock_ms=self._parts.clock_ms,
             **options,

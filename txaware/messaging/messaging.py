@@ -12,7 +12,7 @@ from txaware.config import Settings
 from txaware.consume import Consumer, consumer_of
 from txaware.consume.start_places import StartAt
 from txaware.encoding import Decode, Encode
-from txaware.errors import Unavailable
+from txaware.errors import MisusedTransaction, Unavailable
 from txaware.http.server.server_file import ServerFile
 from txaware.interfaces import COMMITTED, Isolation
 from txaware.messaging.addresses import open_parts, served_already
@@ -34,6 +34,8 @@ from txaware.publish.background_publishers import WhenFull
 from txaware.publish.fenced_transaction import FencedTransaction
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Queue
+from txaware.queue.handled_items import handled_key
+from txaware.queue.popped_jobs import PoppedJobs
 from txaware.queue.queue import Access
 from txaware.tables import Table
 from txaware.tables.table_changes import Conflicts
@@ -413,6 +415,16 @@ class MessagingTransaction(TransactionContext):
     def publish_by(self, publisher: Any) -> None:
         """Has all that is published in the block taken by this one."""
         self.stand_in(publisher_key(self.messaging._service), publisher)
+
+    def note_pops_in(self, inbox: Any) -> None:
+        """Has all that is popped in the block noted in the inbox of its database."""
+        for popped in self._known.values():
+            if isinstance(popped, PoppedJobs):
+                raise MisusedTransaction(
+                    f"{popped.transaction_aware_name} were popped in the block before "
+                    f"the participant joined that decides it; begin with that one"
+                )
+        self.stand_in(handled_key(self.messaging._queue_service), inbox)
 
 
 class ProducerTransaction(FencedTransaction, MessagingTransaction):

@@ -6,7 +6,8 @@ from typing import Any, Self
 
 from coordinator.context import TransactionContext
 from coordinator.interfaces import TransactionAware
-from txaware.consume import Consumer, Subscriber, SubscriberMetrics
+from txaware.consume import Consumer, Inbox, Subscriber, SubscriberMetrics
+from txaware.consume.poison import Publish
 from txaware.errors import BadRequest
 from txaware.interfaces import Payload
 from txaware.messages import Outgoing
@@ -48,7 +49,7 @@ class Processor:
             self.producer.publish(self._target, made)
 
     @property
-    def consumer(self) -> Consumer:
+    def consumer(self) -> Consumer | Inbox:
         """The consumer that reads the source."""
         return self._subscriber.consumer
 
@@ -76,6 +77,39 @@ class Processor:
 
     def __repr__(self) -> str:
         return f"<Processor of {self.consumer!r} by {self.producer!r}>"
+
+
+class DecidedProcessor(Processor):
+    """A loop whose batches a database decides.
+
+    Its own commit moves the group and publishes by its outbox, once. So the count of
+    the producer's commits stands; a fenced loop ends before its next batch.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        target: str,
+        *,
+        begin: Callable[..., TransactionContext],
+        publish: Publish,
+    ) -> None:
+        super().__init__(function, target)
+        self._begin = begin
+        self._publish = publish
+
+    def begin(
+        self, *participants: TransactionAware, timeout_s: float
+    ) -> TransactionContext:
+        """Makes the transaction of a batch; raises `ProducerFenced` for an old loop."""
+        self.producer.require_newest()
+        return self._begin(*participants, timeout_s=timeout_s)
+
+    def handle(self, message: Any) -> None:
+        """Publishes what the function makes of a message, with the block."""
+        made = _made(self._function(message))
+        if made:
+            self._publish(self._target, made)
 
 
 def _made(answer: object) -> list[Payload]:

@@ -182,7 +182,7 @@ class PreparedVerbs:
 
 
 class QueueVerbs:
-    """The verbs that make, list and delete queues."""
+    """The verbs that make, list and delete queues, and that end what was handled."""
 
     def __init__(self, queues: QueueService) -> None:
         self._queue_service = queues
@@ -191,6 +191,7 @@ class QueueVerbs:
     update_queue = passed_on(QueueService.update_queue, to="_queue_service")
     queues = passed_on(QueueService.queues, to="_queue_service")
     delete_queue = passed_on(QueueService.delete_queue, to="_queue_service")
+    end_handled = passed_on(QueueService.end_handled, to="_queue_service")
 
 
 class OperatorVerbs:

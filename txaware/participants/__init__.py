@@ -1,7 +1,7 @@
 """Participants for what people have: their data changes together with the messages."""
 
+from txaware.consume import Inbox
 from txaware.participants.files import Files, files
-from txaware.participants.inbox import Inbox
 from txaware.participants.postgres import Postgres, postgres
 from txaware.participants.postgres_outbox import DecidingPostgres
 from txaware.participants.sqlalchemy import SqlalchemySession, sqlalchemy

@@ -36,6 +36,12 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "position": "{bytes}",
         "PRIMARY KEY": "(consumer_group, topic)",
     },
+    "txaware_inbox_items": {
+        "store": "{text}",
+        "queue": "{text}",
+        "item": "{text}",
+        "PRIMARY KEY": "(store, queue, item)",
+    },
     "txaware_state": {
         "one": "{integer} PRIMARY KEY CHECK (one = 1)",
         "outbox_id": "{text} NOT NULL",

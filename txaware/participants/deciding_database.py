@@ -1,17 +1,20 @@
 """A database whose own commit decides a block: with its rows go messages and places."""
 
+import logging
+from collections.abc import Collection
 from functools import cached_property
 from typing import Any, NoReturn
 
 from coordinator.context import current_transaction
 from coordinator.transaction import Transaction
+from txaware.consume import Inbox
 from txaware.consume.start_places import StartAt
-from txaware.errors import MisusedTransaction
+from txaware.errors import MisusedTransaction, TxAwareError
 from txaware.interfaces import Payload
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
 from txaware.participants.database_outbox import DatabaseOutbox
-from txaware.participants.inbox import Inbox
+from txaware.participants.inbox_cleaner import InboxCleaner
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.outbox_row import (
     Columns,
@@ -23,12 +26,15 @@ from txaware.participants.outbox_row import (
 from txaware.publish import TakesItems
 from txaware.queues import PushOptions
 
+log = logging.getLogger(__name__)
+
 
 class DecidingDatabase:
     """A participant over a connection of the user's, which decides its block.
 
     What is published and pushed in the block are rows of an outbox, in the transaction
-    of the database. A relay carries them over after the commit.
+    of the database. A relay carries them over after the commit. Items that are popped
+    in the block are noted in an inbox, and end after the commit.
     """
 
     decides = True
@@ -37,11 +43,20 @@ class DecidingDatabase:
     shares_journal = True
 
     def __init__(
-        self, messaging: Messaging, relay: OutboxRelay[OutboxRows], *, name: str
+        self,
+        messaging: Messaging,
+        relay: OutboxRelay[OutboxRows],
+        cleaner: InboxCleaner,
+        *,
+        name: str,
+        in_background: bool,
     ) -> None:
         self.transaction_aware_name = name
         self.messaging = messaging
         self._relay = relay
+        self._cleaner = cleaner
+        self._in_background = in_background
+        self._noted = 0
         self._tx: Transaction | None = None
         self._context: object = None
         self._token = b""
@@ -63,7 +78,11 @@ class DecidingDatabase:
         return DatabaseOutbox(self._relay.rows, self._relay)
 
     def relay(self) -> int:
-        """Carries over now what has committed; returns how many messages these were."""
+        """Carries over now what has committed; returns how many messages these were.
+
+        It also removes the notes of popped items that have ended.
+        """
+        self._cleaner.clean()
         return self._relay.carry_over()
 
     def start_tx(self, tx: Transaction) -> None:
@@ -75,7 +94,7 @@ class DecidingDatabase:
                 f"that one first, or open another connection"
             )
         self._begin()
-        self._tx = tx
+        self._tx, self._noted = tx, 0
 
     def take_block(self, context: Any) -> None:
         """Takes what is published in the block."""
@@ -86,6 +105,7 @@ class DecidingDatabase:
             )
         self._token = new_token()
         context.publish_by(OutboxPublisher(self))
+        context.note_pops_in(self)
         self._context = context
 
     def update_tx(self, tx: Transaction) -> None:
@@ -97,13 +117,31 @@ class DecidingDatabase:
 
     def commit_tx(self) -> bool:
         """Commits the transaction of the database, which decides the block."""
+        tx = self._tx
         self._commit()
         self._leave()
+        self._cleaner.expects_notes = self._noted > 0
+        if self._noted and tx is not None:
+            self._sync(tx)
         self._relay.wake()
         return True
 
+    def _sync(self, tx: Transaction) -> None:
+        """Has the commit on disk before the items of the block end.
+
+        Where that fails, they come again and are found in the inbox.
+        """
+        try:
+            if not self._is_synced():
+                self._cleaner.sync()
+        except TxAwareError as error:
+            log.warning("items of %r come again: %s", self, error)
+            self.messaging.coordinator.invalidate(tx)
+
     def post_tx_commit(self) -> None:
-        """Does nothing: all is committed."""
+        """Has the notes of the block removed once its items have ended."""
+        if self._noted:
+            self._cleaner.has_noted(self._noted, in_background=self._in_background)
 
     def rollback_tx(self) -> bool:
         """Rolls the transaction of the database back, unless it has committed."""
@@ -143,6 +181,27 @@ class DecidingDatabase:
         now_ms, token = self.messaging.clock_ms(), self._token
         self._insert(columns_of_item(queue, item, options, token=token, now_ms=now_ms))
 
+    def note(self, queue: str, items: Collection[str]) -> set[str]:
+        """Notes items with the block; returns those that were noted before it."""
+        self._noted += len(items)
+        return self._note(self._cleaner.store, queue, items)
+
+    def noted(self, queue: str, items: Collection[str]) -> set[str]:
+        """Returns those that are still noted: a savepoint may have taken some back."""
+        return self._still_noted(self._cleaner.store, queue, items)
+
+    def forget(self, queue: str, items: Collection[str]) -> None:
+        """Takes back what the block has noted."""
+        self._forget(self._cleaner.store, queue, items)
+
+    def save_apart(self, group: str, topic: str, position: MessageId) -> None:
+        """Moves a group outside of a block; on disk when it returns."""
+        self._relay.rows.save_position(group, topic, position)
+
+    def is_away(self, error: BaseException) -> bool:
+        """Tells whether an error says that the database is away, or locked."""
+        raise NotImplementedError
+
     def _leave(self) -> None:
         self._tx = self._context = None
 
@@ -160,6 +219,22 @@ class DecidingDatabase:
 
     def _insert(self, columns: Columns) -> None:
         """Writes a row to the outbox."""
+        raise NotImplementedError
+
+    def _is_synced(self) -> bool:
+        """Tells whether the last commit is on disk, whatever the program has set."""
+        raise NotImplementedError
+
+    def _note(self, store: str, queue: str, items: Collection[str]) -> set[str]:
+        """Writes notes; returns the items that had one."""
+        raise NotImplementedError
+
+    def _still_noted(self, store: str, queue: str, items: Collection[str]) -> set[str]:
+        """Returns the items that have a note."""
+        raise NotImplementedError
+
+    def _forget(self, store: str, queue: str, items: Collection[str]) -> None:
+        """Removes notes."""
         raise NotImplementedError
 
     def __repr__(self) -> str:

@@ -225,5 +225,8 @@ class OutboxRows(Protocol):
     def position(self, group: str, topic: str) -> MessageId | None:
         """Returns how far an inbox has come, as it is committed."""
 
+    def save_position(self, group: str, topic: str, position: MessageId) -> None:
+        """Moves an inbox outside of a block; on disk when it returns."""
+
     def close(self) -> None:
         """Closes the connection."""

@@ -13,8 +13,10 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.messaging import Messaging
+from txaware.participants.inbox_cleaner import InboxCleaner
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.postgres_block import require_idle, require_whole
+from txaware.participants.postgres_inbox import PostgresNotedItems
 from txaware.participants.postgres_link import (
     PostgresLink,
     checked_connection,
@@ -67,10 +69,16 @@ def postgres(
         def make_relay() -> OutboxRelay[PostgresOutbox]:
             return OutboxRelay(messaging, PostgresOutbox(PostgresLink.beside(checked)))
 
-        kept = messaging.kept_once(("outbox", name_of(checked)), make_relay)
+        def make_cleaner() -> InboxCleaner:
+            link = PostgresLink.beside(checked)
+            return InboxCleaner(messaging, PostgresNotedItems(link))
+
+        name = name_of(checked)
+        kept = messaging.kept_once(("outbox", name), make_relay)
+        cleaner = messaging.kept_once(("inbox", name), make_cleaner)
         if relay:
             kept.start()
-        return DecidingPostgres(messaging, checked, kept)
+        return DecidingPostgres(messaging, checked, kept, cleaner, in_background=relay)
 
     return Postgres(messaging, checked, prepared_beside(messaging, checked))
 

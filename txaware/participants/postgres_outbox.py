@@ -1,6 +1,6 @@
 """PostgreSQL that decides its block: its outbox and inbox, and the participant."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from txaware.errors import TransactionOutcomeUnknown, Unavailable
@@ -9,6 +9,7 @@ from txaware.messaging import Messaging
 from txaware.participants import set_aside_rows
 from txaware.participants.database_tables import prepared_postgres
 from txaware.participants.deciding_database import DecidingDatabase
+from txaware.participants.inbox_cleaner import InboxCleaner
 from txaware.participants.outbox_progress import Progress
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.outbox_row import (
@@ -28,6 +29,7 @@ from txaware.participants.postgres_block import (
     require_idle,
     require_marked,
 )
+from txaware.participants.postgres_inbox import FORGET, NOTE, NOTED, SYNCED
 from txaware.participants.postgres_link import PostgresLink, driver, name_of
 from txaware.participants.set_aside_rows import CountedLately, Execute
 from txaware.publish.publisher import OVERHEAD_BYTES
@@ -151,6 +153,17 @@ class PostgresOutbox:
         asked = (group, topic)
         return _id_of(self._link.run(lambda link: link.execute(POSITION, asked)))
 
+    def save_position(self, group: str, topic: str, position: MessageId) -> None:
+        """Moves an inbox outside of a block; on disk when it returns."""
+
+        def work(link: "Connection[Any]") -> None:
+            with link.transaction():
+                link.execute("SET LOCAL synchronous_commit = on")
+                link.execute(ENTER, (group, topic))
+                link.execute(SAVE, (bytes(position), group, topic))
+
+        self._link.run(work)
+
     def has_committed(self, xid: str) -> bool:
         """Tells how a transaction ended whose answer was lost.
 
@@ -182,8 +195,17 @@ class DecidingPostgres(DecidingDatabase):
         messaging: Messaging,
         connection: "Connection[Any]",
         relay: OutboxRelay[PostgresOutbox],
+        cleaner: InboxCleaner,
+        *,
+        in_background: bool,
     ) -> None:
-        super().__init__(messaging, relay, name=name_of(connection))
+        super().__init__(
+            messaging,
+            relay,
+            cleaner,
+            name=name_of(connection),
+            in_background=in_background,
+        )
         self.connection = connection
         self._rows = relay.rows
 
@@ -198,6 +220,16 @@ class DecidingPostgres(DecidingDatabase):
         """Moves a group, with the block."""
         self.connection.execute(SAVE, (bytes(position), group, topic))
 
+    def is_away(self, error: BaseException) -> bool:
+        """Tells whether an error says that PostgreSQL is away, or has a conflict.
+
+        A statement that took too long is none: it may do so for ever.
+        """
+        errors = driver()
+        if isinstance(error, errors.errors.QueryCanceled):
+            return False
+        return isinstance(error, errors.OperationalError | errors.InterfaceError)
+
     def _begin(self) -> None:
         require_idle(self.connection, self.transaction_aware_name)
         mark_begin(self.connection)
@@ -206,6 +238,8 @@ class DecidingPostgres(DecidingDatabase):
         connection, name = self.connection, self.transaction_aware_name
         require_marked(connection, name)
         plain = connection.cursor(row_factory=driver().rows.tuple_row)
+        if self._noted:
+            plain.execute(SYNCED)
         found = plain.execute("SELECT pg_current_xact_id_if_assigned()::text")
         [xid] = found.fetchone() or [None]
         try:
@@ -213,6 +247,25 @@ class DecidingPostgres(DecidingDatabase):
         except driver().OperationalError:
             if xid is None or not self._rows.has_committed(xid):
                 raise
+
+    def _is_synced(self) -> bool:
+        return True  # the commit of a block that noted something is
+
+    def _note(self, store: str, queue: str, items: Collection[str]) -> set[str]:
+        return {*items} - self._items(NOTE, store, queue, items)
+
+    def _still_noted(self, store: str, queue: str, items: Collection[str]) -> set[str]:
+        return self._items(NOTED, store, queue, items)
+
+    def _forget(self, store: str, queue: str, items: Collection[str]) -> None:
+        self.connection.execute(FORGET, (store, queue, list(items)))
+
+    def _items(
+        self, query: str, store: str, queue: str, items: Collection[str]
+    ) -> set[str]:
+        plain = self.connection.cursor(row_factory=driver().rows.tuple_row)
+        found = plain.execute(query, (store, queue, list(items))).fetchall()
+        return {item for (item,) in found}
 
     def _rollback(self) -> None:
         try:

@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, Any
 from coordinator.interfaces import Coordinator
 from coordinator.joining import require_own
 from coordinator.transaction import Transaction
+from txaware.consume import Inbox
+from txaware.consume.start_places import StartAt
 from txaware.errors import BadRequest, MisusedTransaction
+from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.participants.database_outbox import DatabaseOutbox
+from txaware.participants.deciding_database import DecidingDatabase
 from txaware.participants.postgres import Postgres, postgres, prepared_beside
 from txaware.participants.postgres_block import mark_begin, require_marked
 from txaware.participants.postgres_outbox import DecidingPostgres
@@ -50,6 +55,7 @@ class SqlalchemySession:
         self._outbox = outbox
         self._relay = relay
         self._database: Database | None = None
+        self._last: Database | None = None
 
     @property
     def transaction_aware_name(self) -> str:
@@ -60,7 +66,13 @@ class SqlalchemySession:
     @property
     def decides(self) -> bool:
         """True when the database's own commit decides the block."""
-        return getattr(self._database, "decides", False)
+        if self._database is not None:
+            return getattr(self._database, "decides", False)
+        try:
+            dialect = self.session.get_bind().dialect.name
+        except Exception:  # it has several, and is not in a block
+            return False
+        return self._outbox or dialect == "sqlite"
 
     @property
     def prepares(self) -> bool:
@@ -71,6 +83,48 @@ class SqlalchemySession:
     def shares_journal(self) -> bool:
         """As its database says."""
         return getattr(self._database, "shares_journal", False)
+
+    def consumer(
+        self, topic: str, *, group: str, start: StartAt = None, inclusive: bool = True
+    ) -> Inbox:
+        """Returns a reader of a topic whose position commits with the session."""
+        place: dict[str, Any] = {"start": start, "inclusive": inclusive}
+        return Inbox(self._messaging, self, topic, group=group, **place)
+
+    @property
+    def outbox(self) -> DatabaseOutbox:
+        """What waits in the outbox, and what could not be carried over."""
+        return self._deciding("outbox").outbox
+
+    def require_block(self, call: str) -> None:
+        """Raises `MisusedTransaction` where no block of it is open here."""
+        self._deciding(call).require_block(call)
+
+    def position(self, group: str, topic: str) -> MessageId | None:
+        """Returns how far a group has come, as the block sees it."""
+        return self._deciding("poll").position(group, topic)
+
+    def committed_position(self, group: str, topic: str) -> MessageId | None:
+        """Returns how far a group has come, as it is committed."""
+        return self._deciding("position").committed_position(group, topic)
+
+    def save_position(self, group: str, topic: str, position: MessageId) -> None:
+        """Moves a group, with the block."""
+        self._deciding("poll").save_position(group, topic, position)
+
+    def save_apart(self, group: str, topic: str, position: MessageId) -> None:
+        """Moves a group outside of a block; on disk when it returns."""
+        self._deciding("subscribe").save_apart(group, topic, position)
+
+    def is_away(self, error: BaseException) -> bool:
+        """Tells whether an error says that the database is away, or locked."""
+        cause = getattr(error, "orig", None) or error
+        database = self._database or self._last
+        return isinstance(database, DecidingDatabase) and database.is_away(cause)
+
+    def relay(self) -> int:
+        """Carries over now what has committed; see `participants.sqlite`."""
+        return self._deciding("relay").relay()
 
     def require_coordinator(self, coordinator: Coordinator) -> None:
         """Refuses a block whose outcome its own coordinator would not know."""
@@ -93,7 +147,7 @@ class SqlalchemySession:
         except BaseException:
             self.session.rollback()
             raise
-        self._database = database
+        self._database = self._last = database
 
     def take_block(self, context: Any) -> None:
         """Takes what is published in the block, where its database decides."""
@@ -131,6 +185,28 @@ class SqlalchemySession:
             return database is None or database.rollback_tx()
         finally:
             self.session.rollback()
+
+    def _deciding(self, call: str) -> DecidingDatabase:
+        """Returns its database, as one that decides; looks it up between blocks."""
+        database = self._database
+        if database is None:
+            if self.session.in_transaction():
+                raise MisusedTransaction(
+                    f"{call}() is for a block of the session, or between two of its "
+                    f"transactions; commit it or roll it back first"
+                )
+            try:
+                database = self._database_of(
+                    self.session.connection().connection.driver_connection
+                )
+            finally:
+                self.session.rollback()
+        if not isinstance(database, DecidingDatabase):
+            raise MisusedTransaction(
+                f"{database.transaction_aware_name} prepares its transactions, and has "
+                f"no outbox and no inbox; say participants.sqlalchemy(..., outbox=True)"
+            )
+        return database
 
     def _end_of_unknown(self) -> None:
         """Ends an earlier block, whose outcome nobody knew, as it ended."""

@@ -1,16 +1,34 @@
 """SQLite: rows, messages and positions commit in one transaction of the user's file."""
 
 import sqlite3
+from collections.abc import Collection
 
-from txaware.errors import BadRequest, MisusedTransaction
+from txaware.errors import BadRequest, MisusedTransaction, Unavailable
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
 from txaware.participants.deciding_database import DecidingDatabase
+from txaware.participants.inbox_cleaner import InboxCleaner
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.outbox_row import Columns, OutboxRows
+from txaware.participants.sqlite_inbox import (
+    FORGET,
+    IS_NOTED,
+    NOTE,
+    SqliteNotedItems,
+)
 from txaware.participants.sqlite_outbox import INSERT, POSITION, SAVE, SqliteOutbox
 
 SAVEPOINT = "txaware_block"
+# Values of PRAGMA synchronous.
+FULL, EXTRA = 2, 3
+# What another writer, or the disk, does to a statement.
+AWAY = (
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+)
 
 
 def sqlite(
@@ -30,10 +48,14 @@ def sqlite(
     def make() -> OutboxRelay[OutboxRows]:
         return OutboxRelay(messaging, SqliteOutbox(path))
 
+    def make_cleaner() -> InboxCleaner:
+        return InboxCleaner(messaging, SqliteNotedItems(path))
+
     kept = messaging.kept_once(("sqlite", path), make)
+    cleaner = messaging.kept_once(("sqlite inbox", path), make_cleaner)
     if relay:
         kept.start()
-    return Sqlite(messaging, connection, kept, path=path)
+    return Sqlite(messaging, connection, kept, cleaner, path=path, in_background=relay)
 
 
 class Sqlite(DecidingDatabase):
@@ -48,11 +70,22 @@ class Sqlite(DecidingDatabase):
         messaging: Messaging,
         connection: sqlite3.Connection,
         relay: OutboxRelay[OutboxRows],
+        cleaner: InboxCleaner,
         *,
         path: str,
+        in_background: bool,
     ) -> None:
-        super().__init__(messaging, relay, name=f"sqlite {path}")
+        super().__init__(
+            messaging,
+            relay,
+            cleaner,
+            name=f"sqlite {path}",
+            in_background=in_background,
+        )
         self.connection = connection
+        # The synchronous setting of the program, while another one takes its place.
+        self._synchronous: int | None = None
+        self._was_synced = False
 
     def position(self, group: str, topic: str) -> MessageId | None:
         """Returns how far a group has come, as the block sees it."""
@@ -63,14 +96,28 @@ class Sqlite(DecidingDatabase):
         """Moves a group, with the block."""
         self.connection.execute(SAVE, (group, topic, bytes(position)))
 
+    def is_away(self, error: BaseException) -> bool:
+        """Tells whether an error says that the file is locked, or the disk full."""
+        code = getattr(error, "sqlite_errorcode", None)
+        return code is not None and code & 0xFF in AWAY
+
     def _begin(self) -> None:
         if self.connection.in_transaction:
             raise MisusedTransaction(
                 f"the connection to {self.transaction_aware_name} has a transaction "
                 f"open that began before the block; commit it or roll it back first"
             )
+        if self._cleaner.expects_notes:
+            self._raise_synchronous()
         # Not a deferred one: it could fail at its first write, when it has read before.
-        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            self.connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not self.is_away(error):
+                raise
+            raise Unavailable(
+                f"{self.transaction_aware_name} cannot be written to now: {error}"
+            ) from error
         self.connection.execute(f"SAVEPOINT {SAVEPOINT}")
 
     def _commit(self) -> None:
@@ -83,16 +130,58 @@ class Sqlite(DecidingDatabase):
                 f"of the block commits. What came after that call is rolled back"
             ) from error
         self.connection.execute("COMMIT")
+        self._was_synced = self._synchronous is not None
+        self._restore_synchronous()
+
+    def _is_synced(self) -> bool:
+        return self._was_synced or self._is_enough(self._setting())
+
+    def _raise_synchronous(self) -> None:
+        """Has the commit of a block synced that probably pops, as the last one did."""
+        found = self._setting()
+        if not self._is_enough(found):
+            self._synchronous = found
+            self.connection.execute("PRAGMA synchronous = EXTRA")
+
+    def _restore_synchronous(self) -> None:
+        if self._synchronous is not None:
+            self.connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+            self._synchronous = None
+
+    def _setting(self) -> int:
+        found = _plain(self.connection).execute("PRAGMA synchronous").fetchone()
+        return int(found[0])
+
+    def _is_enough(self, synchronous: int) -> bool:
+        """Tells whether a commit is on disk when it returns.
+
+        Outside of WAL, FULL does not sync that the journal is gone.
+        """
+        found = _plain(self.connection).execute("PRAGMA journal_mode").fetchone()
+        return synchronous >= (FULL if found[0] in ("wal", b"wal") else EXTRA)
 
     def _rollback(self) -> None:
         try:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
+            self._restore_synchronous()
         except sqlite3.ProgrammingError:
             return  # it was closed, which rolls back
 
     def _insert(self, columns: Columns) -> None:
         self.connection.execute(INSERT, columns)
+
+    def _note(self, store: str, queue: str, items: Collection[str]) -> set[str]:
+        made = self.connection.execute
+        return {one for one in items if not made(NOTE, (store, queue, one)).rowcount}
+
+    def _still_noted(self, store: str, queue: str, items: Collection[str]) -> set[str]:
+        find = _plain(self.connection).execute
+        return {one for one in items if find(IS_NOTED, (store, queue, one)).fetchone()}
+
+    def _forget(self, store: str, queue: str, items: Collection[str]) -> None:
+        for one in items:
+            self.connection.execute(FORGET, (store, queue, one))
 
 
 def _path_of(connection: sqlite3.Connection) -> str:

@@ -130,6 +130,11 @@ class SqliteOutbox:
             found = self._connection.execute(POSITION, (group, topic)).fetchone()
         return None if found is None else MessageId(found[0])
 
+    def save_position(self, group: str, topic: str, position: MessageId) -> None:
+        """Moves an inbox outside of a block; on disk when it returns."""
+        with self._used():
+            self._connection.execute(SAVE, (group, topic, bytes(position)))
+
     def close(self) -> None:
         """Closes the connection."""
         with self._lock:

@@ -90,6 +90,12 @@ class TransactionalProducer:
         """The number of committed transactions of this id, of all its instances."""
         return self._instance.service.producer_commits(self.transactional_id)
 
+    def require_newest(self) -> None:
+        """Raises `ProducerFenced` if a newer instance of the id has been opened."""
+        if self._instance.fenced is not None:
+            raise ProducerFenced(str(self._instance.fenced))
+        self._instance.require()
+
     @property
     def state(self) -> State:
         """The state between two calls."""

@@ -133,8 +133,9 @@ class Handling:
             handled.end()
             return
         with self._begin() as tx:
-            self._handler(handled.job, tx)
-            handled.end()
+            if not handled.job.was_handled():
+                self._handler(handled.job, tx)
+                handled.end()
 
     async def _await(self, handled: HandledJob) -> None:
         import asyncio
@@ -145,8 +146,9 @@ class Handling:
                 handled.end()
                 return
             with self._begin() as tx:
-                await self._handler(handled.job, tx)
-                handled.end()
+                if not handled.job.was_handled():
+                    await self._handler(handled.job, tx)
+                    handled.end()
 
     def _begin(self) -> TransactionContext:
         return self._begin_transaction(

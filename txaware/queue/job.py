@@ -7,7 +7,7 @@ from typing import Self
 
 from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
-from txaware.errors import MisusedTransaction, TxAwareError, error_text
+from txaware.errors import LeaseLost, MisusedTransaction, TxAwareError, error_text
 from txaware.queue.popped_jobs import PoppedJobs, joined_jobs
 from txaware.queue_service import QueueService
 from txaware.queues import Popped, time_of
@@ -34,7 +34,7 @@ class Job:
         self._service = service
         self._coordinator = coordinator
         self._popped = popped
-        self._within = within
+        self._within = self._noted_in = within
         self._until_ms = popped.lease_until_ms
         self._is_over = False
 
@@ -89,9 +89,13 @@ class Job:
             return
         context = current_transaction(self._coordinator)
         if context is None:
-            self._service.commit_job(self.queue, self.id, self._popped.lease)
-            self._is_over = True
+            self._end()
             return
+        if self.was_handled():
+            raise LeaseLost(
+                f"job {self.id} of queue {self.queue} was handled before, and ends "
+                f"now; its block is undone. Ask was_handled() at the block's beginning"
+            )
         within = joined_jobs(context, self._service, self.queue)
         with within.asking():
             self._service.commit_job(
@@ -99,11 +103,34 @@ class Job:
                 self.id,
                 self._popped.lease,
                 transaction=context.transaction,
+                **within.options,
             )
         self._within, self._until_ms = within, None
 
+    def was_handled(self) -> bool:
+        """Tells whether the database of the open block has handled the job before.
+
+        Then the job is over. It is for a job that was popped before the block, and is
+        asked at its beginning; a worker does so. False where no database decides.
+        """
+        context = current_transaction(self._coordinator)
+        if context is None or self._within is not None:
+            return False
+        within = joined_jobs(context, self._service, self.queue)
+        if not within.was_handled(self._popped):
+            self._noted_in = within
+            return False
+        self._end()
+        return True
+
+    def _end(self) -> None:
+        self._service.commit_job(self.queue, self.id, self._popped.lease)
+        self._is_over = True
+
     def rollback(self, delay_s: float = 0, *, error: str = "") -> None:
         """Has the job come again, after `delay_s`; `error` goes to its dead letter."""
+        if self._noted_in is not None and self._noted_in.is_open:
+            self._noted_in.give_up(self.id, current_transaction(self._coordinator))
         self._service.rollback_job(
             self.queue, self.id, self._popped.lease, delay_s=delay_s, error=error
         )

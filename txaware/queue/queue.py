@@ -3,6 +3,7 @@
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, Self
@@ -267,18 +268,33 @@ class Popper:
 
     def pop_many(self, n: int, wait_s: float = 0) -> list[Job]:
         """Returns up to `n` jobs; waits for the first, and for no more."""
-        access, within = self._access, None
-        options = self.options(n, wait_s)
+        access = self._access
         context = current_transaction(access.coordinator)
         if context is None:
-            popped = access.queues.pop(self.queue, **options)
-        else:
-            within = joined_jobs(context, access.queues, self.queue)
+            return self.jobs(access.queues.pop(self.queue, **self.options(n, wait_s)))
+        within = joined_jobs(context, access.queues, self.queue)
+        return self.jobs(self._pop_within(context, within, n, wait_s), within)
+
+    def _pop_within(
+        self, context: TransactionContext, within: PoppedJobs, n: int, wait_s: float
+    ) -> list[Popped]:
+        """Pops with a transaction; what its database has handled is passed over."""
+        found: list[Popped] = []
+        began_s = time.monotonic()
+        left_s = wait_s
+        while True:
             with within.asking():
-                popped = access.queues.pop(
-                    self.queue, transaction=context.transaction, **options
+                popped = self._access.queues.pop(
+                    self.queue,
+                    transaction=context.transaction,
+                    **self.options(n - len(found), left_s),
+                    **within.options,
                 )
-        return self.jobs(popped, within)
+            new = within.new_ones(popped)
+            found += new
+            if len(new) == len(popped):
+                return found
+            left_s = 0 if found else max(0, began_s + wait_s - time.monotonic())
 
     def options(
         self, n: int, wait_s: float, *, unnamed: str | None = None

@@ -22,7 +22,7 @@ NOT_FINAL = -1
 NO_TIME = -1
 # The pipe whose row has the totals of all pipes that are gone.
 TOTALS = 0
-_LOCAL, _MANY = 1, 2
+_LOCAL, _MANY, _INBOX = 1, 2, 4
 
 
 class PipeKind(IntEnum):
@@ -101,7 +101,8 @@ class LeaseRow:
 
     `token` is 0 for one that waits again, from `due_ms` on. `pointer` is that of the
     transaction that popped it; where that committed, the item is gone. `is_local` says
-    that its popper lived in the process that owned the store.
+    that its popper lived in the process that owned the store, and `has_inbox` that a
+    database of the popper's decides its transaction and says what was handled.
 
     The row of a run keeps that of many `items` of a pipe, which one popper popped at
     once for the first time. Each has the token of the one before plus one. Those that
@@ -117,12 +118,14 @@ class LeaseRow:
     popper: str
     error: str
     items: tuple[MessageId, ...] = ()
+    has_inbox: bool = False
 
     def to_bytes(self) -> bytes:
         """Encodes the lease; its pointer is a column, as in every row of one."""
         times = self.until_ms, self.due_ms
+        flags = lease_flags(is_local=self.is_local, has_inbox=self.has_inbox)
         return lease_value(
-            (self.token, self.deliveries, *times, self.is_local),
+            (self.token, self.deliveries, *times, flags),
             self.pointer,
             self.popper,
             self.error,
@@ -153,6 +156,7 @@ class LeaseRow:
             popper.decode(errors="replace"),
             said.decode(errors="replace"),
             items,
+            bool(flags & _INBOX),
         )
 
 
@@ -181,22 +185,28 @@ def pipe_value(
     )
 
 
+def lease_flags(*, is_local: bool, has_inbox: bool) -> int:
+    """Returns the flags of a lease for `lease_value`."""
+    return is_local | (_INBOX if has_inbox else 0)
+
+
 def lease_value(
-    numbers: tuple[int, int, int, int, bool],
+    numbers: tuple[int, int, int, int, int],
     pointer: int | None,
     popper: str,
     error: str,
     items: Sequence[MessageId] = (),
 ) -> bytes:
-    """Encodes a lease: its token, deliveries, end, due time, and whether it is local.
+    """Encodes a lease: its token, deliveries, end, due time and flags come first.
 
     Each pop writes one, and a `LeaseRow` would take as long again.
     """
-    *times, is_local = numbers
-    flags = (_LOCAL if is_local else 0) | (_MANY if items else 0)
-    parts = [value_head(pointer), _LEASE.pack(*times, flags)]
+    *times, flags = numbers
     if items:
-        parts.append(_packed(items))
+        packed = _LEASE.pack(*times, flags | _MANY)
+        parts = [value_head(pointer), packed, _packed(items)]
+    else:
+        parts = [value_head(pointer), _LEASE.pack(*times, flags)]
     parts += (popper.encode(), b"\0", error.encode())
     return b"".join(parts)
 

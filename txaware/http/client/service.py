@@ -192,6 +192,7 @@ class HttpQueues:
     pop = blocking(QueueService.pop, QueueCalls.pop)
     commit_job = blocking(QueueService.commit_job, QueueCalls.commit_job)
     rollback_job = blocking(QueueService.rollback_job, QueueCalls.rollback_job)
+    end_handled = blocking(QueueService.end_handled, QueueCalls.end_handled)
     extend_job = blocking(QueueService.extend_job, QueueCalls.extend_job)
     release_jobs = blocking(QueueService.release_jobs, QueueCalls.release_jobs)
     peek_queue = blocking(QueueService.peek_queue, QueueCalls.peek_queue)

@@ -5,6 +5,7 @@ from txaware.http.openapi.operation import Operation, json_of
 from txaware.http.routes.queue_jobs import (
     CLOSE_PUSHER,
     COMMIT,
+    END_HANDLED,
     EXTEND,
     PIPE_OF,
     POP,
@@ -116,6 +117,14 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         tag=_TAG,
         body=json_of(COMMIT.schema),
         refuses=_WITH_A_LEASE,
+    ),
+    ("POST", QUEUE + "/end-handled"): Operation(
+        summary="Ends items that were handled, as a database says, and that wait again "
+        "or belong to that transaction; answers those that are still there.",
+        tag=_TAG,
+        body=json_of(END_HANDLED.schema),
+        answer=json_of(fields({"left": array(TEXT)})),
+        refuses=(409,),
     ),
     ("POST", QUEUE + "/rollback"): Operation(
         summary="Has a job wait again; the error goes to its dead letter.",

@@ -25,7 +25,15 @@ from txaware.http.server.permissions import Allow, on_queue
 from txaware.http.server.routing import Begin, Begun, Outcome, Route, Told, in_a_task
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import Format, format_of
-from txaware.http.wire.json_body import FLAG, SNAPSHOT, Body, Field, plain, text
+from txaware.http.wire.json_body import (
+    FLAG,
+    SNAPSHOT,
+    Body,
+    Field,
+    array_of,
+    plain,
+    text,
+)
 from txaware.http.wire.json_values import Fields, load
 from txaware.http.wire.values import popped_to_json
 from txaware.queues import MAX_DELAY_S, MAX_LEASE_S, MAX_PRIORITY, MOST_POPPED, Popped
@@ -41,8 +49,11 @@ _NO_ZERO = text({"type": "string", "pattern": "^[^\\u0000]*$"})
 _POINTER = Field("transaction", plain(1))
 _DELAY = Field("delayMs", plain(0, MAX_DELAY_S * 1000), default=0)
 _PUSHER = Field("pusher", _NO_ZERO, default="")
+# The second part, which an earlier version left out, is a generation.
+_ITEM = text({"type": "string", "pattern": "^[0-9a-f]{56}([0-9a-f]{8})?$"})
+_INBOX = Field("hasInbox", FLAG, default=False)
 _JOB = (
-    Field("id", text({"type": "string", "pattern": "^[0-9a-f]{56}$"})),
+    Field("id", _ITEM),
     Field("lease", text({"type": "string", "pattern": "^[0-9a-f]{16}$"})),
 )
 
@@ -54,11 +65,12 @@ POP = Body(
         Field("popper", _NO_ZERO, default=""),
         Field("ownsPipe", FLAG, default=False),
         Field("transaction", SNAPSHOT.or_null(), default=None),
+        _INBOX,
     ),
 )
-COMMIT = Body(
-    "the body", (*_JOB, Field("transaction", plain(1).or_null(), default=None))
-)
+_WITHIN = Field("transaction", plain(1).or_null(), default=None)
+COMMIT = Body("the body", (*_JOB, _WITHIN, _INBOX))
+END_HANDLED = Body("the body", (Field("ids", array_of(_ITEM)), _WITHIN))
 ROLLBACK = Body("the body", (*_JOB, _DELAY, Field("error", _NO_ZERO, default="")))
 EXTEND = Body("the body", (*_JOB, Field("forMs", plain(1, MAX_LEASE_S * 1000))))
 RELEASE = Body("the body", (_POINTER,))
@@ -102,6 +114,7 @@ class QueueJobRoutes:
             _quick("commit", self._commit, pops, keyed=True),
             _quick("rollback", self._rollback, pops, keyed=True),
             _quick("extend", self._extend, pops),
+            Route("POST", QUEUE + "/end-handled", self._end_handled, pops),
             Route("POST", QUEUE + "/release", self._release, pops_within),
         ]
 
@@ -236,6 +249,7 @@ class QueueJobRoutes:
             popper=_popper(request, asked["popper"]),
             owns_pipe=asked["ownsPipe"],
             transaction=asked["transaction"],
+            has_inbox=asked["hasInbox"],
             is_local=False,
             most_bytes=ANSWER_BYTES,
         )
@@ -250,7 +264,20 @@ class QueueJobRoutes:
         tx = Transaction(pointer, 0)
         self._require_own(request, tx)
         in_thread = self._hosted.in_coordinator_thread
-        return _after(in_thread(commit, transaction=tx))
+        return _after(in_thread(commit, transaction=tx, has_inbox=asked["hasInbox"]))
+
+    async def _end_handled(self, request: Request) -> Reply:
+        asked = END_HANDLED.read(load(request.body))
+        pointer = asked["transaction"]
+        if pointer is not None:
+            self._require_own(request, Transaction(pointer, 0))
+        left = await self._hosted.in_coordinator_thread(
+            self._queues.end_handled,
+            queue_named(request),
+            asked["ids"],
+            transaction=pointer,
+        )
+        return json_reply({"left": left})
 
     def _rollback(self, request: Request, told: Told) -> Begun:
         asked, name = ROLLBACK.read(load(request.body)), queue_named(request)

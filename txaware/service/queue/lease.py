@@ -11,10 +11,16 @@ from txaware.interfaces import Write
 from txaware.keys import MESSAGE, ROW_KEY_BYTES
 from txaware.labels import unpacked
 from txaware.messages import ID_BYTES, MessageId
-from txaware.queues import PIPE_BYTES, Popped
+from txaware.queues import GENERATION_BYTES, PIPE_BYTES, PipeName, Popped
 from txaware.service.queue.pipe import Item, Pipe
 from txaware.service.queue.pipe_reader import deletion
-from txaware.store.queue_table import NO_TIME, lease_key, lease_value, run_key
+from txaware.store.queue_table import (
+    NO_TIME,
+    lease_flags,
+    lease_key,
+    lease_value,
+    run_key,
+)
 
 TOKEN_BYTES = 8
 
@@ -34,9 +40,10 @@ class LeaseState(Enum):
 class Lease:
     """An item that was read, and who has it until when.
 
-    `token` names one delivery of it; a `transaction` has it until its end. An item that
-    waits again does so from `due_ms` on. Of one that was popped in a `run`, the row of
-    that tells all until it `has_row` of its own.
+    `token` names one delivery of it; a `transaction` has it until its end. Where its
+    popper `has_inbox`, that transaction may end without a commit, and the item may be
+    handled all the same. An item that waits again does so from `due_ms` on. Of one that
+    was popped in a `run`, the row of that tells all until it `has_row` of its own.
     """
 
     pipe: Pipe
@@ -52,6 +59,7 @@ class Lease:
     popper: str = ""
     error: str = ""
     is_local: bool = False
+    has_inbox: bool = False
     popped_ms: int = NO_TIME
     run: "LeaseRun | None" = None
     has_row: bool = False
@@ -59,7 +67,7 @@ class Lease:
     @property
     def text(self) -> str:
         """The id of the item for users, the same in every delivery."""
-        return item_text(self.pipe.id, self.id)
+        return item_text(self.pipe.name, self.id)
 
     @property
     def token_text(self) -> str:
@@ -83,7 +91,8 @@ class Lease:
         """Makes its row."""
         self.has_row = True
         times = self.until_ms, self.due_ms
-        numbers = self.token, self.deliveries, *times, self.is_local
+        flags = lease_flags(is_local=self.is_local, has_inbox=self.has_inbox)
+        numbers = self.token, self.deliveries, *times, flags
         value = lease_value(numbers, self.transaction, self.popper, self.error)
         return lease_key(self.pipe.prefix, self.id), value
 
@@ -110,6 +119,7 @@ class LeaseRun:
     transaction: int | None
     popper: str
     is_local: bool
+    has_inbox: bool
     popped_ms: int
     left: int = attrs.field(init=False)
 
@@ -123,18 +133,20 @@ class LeaseRun:
 
     def write(self) -> Write:
         """Makes its row."""
-        numbers = self.token, 1, self.until_ms, NO_TIME, self.is_local
+        flags = lease_flags(is_local=self.is_local, has_inbox=self.has_inbox)
+        numbers = self.token, 1, self.until_ms, NO_TIME, flags
         return self.key, lease_value(
             numbers, self.transaction, self.popper, "", self.ids
         )
 
     def popped(self, items: Iterable[Item]) -> list[Popped]:
         """Returns its items as they are handed out."""
-        pipe, digits = f"{self.pipe.id:0{2 * PIPE_BYTES}x}", 2 * TOKEN_BYTES
+        digits, generation = 2 * TOKEN_BYTES, _generation_text(self.pipe.name)
+        pipe = f"{self.pipe.id:0{2 * PIPE_BYTES}x}"
         until_ms = None if self.until_ms == NO_TIME else self.until_ms
         return [
             Popped(
-                pipe + item.hex(),
+                f"{pipe}{item.hex()}{generation}",
                 payload,
                 key,
                 unpacked(headers) if headers else {},
@@ -163,6 +175,7 @@ class LeaseRun:
                 transaction=self.transaction,
                 popper=self.popper,
                 is_local=self.is_local,
+                has_inbox=self.has_inbox,
                 popped_ms=self.popped_ms,
                 run=self,
             )
@@ -235,18 +248,34 @@ def token_text(token: int) -> str:
     return f"{token:0{2 * TOKEN_BYTES}x}"
 
 
-def item_text(pipe: int, item: MessageId) -> str:
-    """Returns the id of an item for users, the same in every delivery."""
-    return f"{pipe:0{2 * PIPE_BYTES}x}{item}"
+def item_text(pipe: PipeName, item: MessageId) -> str:
+    """Returns the id of an item for users, the same in every delivery.
+
+    It names the generation of the queue too: no other item ever has it.
+    """
+    return f"{pipe.pipe:0{2 * PIPE_BYTES}x}{item}{_generation_text(pipe)}"
 
 
-def parsed_item(text: str) -> tuple[int, MessageId] | None:
-    """Reads the id of an item: its pipe, and its place there; None for other text."""
-    digits = 2 * (PIPE_BYTES + ID_BYTES)
+def _generation_text(pipe: PipeName) -> str:
+    return f"{pipe.generation:0{2 * GENERATION_BYTES}x}"
+
+
+def parsed_item(text: str) -> tuple[int, MessageId, int | None] | None:
+    """Reads the id of an item: its pipe, its place there, and its generation.
+
+    That is None in an id that an earlier version gave out. Returns None for other text.
+    """
+    place, digits = 2 * (PIPE_BYTES + ID_BYTES), 2 * GENERATION_BYTES
     try:
-        data = bytes.fromhex(text) if len(text) == digits else b""
+        is_long = len(text) == place + digits
+        data = bytes.fromhex(text) if is_long or len(text) == place else b""
     except (TypeError, ValueError):
         data = b""
     if not data:
         return None
-    return int.from_bytes(data[:PIPE_BYTES], "big"), MessageId(data[PIPE_BYTES:])
+    generation = data[PIPE_BYTES + ID_BYTES :]
+    return (
+        int.from_bytes(data[:PIPE_BYTES], "big"),
+        MessageId(data[PIPE_BYTES : PIPE_BYTES + ID_BYTES]),
+        int.from_bytes(generation, "big") if generation else None,
+    )

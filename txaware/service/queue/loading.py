@@ -77,6 +77,7 @@ class Loading:
             row.pointer,
             row.popper,
             row.is_local,
+            row.has_inbox,
             now_ms,
         )
         run.left = 1  # until all were looked for
@@ -137,6 +138,7 @@ class Loading:
             popper=row.popper,
             error=row.error,
             is_local=row.is_local,
+            has_inbox=row.has_inbox,
             popped_ms=now_ms,  # the row does not say it
             run=run,
             has_row=run is None,
@@ -154,8 +156,7 @@ class Loading:
         self._ended(lease, row, now_ms, batch)
 
     def _back(self, lease: Lease, due_ms: int) -> None:
-        most = self._state.descriptor.max_deliveries
-        if most is not None and lease.deliveries >= most:
+        if not lease.has_inbox and self._popping.is_last_delivery(lease):
             lease.state, lease.due_ms = LeaseState.DYING, due_ms
             self._state.dying.append(lease)
         else:
@@ -176,7 +177,7 @@ class Loading:
     def _give_back(self, lease: Lease, now_ms: int, batch: Batch) -> None:
         lease.pipe.counts.expired_leases += 1
         said = lease.error or f"{lease.popper} ended without a commit"
-        self._popping.give_back(lease, now_ms, batch, error=said)
+        self._popping.lose(lease, now_ms, batch, said)
 
 
 def loaded(

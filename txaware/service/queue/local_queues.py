@@ -31,6 +31,7 @@ from txaware.queues import (
     Waiting,
     checked_count,
     checked_delay_s,
+    checked_items,
     checked_push,
     checked_seconds,
     checked_text,
@@ -243,6 +244,7 @@ class LocalQueues:
         popper: str = "",
         owns_pipe: bool = False,
         transaction: Transaction | None = None,
+        has_inbox: bool = False,
         is_local: bool = True,
         most_bytes: int | None = None,
     ) -> list[Popped]:
@@ -260,7 +262,12 @@ class LocalQueues:
             )
         pointer = None if transaction is None else transaction.transaction_id
         who = Popper(
-            checked_text("popper", popper), pointer, is_local, owns_pipe, most_bytes
+            checked_text("popper", popper),
+            pointer,
+            is_local,
+            owns_pipe,
+            most_bytes,
+            has_inbox,
         )
         self._bury(self._queue(name))
         undo = partial(self.put_back, name)
@@ -306,13 +313,23 @@ class LocalQueues:
         lease: str,
         *,
         transaction: Transaction | None = None,
+        has_inbox: bool = False,
     ) -> None:
         """Ends a job for good: now, or with the commit of a transaction."""
         checked_snapshot(transaction)
+        queue = self._queue(name)
         if transaction is None:
-            self._queue(name).commit(item, lease)
+            queue.commit(item, lease)
         else:
-            self._queue(name).attach(item, lease, transaction)
+            queue.attach(item, lease, transaction, has_inbox=has_inbox)
+
+    @whole
+    def end_handled(
+        self, name: str, items: Iterable[str], *, transaction: Pointer | None = None
+    ) -> list[str]:
+        """Ends items that an inbox names; returns those that are still there."""
+        pointer = None if transaction is None else checked_pointer(transaction)
+        return self._queue(name).end_handled(checked_items(items), pointer)
 
     @whole
     def rollback_job(

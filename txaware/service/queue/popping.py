@@ -34,7 +34,8 @@ class Popper(NamedTuple):
     """The one that pops: its name, its transaction, and how it takes turns.
 
     With `owns_pipe` it keeps to one pipe, which nobody else pops from meanwhile. The
-    item with which it has `most_bytes` is the last that it takes at once.
+    item with which it has `most_bytes` is the last that it takes at once. One that
+    `has_inbox` notes what it handled in a database of its own, whose commit decides.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Popper(NamedTuple):
     is_local: bool = True
     owns_pipe: bool = False
     most_bytes: int | None = None
+    has_inbox: bool = False
 
 
 class Popping:
@@ -138,6 +140,7 @@ class Popping:
             popper.transaction,
             popper.name,
             popper.is_local,
+            popper.has_inbox,
             now_ms,
         )
         self._state.begin_run(run)
@@ -163,6 +166,7 @@ class Popping:
         lease.deliveries += 1
         lease.token = new_token()
         lease.popper, lease.is_local = popper.name, popper.is_local
+        lease.has_inbox = popper.has_inbox
         lease.transaction = popper.transaction
         lease.until_ms = self._until_ms(popper, now_ms)
         lease.due_ms = NO_TIME
@@ -363,6 +367,7 @@ class Popping:
             batch.wait_here()  # for its burial
         state.leave_work(lease)
         lease.error = error or lease.error
+        lease.has_inbox = lease.has_inbox and not may_die
         if dies:
             lease.state, lease.token = LeaseState.DYING, 0
             lease.until_ms, lease.due_ms = NO_TIME, due_ms
@@ -371,6 +376,13 @@ class Popping:
             state.wait_again(lease, due_ms)
         batch.touch(lease.pipe)
         batch.writes.append(lease.write())
+
+    def lose(self, lease: Lease, now_ms: int, batch: Batch, said: str) -> None:
+        """Has an item wait again whose popper, or its transaction, was lost.
+
+        One that an inbox may name does not die: whoever pops it next looks there.
+        """
+        self.give_back(lease, now_ms, batch, error=said, may_die=not lease.has_inbox)
 
     def is_last_delivery(self, lease: Lease) -> bool:
         """Tells whether an item goes to the dead letters instead of waiting again."""

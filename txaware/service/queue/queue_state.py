@@ -6,6 +6,7 @@ from bisect import bisect_left, insort
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from random import getrandbits
 
 import attrs
 
@@ -29,6 +30,8 @@ from txaware.store.queue_table import (
 )
 from txaware.topics import TopicName, data_prefix
 
+# The id of a pipe is a time and so many random bits; programs read it as a double.
+RANDOM_BITS = 10
 # The head of a pipe is computed anew after so many removals.
 HEAD_EVERY = 64
 
@@ -119,7 +122,9 @@ class QueueState:
         pusher: int = 0,
     ) -> Pipe:
         """Begins a pipe, whose id is above those of all others."""
-        self.last_pipe = max(self.last_pipe + 1, now_ms)
+        # Random in part: the times of a directory that was put back may come again.
+        drawn = now_ms << RANDOM_BITS | getrandbits(RANDOM_BITS)
+        self.last_pipe = max(self.last_pipe + 1, drawn)
         name, generation = self.name, self.descriptor.generation
         pipe_name = PipeName(name.name, name.namespace, generation, self.last_pipe)
         pipe = Pipe(
@@ -259,10 +264,22 @@ class QueueState:
 
     def held(self, item: str, token: str) -> Lease:
         """Returns the lease of a job in work; raises `LeaseLost` where it is over."""
-        place = parsed_item(item)
-        if place is None:
+        return held(self.lease_of(item), item, token, self.descriptor.name)
+
+    def lease_of(self, item: str) -> Lease | None:
+        """Returns the lease of an item by its id; None if it is gone, or unread."""
+        place = self.place_of(item)
+        return None if place is None else self.leases.get(place)
+
+    def place_of(self, item: str) -> tuple[int, MessageId] | None:
+        """Returns the pipe of an item and its id there; None in another generation."""
+        found = parsed_item(item)
+        if found is None:
             raise BadRequest(f"{item!r:.100} is no job's id")
-        return held(self.leases.get(place), item, token, self.descriptor.name)
+        pipe, message_id, generation = found
+        if generation not in (None, self.descriptor.generation):
+            return None
+        return pipe, message_id
 
     @property
     def leases(self) -> dict[tuple[int, MessageId], Lease]:

@@ -79,4 +79,4 @@ class Settling:
         for lease in self._state.leases_of(pointer):
             lease.pipe.counts.expired_leases += 1
             said = f"transaction {pointer} of {lease.popper} ended without a commit"
-            self._popping.give_back(lease, now_ms, batch, error=said)
+            self._popping.lose(lease, now_ms, batch, said)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 
-from txaware.queues import JobInWork, PipeStats, QueueStats, Waiting
+from txaware.queues import JobInWork, PipeName, PipeStats, QueueStats, Waiting
 from txaware.service.queue.lease import Lease, LeaseState, item_text
 from txaware.service.queue.pipe import Item, Pipe
 from txaware.service.queue.pipe_reader import Judge, PipeReader, headers_of
@@ -136,20 +136,20 @@ class Statistics:
         )
         width = max(limit, self._state.descriptor.max_pop_width)
         pipes = [
-            ((item.id, (pipe.id, item), 0) for item in self._items(pipe, judge))
+            ((item.id, (pipe.name, item), 0) for item in self._items(pipe, judge))
             for pipe in islice(self._due(), width)
         ]
         merged = heapq.merge(back, *pipes, key=lambda found: found[0])
         fresh = (
-            (number, item, deliveries)
-            for _, (number, item), deliveries in merged
+            (name, item, deliveries)
+            for _, (name, item), deliveries in merged
             if item.expires_ms is None or item.expires_ms > now_ms
         )
         return [_waiting(*found) for found in islice(fresh, limit)]
 
-    def _look(self, lease: Lease) -> tuple[int, Item] | None:
+    def _look(self, lease: Lease) -> tuple[PipeName, Item] | None:
         item = self._reader.look(lease.pipe.prefix, lease.id)
-        return None if item is None else (lease.pipe.id, item)
+        return None if item is None else (lease.pipe.name, item)
 
 
 def _average_s(whole_ms: int, count: int) -> float:
@@ -180,9 +180,9 @@ def _state_of(pipe: Pipe, now_ms: int) -> str:
     return "push finished" if pipe.waiting > 0 else "finished and empty"
 
 
-def _waiting(number: int, item: Item, deliveries: int) -> Waiting:
+def _waiting(pipe: PipeName, item: Item, deliveries: int) -> Waiting:
     return Waiting(
-        item_text(number, item.id),
+        item_text(pipe, item.id),
         item.payload,
         item.key,
         headers_of(item),

@@ -195,7 +195,9 @@ class WorkQueue:
         self._forget(lease)
         return True
 
-    def attach(self, item: str, token: str, tx: Transaction) -> None:
+    def attach(
+        self, item: str, token: str, tx: Transaction, *, has_inbox: bool = False
+    ) -> None:
         """Has the end of a job come with the commit of a transaction."""
         self._transaction_writes.begun(tx)
         entry = self._transaction_writes.enter(tx.transaction_id)
@@ -205,6 +207,7 @@ class WorkQueue:
                 if lease.transaction is not None:
                     return
                 self.state.attach(lease, tx.transaction_id)
+                lease.has_inbox = has_inbox
                 batch.writes.append(lease.write())
                 wait = self._submit(batch)
             self._endings.expect(tx.transaction_id, self.state.signal)
@@ -272,6 +275,39 @@ class WorkQueue:
             wait = self._submit(batch)
         self._written(wait)
         self.state.signal.tell()
+
+    def end_handled(self, items: Iterable[str], pointer: int | None) -> list[str]:
+        """Has items end that an inbox names; returns those that are still there.
+
+        Those end that wait again, and those that a transaction has popped, whatever
+        becomes of it. On disk when it returns.
+        """
+        left = []
+        with self.step() as (now_ms, batch):
+            for item in items:
+                lease = self.state.lease_of(item)
+                if lease is None:
+                    if self._is_unread(item):
+                        left.append(item)
+                elif self._may_end(lease, pointer):
+                    self._popping.finish(lease, now_ms, batch)
+                elif lease.state is not LeaseState.GONE:
+                    left.append(item)
+            wait = self._submit(batch)
+        self._written(wait)
+        return left
+
+    def _is_unread(self, item: str) -> bool:
+        place = self.state.place_of(item)
+        pipe = None if place is None else self.state.pipes.get(place[0])
+        if pipe is None or place is None or self.state.known(pipe, place[1]):
+            return False
+        return self._reader.look(pipe.prefix, place[1]) is not None
+
+    def _may_end(self, lease: Lease, pointer: int | None) -> bool:
+        if lease.state is LeaseState.IN_WORK:
+            return pointer is not None and lease.transaction == pointer
+        return lease.state in (LeaseState.WAITING, LeaseState.DYING)
 
     def settle(self) -> None:
         """Ends the jobs of transactions that are over, one way or the other."""

@@ -33,6 +33,7 @@ from txaware.queues import (
     Waiting,
     checked_count,
     checked_delay_s,
+    checked_items,
     checked_priority,
     checked_seconds,
     described,
@@ -53,6 +54,7 @@ _popped, _waiting = reading_json(list[Popped]), reading_json(list[Waiting])
 _stats = reading_json(QueueStats)
 _pipe, _moved = reading_field("pipe", str), reading_field("moved", int)
 _until_ms = reading_field("leaseUntilMs", int)
+_left = reading_field("left", list[str])
 
 
 class QueueCalls(ServerCalls):
@@ -167,6 +169,7 @@ class QueueCalls(ServerCalls):
         popper: str = "",
         owns_pipe: bool = False,
         transaction: Transaction | None = None,
+        has_inbox: bool = False,
     ) -> Steps[list[Popped]]:
         """Asks again where the server waits for less than `wait_s`.
 
@@ -178,6 +181,7 @@ class QueueCalls(ServerCalls):
             "popper": _text("popper", popper),
             "ownsPipe": owns_pipe,
             **_within(transaction),
+            **_noted(has_inbox),
         }
         until_s = self._link.clock_s() + checked_wait_s(wait_s)
         yield from self.info()
@@ -208,12 +212,21 @@ class QueueCalls(ServerCalls):
         lease: str,
         *,
         transaction: Transaction | None = None,
+        has_inbox: bool = False,
     ) -> Steps[None]:
         """Ends a job for good."""
         pointer = None if transaction is None else checked_pointer(transaction)
-        yield from self._keyed(
-            name, "commit", id=item, lease=lease, transaction=pointer
-        )
+        fields = {"id": item, "lease": lease, "transaction": pointer}
+        yield from self._keyed(name, "commit", **fields, **_noted(has_inbox))
+
+    def end_handled(
+        self, name: str, items: Iterable[str], *, transaction: Pointer | None = None
+    ) -> Steps[list[str]]:
+        """Ends items that an inbox names."""
+        pointer = None if transaction is None else checked_pointer(transaction)
+        body = json_body(ids=checked_items(items), transaction=pointer)
+        left: list[str] = yield Call("POST", _path(name) + "/end-handled", _left, body)
+        return left
 
     def rollback_job(
         self, name: str, item: str, lease: str, *, delay_s: float = 0, error: str = ""
@@ -299,6 +312,11 @@ def _text(name: str, text: object) -> str:
     if not isinstance(text, str):
         raise BadRequest(f"{name} is a text, not {text!r:.100}")
     return text
+
+
+def _noted(has_inbox: bool) -> dict[str, bool]:
+    """Returns a field that an earlier server does not know only where it matters."""
+    return {"hasInbox": True} if has_inbox else {}
 
 
 def _within(transaction: Transaction | None) -> dict[str, str]:

@@ -3,15 +3,18 @@
 from typing import Protocol
 
 from txaware.consume.consumer import is_ahead
-from txaware.consume.start_places import StartAt, place_of
-from txaware.interfaces import COMMITTED
-from txaware.messages import MessageId, Page
-from txaware.messaging import Messaging
+from txaware.consume.start_places import BEGINNING, StartAt, place_of
+from txaware.interfaces import COMMITTED, MessagingService
+from txaware.messages import BlockedBy, MessageId, Page
 from txaware.topics import TopicName, checked_group
 
 
 class Positions(Protocol):
     """The database that has the positions, in the transaction of the open block."""
+
+    @property
+    def transaction_aware_name(self) -> str:
+        """The name of the database."""
 
     def require_block(self, call: str) -> None:
         """Raises `MisusedTransaction` where no block of it is open here."""
@@ -25,6 +28,12 @@ class Positions(Protocol):
     def save_position(self, group: str, topic: str, position: MessageId) -> None:
         """Moves a group, with the block."""
 
+    def save_apart(self, group: str, topic: str, position: MessageId) -> None:
+        """Moves a group outside of a block; on disk when it returns."""
+
+    def is_away(self, error: BaseException) -> bool:
+        """Tells whether an error says that the database is away, or locked."""
+
 
 class Inbox:
     """A reader of one topic that handles each message once.
@@ -35,7 +44,7 @@ class Inbox:
 
     def __init__(
         self,
-        messaging: Messaging,
+        service: MessagingService,
         positions: Positions,
         topic: str,
         *,
@@ -45,9 +54,10 @@ class Inbox:
     ) -> None:
         self.topic = str(TopicName.parse(topic))
         self.group = checked_group(group)
-        self._messaging = messaging
+        self._service = service
         self._positions = positions
-        self._start = place_of(messaging, self.topic, start, inclusive=inclusive)
+        self._blocked_by: BlockedBy | None = None
+        self._start = place_of(service, self.topic, start, inclusive=inclusive)
 
     def poll(self, limit: int = 100) -> Page:
         """Returns the next messages, at most `limit`; an empty page if there are none.
@@ -56,16 +66,28 @@ class Inbox:
         """
         self._positions.require_block("poll")
         position = self._positions.position(self.group, self.topic) or self._start
-        page = self._messaging.poll(
-            self.topic,
-            start=position,
-            inclusive=position is None,
-            limit=limit,
-            isolation=COMMITTED,
-        )
+        page = self._after(position, limit)
+        self._blocked_by = page.blocked_by
         if is_ahead(page, position):
             self._positions.save_position(self.group, self.topic, page.next)
         return page
+
+    @property
+    def blocked_by(self) -> BlockedBy | None:
+        """The row that stopped the last poll before the end of the topic, if any."""
+        return self._blocked_by
+
+    def peek(self, limit: int = 100) -> Page:
+        """Returns the messages that a block would poll now; the group stays."""
+        return self._after(self.position, limit)
+
+    def seek(self, start: StartAt, *, inclusive: bool = True) -> None:
+        """Goes on from another place, with the block."""
+        self._positions.require_block("seek")
+        position = place_of(self._service, self.topic, start, inclusive=inclusive)
+        if position is None:
+            position = BEGINNING
+        self._positions.save_position(self.group, self.topic, position)
 
     @property
     def position(self) -> MessageId | None:
@@ -79,12 +101,21 @@ class Inbox:
         Call it before the block.
         """
         position = self.position
-        return self._messaging.wait(
+        return self._service.wait(
             self.topic,
             start=position,
             inclusive=position is None,
             isolation=COMMITTED,
             timeout_s=timeout_s,
+        )
+
+    def _after(self, position: MessageId | None, limit: int) -> Page:
+        return self._service.poll(
+            self.topic,
+            start=position,
+            inclusive=position is None,
+            limit=limit,
+            isolation=COMMITTED,
         )
 
     def __repr__(self) -> str:
