@@ -20,9 +20,9 @@ class Coordinator(Protocol):
     everything calls `abort`. Anybody may call `invalidate`.
 
     What only some coordinators can do is a port of its own, which nobody has to offer:
-    `InProcess` and `TellsOutcomes` (`optional_ports.py`), `TellsStandings`, and
-    `TwoPhases` (`prepared_transactions.py`). One that asks the coordinator of a server
-    says `is_at_server = True`.
+    `InProcess`, `TellsOutcomes` and `KnowsLives` (`optional_ports.py`),
+    `TellsStandings`, and `TwoPhases` (`prepared_transactions.py`). One that asks the
+    coordinator of a server says `is_at_server = True`.
     """
 
     @property

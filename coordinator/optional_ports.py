@@ -7,6 +7,8 @@ from coordinator.embedded.open_transactions import OpenTransaction
 from coordinator.embedded.records import Record
 from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.interfaces import Coordinator
+from coordinator.outcome import Outcome
+from coordinator.transaction import Transaction
 
 
 @runtime_checkable
@@ -45,3 +47,57 @@ class TellsOutcomes(Protocol):
 
     def outcomes(self) -> Sequence[Record]:
         """Returns the records of all outcomes that it knows."""
+
+
+@runtime_checkable
+class KnowsLives(Protocol):
+    """The part of a coordinator that tells its lives apart. Optional.
+
+    A life goes from one opening of the data to the next. Data may be put back from a
+    copy, so whoever keeps a pointer elsewhere keeps the id of its life beside it. An
+    empty id stands for the lives of earlier versions, which have none.
+    """
+
+    def life_of(self, tx: Transaction | int) -> str:
+        """Returns the id of the life that gave out a pointer; empty without one."""
+
+    def outcome(self, tx: Transaction | int, *, life: str | None = None) -> Outcome:
+        """Tells the outcome of a pointer of that life; without it, of a pointer."""
+
+    def decide(
+        self, tx: Transaction | int, *, committed: bool, life: str | None = None
+    ) -> None:
+        """Writes down what counts as the outcome of a pointer that nobody knows.
+
+        Raises `TransactionRefused` where its outcome is known.
+        """
+
+
+def life_of(coordinator: Coordinator, pointer: int) -> str:
+    """Returns the id of a pointer's life, to keep beside it; empty without one."""
+    return coordinator.life_of(pointer) if isinstance(coordinator, KnowsLives) else ""
+
+
+def outcome_of(coordinator: Coordinator, pointer: int, *, life: str) -> Outcome:
+    """Tells the outcome of a pointer that was kept beside the id of its life."""
+    if not isinstance(coordinator, KnowsLives) or coordinator.life_of(pointer) == life:
+        return coordinator.outcome(pointer)
+    return coordinator.outcome(pointer, life=life)
+
+
+def way_to_decide(coordinator: Coordinator, pointer: int, *, life: str) -> str:
+    """Returns what a person does about an outcome that nobody knows, for a message.
+
+    More follows: what may be done where the pointer is kept.
+    """
+    way = (
+        "Find out whether it has (the data may have been put back from a copy since), "
+        "and "
+    )
+    if isinstance(coordinator, KnowsLives):
+        of_life = f" --life {life}" if life else ""
+        way += (
+            f"say so by txaware transactions decide {pointer}{of_life} --committed, or "
+            f"--rolled-back; or "
+        )
+    return way

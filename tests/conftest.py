@@ -32,6 +32,7 @@ pytest_plugins = [
     "tests.support.leftovers",
     "tests.support.messagings",
     "tests.support.outboxes",
+    "tests.support.places",
     "tests.support.postgres",
     "tests.support.queues",
     "tests.support.deciders",

@@ -15,6 +15,13 @@ from coordinator.embedded.history import outcome_records
 from coordinator.embedded.invalid_pointers import Ended
 from coordinator.embedded.journal import Journal, MemoryJournal
 from coordinator.embedded.ledger import Limits
+from coordinator.embedded.lives import (
+    NAMELESS,
+    decided,
+    life_named,
+    name_of,
+    new_salt,
+)
 from coordinator.embedded.open_transactions import (
     HELD_ABOVE_S,
     OPEN,
@@ -32,7 +39,11 @@ from coordinator.embedded.records import (
 from coordinator.embedded.recovery import Reserve, recover
 from coordinator.embedded.two_phase_commit import TwoPhaseCommit
 from coordinator.embedded.write_barrier import WriteBarrier
-from coordinator.errors import TransactionNotInProgress, Unavailable
+from coordinator.errors import (
+    TransactionNotInProgress,
+    TransactionRefused,
+    Unavailable,
+)
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Cargo, Told
 from coordinator.outcome import Outcome, checked_written
@@ -94,6 +105,7 @@ class EmbeddedCoordinator(TwoPhaseCommit):
             limits or Limits(),
             clock_ms(),
             elapsed_of(clock_ms) if elapsed_ms is None else elapsed_ms,
+            salt=None if journal is None else new_salt(),
         )
         self._ends = CommitLog(self._ledger, self._journal, self._reserve, self._lock)
         self.gate = WriteBarrier(self._ledger, self._lock, clock_ms)
@@ -280,20 +292,55 @@ class EmbeddedCoordinator(TwoPhaseCommit):
             self._now_ms()
             return len(self._ledger.invalid.pointers)
 
-    def outcome(self, tx: Transaction | int) -> Outcome:
-        """Tells the outcome of the writes that were made with a pointer."""
+    def outcome(self, tx: Transaction | int, *, life: str | None = None) -> Outcome:
+        """Tells the outcome of the writes that were made with a pointer.
+
+        With a `life` that of its own only: see `life_of`.
+        """
         pointer = checked_written(tx)
+        named = None if life is None else life_named(life)
         self._tidy_if_due()
         with self._lock:
             self._now_ms()
-            return self._ledger.outcome(pointer)
+            return self._ledger.outcome(pointer, life=named)
+
+    def life_of(self, tx: Transaction | int) -> str:
+        """Returns the id of the life that gave out a pointer; empty without one."""
+        found = self._ledger.life_of(checked_written(tx))
+        return "" if found is None else name_of(found.life)
+
+    def decide(
+        self, tx: Transaction | int, *, committed: bool, life: str | None = None
+    ) -> None:
+        """Writes down what counts as the outcome of a pointer that nobody knows.
+
+        Refuses one whose outcome is known.
+        """
+        pointer = checked_written(tx)
+        found = self.outcome(pointer, life=life)
+        if found is not Outcome.FORGOTTEN:
+            raise TransactionRefused(
+                f"transaction {pointer} is {found.value}: only what nobody knows is "
+                f"decided by hand"
+            )
+        with self._lock:
+            known = self._ledger.life_of(pointer)
+        named = NAMELESS if known is None else known.life
+        named = named if life is None else life_named(life)
+        outcome = Outcome.COMMITTED if committed else Outcome.ROLLED_BACK
+        record = decided(pointer, named, outcome)
+        self._journal.append(record)
+        with self._lock:
+            self._ledger.decisions.add(record)
 
     def outcomes(self) -> list[Record]:
         """Returns the records that let a copy of this coordinator answer the same."""
         with self._lock:
             self._ledger.mend()
-            lost = [Lost(first, last) for first, last in self._ledger.invalid.lost]
-            return [*lost, *outcome_records(self._ledger.aborts)]
+            ledger = self._ledger
+            lost = [Lost(first, last) for first, last in ledger.invalid.lost]
+            known = [*ledger.lives.ended(ledger.last), *ledger.decisions]
+            return [*lost, *known, *outcome_records(ledger.aborts)]
 
     @property
     def first_pointer(self) -> int:

@@ -12,6 +12,7 @@ from coordinator.directory_lock import DirectoryLock
 from coordinator.durable_names import sync_directory
 from coordinator.embedded.group_commit import GroupCommit
 from coordinator.embedded.history import History
+from coordinator.embedded.lives import NO_PLACE
 from coordinator.embedded.records import Record, decode_records, encode_records
 from coordinator.errors import JournalCorrupted, NotWritten, Unavailable
 from coordinator.private_directory import make_private
@@ -304,7 +305,10 @@ class FileJournal(GroupCommit):
         lock: DirectoryLock | None = None,
     ) -> None:
         self._directory_lock = lock
-        super().__init__(JournalFile(disk, compact_bytes=compact_bytes))
+        super().__init__(
+            JournalFile(disk, compact_bytes=compact_bytes),
+            place=NO_PLACE if lock is None else lock.place,
+        )
 
     @classmethod
     def open(cls, directory: Path, *, compact_bytes: int = COMPACT_BYTES) -> Self:

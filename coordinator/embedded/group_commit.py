@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 from coordinator.embedded.batch import Batch, End
 from coordinator.embedded.history import History
+from coordinator.embedded.lives import NO_PLACE
 from coordinator.embedded.records import Aborted, Committed, Record, Started
 from coordinator.errors import NotWritten, Unavailable
 from coordinator.threads import JoinableThread, turns
@@ -85,7 +86,8 @@ class GroupCommit:
     the main thread, so the main thread never leads. A thread of ours leads for it.
     """
 
-    def __init__(self, destination: Destination) -> None:
+    def __init__(self, destination: Destination, *, place: bytes = NO_PLACE) -> None:
+        self.place = place
         self._destination = destination
         self._queue = threading.Lock()  # guards the forming batch and the notes
         self._forming = Batch()

@@ -6,12 +6,15 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from coordinator.embedded.lives import MOST_LIVES, Decisions, with_life
 from coordinator.embedded.records import (
     Aborted,
     Checkpointed,
     Closed,
     Committed,
+    Decided,
     Invalidated,
+    Lived,
     Lost,
     Prepared,
     Reached,
@@ -54,6 +57,8 @@ class History:
         self.lost: list[Lost] = []
         self.aborts = Aborts()
         self.knows_outcomes = False
+        self.lives: list[Lived] = []
+        self.decisions = Decisions()
         self._outliving: dict[int, None] = {}  # in the order of their ids
         self._apply: dict[type[Any], Callable[[Any], None]] = {
             Started: self._started,
@@ -68,6 +73,8 @@ class History:
             Reached: self._reached,
             Lost: self._lost,
             Closed: self._closed,
+            Lived: self._lived,
+            Decided: self.decisions.add,
         }
 
     def apply(self, record: Record) -> None:
@@ -96,6 +103,8 @@ class History:
         yield Reached(self.first, self.highest)
         yield Reserved(self.reserved)
         yield from self.lost
+        yield from self.lives
+        yield from self.decisions
         if self.knows_outcomes:
             yield from outcome_records(self.aborts)
         for transaction_id, keys in self.unseen.items():
@@ -184,6 +193,11 @@ class History:
     def _closed(self, record: Closed) -> None:
         self.reserved = record.last
         self._mention(record.last)
+
+    def _lived(self, record: Lived) -> None:
+        self.lives = with_life(self.lives, record, reserved=self.reserved)
+        while len(self.lives) > MOST_LIVES:
+            self.aborts.forget(self.lives.pop(0).last)
 
     def _mention(self, pointer: int) -> None:
         if pointer > self.highest:

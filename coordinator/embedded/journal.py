@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from coordinator.embedded.batch import End
 from coordinator.embedded.history import History
+from coordinator.embedded.lives import NO_PLACE
 from coordinator.embedded.records import Record
 
 
@@ -16,6 +17,13 @@ class Journal(Protocol):
     Any number of threads may call. The coordinator calls `note` and `submit` under its
     lock, so notes come in the order of their pointers, and everything else outside it.
     """
+
+    @property
+    def place(self) -> bytes:
+        """The place where the journal is kept: a copy of it has another one.
+
+        It has 16 bytes, all of them 0 where nobody can tell.
+        """
 
     @property
     def history(self) -> History:
@@ -77,6 +85,8 @@ class Journal(Protocol):
 
 class MemoryJournal:
     """A journal that keeps nothing, for a coordinator that ends with its process."""
+
+    place = NO_PLACE
 
     def __init__(self) -> None:
         self.history = History()

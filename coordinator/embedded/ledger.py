@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 import attrs
 
 from coordinator.embedded.invalid_pointers import Ended, InvalidPointers
+from coordinator.embedded.lives import MOST_PER_MS, NAMELESS, Decisions, Lives
 from coordinator.embedded.open_transactions import (
     ENDING,
     OPEN,
@@ -13,7 +14,7 @@ from coordinator.embedded.open_transactions import (
     OpenTransaction,
     OpenTransactions,
 )
-from coordinator.embedded.records import Invalidated, Prepared
+from coordinator.embedded.records import Invalidated, Lived, Prepared
 from coordinator.errors import (
     BadRequest,
     TransactionConflict,
@@ -101,11 +102,21 @@ class Ledger:
     Nothing here is undone. A caller that has to write something down asks first, then
     writes, and then has it applied. `last` is the last pointer given out. `ended` is
     called with the pointers of transactions that have ended, once that can be seen.
-    `elapsed_ms` is the time that time-outs count: the clock of the ids may be set.
+    `elapsed_ms` is the time that time-outs count: the clock of the ids may be set. All
+    pointers from now on end in `salt`, or in one of a few numbers after it; with None
+    they need not. `lives` are set before the first one is given out.
     """
 
+    lives: Lives
+
     def __init__(
-        self, limits: Limits, first: int, last: int, elapsed_ms: ClockMs
+        self,
+        limits: Limits,
+        first: int,
+        last: int,
+        elapsed_ms: ClockMs,
+        *,
+        salt: int | None = None,
     ) -> None:
         self.elapsed_ms = elapsed_ms
         self.first = first
@@ -115,6 +126,10 @@ class Ledger:
         self.invalid = InvalidPointers()
         self.committed = CommittedChanges()
         self.aborts = Aborts()
+        self.decisions = Decisions()
+        self.salt = salt
+        self._behind_ms = salt or 0
+        self._most_per_ms = POINTERS_PER_MS if salt is None else MOST_PER_MS
         self.ended: Callable[[Iterable[int]], object] = _tell_nobody
         # The step that an interrupt may leave half done: see `mend`.
         self.torn: Callable[[], object] | None = None
@@ -147,8 +162,13 @@ class Ledger:
 
     def next_pointer(self, now_ms: int) -> int:
         """Returns the pointer that would be given out next."""
-        by_time, next_one = now_ms * POINTERS_PER_MS, self.last + 1
-        return by_time if by_time > next_one else next_one
+        by_time, next_one = now_ms * POINTERS_PER_MS + self._behind_ms, self.last + 1
+        if by_time >= next_one:
+            return by_time
+        behind = (next_one - self._behind_ms) % POINTERS_PER_MS
+        if behind < self._most_per_ms:
+            return next_one
+        return next_one - behind + POINTERS_PER_MS
 
     def take(self, pointer: int) -> Transaction:
         """Returns a snapshot whose id is used up and never in progress."""
@@ -187,30 +207,52 @@ class Ledger:
             return "was lost in a crash"
         if transaction_id in self.invalid.pointers:
             return "timed out or was invalidated (aborted from outside)"
-        return "has ended" if self._gave_out(transaction_id) else "was never begun here"
+        if self.gave_out(transaction_id):
+            return "has ended"
+        if self.first <= transaction_id <= self.last:
+            return (
+                "was given out by no life that this data knows. Perhaps the data was "
+                "put back from a copy since, or is the copy; then nothing of it is here"
+            )
+        return "was never begun here"
 
-    def _gave_out(self, pointer: int) -> bool:
-        return self.first <= pointer <= self.last
+    def gave_out(self, pointer: int) -> bool:
+        """Tells whether a pointer was given out here, now or in an earlier life."""
+        return self.life_of(pointer) is not None
+
+    def life_of(self, pointer: int) -> Lived | None:
+        """Returns the life that gave out a pointer; all ask it who judge pointers."""
+        return self.lives.of(pointer, last=self.last)
 
     def was_lost(self, transaction_id: int) -> bool:
-        """Tells whether a crash lost every record of it: then it never committed.
+        """Tells whether nothing here names it, so that it never commits here.
 
         A pointer that was never given out is refused: nobody here can tell its fate.
         """
-        if not self._gave_out(transaction_id):
+        if transaction_id in self.invalid.lost:
+            return True
+        if not self.gave_out(transaction_id):
             raise TransactionNotInProgress(
-                f"transaction {transaction_id} was never begun here: this coordinator "
-                f"gave out {self.first} to {self.last}"
+                f"transaction {transaction_id} is not in progress: it "
+                f"{self._why_not(transaction_id)}"
             )
-        return transaction_id in self.invalid.lost
+        return False
 
-    def outcome(self, pointer: int) -> Outcome:
-        """Tells the outcome of the writes that were made with a pointer."""
+    def outcome(self, pointer: int, *, life: int | None = None) -> Outcome:
+        """Tells the outcome of the writes that were made with a pointer.
+
+        A `life` has to be the one that gave it out.
+        """
+        found = self.life_of(pointer)
+        if found is None or life not in (None, found.life):
+            return self.decisions.of(pointer, life or NAMELESS) or Outcome.FORGOTTEN
         if pointer in self.open.in_progress:
             return Outcome.IN_PROGRESS
+        if decided := self.decisions.of(pointer, found.life):
+            return decided
         if pointer in self.invalid.pointers or pointer in self.aborts:
             return Outcome.ROLLED_BACK
-        if pointer <= self.aborts.forgotten or not self._gave_out(pointer):
+        if pointer <= self.aborts.forgotten:
             return Outcome.FORGOTTEN
         return Outcome.COMMITTED
 

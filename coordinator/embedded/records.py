@@ -105,6 +105,34 @@ class Lost:
 
 
 @attrs.frozen
+class Lived:
+    """The record that the life of this id gave out pointers from `first` on.
+
+    `last` is 0 until the next life begins. `salt` is what all its pointers end in, less
+    than `MOST_PER_MS` away; with `EVERY` all pointers between the two count. `place`
+    names where its journal was kept: see `Journal`.
+    """
+
+    life: int
+    first: int
+    last: int
+    salt: int
+    place: bytes
+
+
+@attrs.frozen
+class Decided:
+    """The record that somebody decided what counts as the outcome of a pointer.
+
+    It is one of the numbers in `coordinator/embedded/lives.py`.
+    """
+
+    pointer: int
+    life: int
+    outcome: int
+
+
+@attrs.frozen
 class Closed:
     """The record of an orderly end: the last pointer given out was `last`."""
 
@@ -124,6 +152,8 @@ Record = (
     | Reached
     | Lost
     | Closed
+    | Lived
+    | Decided
 )
 
 # One byte of kind, four of length, then the fields in order, big-endian.
@@ -138,6 +168,8 @@ _FIXED: dict[int, tuple[type[Any], struct.Struct]] = {
     9: (Reached, struct.Struct(">qq")),
     10: (Lost, struct.Struct(">qq")),
     11: (Closed, struct.Struct(">q")),
+    13: (Lived, struct.Struct(">Qqqi16s")),
+    14: (Decided, struct.Struct(">qQb")),
 }
 _NUMBER = struct.Struct(">q")
 _NUMBERS = struct.Struct(">qq")

@@ -47,7 +47,15 @@ class WriteBarrier:
         )
 
     def gave_out(self, pointer: int) -> bool:
-        """Tells whether the pointer lies between the first and last one given out."""
+        """Tells whether the pointer was given out here, now or in an earlier life."""
+        return self._ledger.gave_out(pointer)
+
+    def reaches(self, pointer: int) -> bool:
+        """Tells whether the pointer lies between the first and last one given out.
+
+        Rows of the store with such a pointer are judged by snapshots: they came with
+        the journal, if they were put back from a copy.
+        """
         return self._ledger.first <= pointer <= self._ledger.last
 
     def is_open(self, pointer: int) -> bool:

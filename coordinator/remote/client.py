@@ -10,6 +10,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self, TypeVar
+from urllib.parse import quote
 
 import attrs
 
@@ -67,6 +68,8 @@ class RemoteCoordinator:
         self._send = send
         self._takes_writers = takes_writers
         self._writers: dict[int, list[str]] = {}
+        # The lives of those that were persisted, as participants ask for them next.
+        self._lives: dict[int, str] = {}
         # The changed keys that a commit names, as a body has them, and those which no
         # `can_commit` has checked.
         self._changes: dict[int, list[str]] = {}
@@ -100,7 +103,11 @@ class RemoteCoordinator:
         """Returns when a crash cannot forget that `tx` and its checkpoints exist."""
         writers = self._writers.pop(tx.transaction_id, None)
         fields = {} if writers is None else {"participants": writers}
-        self._post_for(tx, "persist", **fields)
+        answer = self._post_for(tx, "persist", **fields)
+        # A server of before tells no life: its pointers have none.
+        self._lives[tx.transaction_id] = str(answer.get("life", ""))
+        while len(self._lives) > MOST_ENDED:
+            self._lives.pop(next(iter(self._lives)), None)
 
     def note_writers(self, tx: Transaction, names: Sequence[str]) -> None:
         """Notes the participants that the next `persist` of `tx` is for, if any."""
@@ -246,10 +253,34 @@ class RemoteCoordinator:
         body = self._call("GET", "/invalid-size", b"")
         return _field(_answer(body), "invalidSize", int)
 
-    def outcome(self, tx: Transaction | int) -> Outcome:
-        """Tells the outcome of the writes that were made with a pointer."""
-        body = self._call("GET", f"/{checked_written(tx)}/outcome", b"")
+    def outcome(self, tx: Transaction | int, *, life: str | None = None) -> Outcome:
+        """Tells the outcome of the writes that were made with a pointer.
+
+        With a `life` that of its own only.
+        """
+        # Without a name for it the question is that of before, for a server of before.
+        query = f"?life={quote(life)}" if life else ""
+        body = self._call("GET", f"/{checked_written(tx)}/outcome{query}", b"")
         return _field(_answer(body), "outcome", Outcome)
+
+    def life_of(self, tx: Transaction | int) -> str:
+        """Returns the id of the life that gave out a pointer; empty without one."""
+        pointer = checked_written(tx)
+        known = self._lives.get(pointer)
+        if known is None:
+            body = self._call("GET", f"/{pointer}/outcome", b"")
+            known = str(_answer(body).get("life", ""))
+        return known
+
+    def decide(
+        self, tx: Transaction | int, *, committed: bool, life: str | None = None
+    ) -> None:
+        """Writes down what counts as the outcome of a pointer that nobody knows."""
+        outcome = Outcome.COMMITTED if committed else Outcome.ROLLED_BACK
+        fields = {"outcome": outcome.value}
+        if life is not None:
+            fields["life"] = life
+        self._post(f"/{_known(checked_pointer(tx))}/decide", **fields)
 
     def close(self) -> None:
         """Does nothing: the connection belongs to the owner of `send`."""

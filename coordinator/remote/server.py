@@ -20,6 +20,8 @@ from coordinator.errors import (
     Unavailable,
 )
 from coordinator.interfaces import Coordinator
+from coordinator.optional_ports import KnowsLives, life_of, outcome_of
+from coordinator.outcome import Outcome
 from coordinator.remote.prepared_calls import NAMED, PreparedCalls
 from coordinator.remote.wire import (
     BYTES,
@@ -31,6 +33,7 @@ from coordinator.remote.wire import (
     fields_of,
     is_number,
     json_answer,
+    life_in,
     list_of,
     names_of,
     pointers_of,
@@ -50,6 +53,8 @@ from coordinator.transaction_status import (
 )
 
 HANGING_S = 900
+# What a person may decide of a transaction whose outcome nobody knows.
+DECIDABLE = (Outcome.COMMITTED.value, Outcome.ROLLED_BACK.value)
 _NAMED = ("type", "checkpoints")  # the fields of every call of a transaction
 _PATH = re.compile(
     rf"{ROOT}(?:/(?P<pointer>[0-9]{{1,19}})(?:/(?P<one>[a-z-]*))?"
@@ -109,7 +114,8 @@ class CoordinatorRoutes:
         }
         self._single = {
             "": {"GET": _Call(self._describe)},
-            "outcome": {"GET": _Call(self._outcome)},
+            "outcome": {"GET": _Call(self._outcome, ("life",))},
+            "decide": {"POST": _Call(self._decide, ("outcome", "life"))},
             "can-commit": {"POST": _of_one(self._can_commit, "changes")},
             "persist": {"POST": _of_one(self._persist, "participants")},
             "commit": {"POST": _of_one(self._commit, "check", "changes", "repeat")},
@@ -178,8 +184,32 @@ class CoordinatorRoutes:
     def _fields(self, found: Standing) -> Fields:
         return self._told(found.transaction_id, found).fields()
 
-    def _outcome(self, pointer: int, _: Fields) -> Answer:
-        return json_answer({"outcome": self._coordinator.outcome(pointer).value})
+    def _outcome(self, pointer: int, fields: Fields) -> Answer:
+        coordinator = self._coordinator
+        if fields.get("life") is None:
+            found = coordinator.outcome(pointer)
+        else:
+            found = outcome_of(coordinator, pointer, life=life_in(fields))
+        life = life_of(coordinator, pointer)
+        return json_answer({"outcome": found.value, "life": life})
+
+    def _decide(self, pointer: int, fields: Fields) -> Answer:
+        coordinator, told = self._coordinator, fields.get("outcome")
+        if told not in DECIDABLE:
+            raise BadRequest(
+                f"outcome is one of {', '.join(DECIDABLE)}, not {shown(told)}"
+            )
+        if not isinstance(coordinator, KnowsLives):
+            raise BadRequest(
+                f"{type(coordinator).__name__} takes no decisions: end what waits for "
+                f"an outcome where it is kept"
+            )
+        coordinator.decide(
+            whole_number(pointer, "the transaction's id"),
+            committed=told == Outcome.COMMITTED.value,
+            life=None if fields.get("life") is None else life_in(fields),
+        )
+        return Answer(200)
 
     def _find_hanging(self, fields: Fields) -> Answer:
         try:
@@ -250,7 +280,7 @@ class CoordinatorRoutes:
         if fields.get("participants") is not None:
             self._note_writers(tx, names_of(fields, "participants"))
         self._coordinator.persist(tx)
-        return Answer(200)
+        return json_answer({"life": life_of(self._coordinator, tx.transaction_id)})
 
     def _note_writers(self, tx: Transaction, names: list[str]) -> None:
         note_writers = getattr(self._coordinator, "note_writers", None)

@@ -97,6 +97,14 @@ def list_of(fields: Fields, name: str) -> list[Any]:
     return listed
 
 
+def life_in(fields: Fields) -> str:
+    """Returns the id of a life in a body or a query."""
+    life = fields["life"]
+    if not isinstance(life, str):
+        raise BadRequest(f"life: {shown(life)} is not the id of a life")
+    return life
+
+
 def names_of(fields: Fields, name: str) -> list[str]:
     """Returns a field that is a list of names."""
     listed = list_of(fields, name)

@@ -148,6 +148,7 @@ def test_what_a_crash_left_before_the_commit_is_removed(
     messaging.coordinator.persist(tx)
     (place / PLACE / "new-1").write_bytes(b"never")
     (place / PLACE / "new-2").write_bytes(b"not even named")
+    files._claim(tx.transaction_id, {"a": "new-1"})
     files._intents.save(tx.transaction_id, {"a": "new-1"})
     files.close()
     with participants.files(messaging, place) as again:

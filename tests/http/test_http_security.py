@@ -89,6 +89,7 @@ NEEDS = {
     ("GET", X + "/invalid-size"): MONITOR,
     ("GET", ONE): HOLDER | OPERATOR,
     ("GET", ONE + "/outcome"): HOLDER | OPERATOR,
+    ("POST", ONE + "/decide"): OPERATOR,
     ("POST", ONE + "/can-commit"): HOLDER,
     ("POST", ONE + "/persist"): HOLDER,
     ("POST", ONE + "/commit"): HOLDER,

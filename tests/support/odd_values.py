@@ -153,6 +153,8 @@ CALLS: dict[str, Call] = {
     "rollback prepared": lambda m, tx, v: m.rollback_prepared(v),
     "time-out": lambda m, tx, v: m.transaction(timeout_s=v).start(),
     "invalidate": lambda m, tx, v: m.coordinator.invalidate(v),
+    "decide": lambda m, tx, v: m.coordinator.decide(v, committed=True),
+    "decide life": lambda m, tx, v: m.coordinator.decide(7, committed=True, life=v),
     "truncate": lambda m, tx, v: m.coordinator.truncate_invalid_tx(v),
     "truncate one": lambda m, tx, v: m.coordinator.truncate_invalid_tx([v]),
     "truncate before": lambda m, tx, v: m.coordinator.truncate_invalid_tx_before(v),

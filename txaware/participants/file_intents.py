@@ -1,8 +1,8 @@
 """What transactions are about to do with files, on disk before they commit.
 
 Beside the files is a directory `.txaware`. A file that is written waits there, under a
-name of its own. An intent names, for one transaction, which of them go where and which
-files are removed.
+name of its own. An intent names, for one transaction and its life, which of them go
+where and which files are removed.
 """
 
 import json
@@ -21,10 +21,15 @@ ASIDE, INTENT, PART, SKIPPED = "new-", ".intent", ".part", ".skipped"
 
 
 class FileIntents:
-    """The intents of a directory of files, which one process owns."""
+    """The intents of a directory of files, which one process owns.
+
+    `lives` has, by transaction, the life of the coordinator that its intent names. It
+    is empty for one of an earlier version.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.lives: dict[int, str] = {}
         self._place = directory / PLACE
         self._lock = DirectoryLock(self._place)
 
@@ -40,7 +45,9 @@ class FileIntents:
         """Reads all intents, in the order of their transactions."""
         found = {int(path.stem): path for path in self._place.glob(f"*{INTENT}")}
         for transaction_id in sorted(found):
-            yield transaction_id, _read(found[transaction_id])
+            changes, life = _read(found[transaction_id])
+            self.lives[transaction_id] = life
+            yield transaction_id, changes
 
     def save(self, transaction_id: int, changes: Changes) -> None:
         """Writes an intent; it is on disk then, and so is all that it names."""
@@ -52,8 +59,9 @@ class FileIntents:
     def _write(self, transaction_id: int, changes: Changes) -> None:
         path = self._path(transaction_id)
         part = path.with_suffix(PART)
+        intent = {"changes": dict(changes), "life": self.lives.get(transaction_id, "")}
         with part.open("wb") as file:
-            file.write(json.dumps({"changes": dict(changes)}).encode())
+            file.write(json.dumps(intent).encode())
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
@@ -98,6 +106,7 @@ class FileIntents:
         skipped = path.with_suffix(SKIPPED)
         os.replace(path, skipped)
         sync_directory(self._place)
+        self.lives.pop(transaction_id, None)
         return skipped
 
     def drop(self, transaction_id: int, changes: Changes) -> None:
@@ -109,7 +118,7 @@ class FileIntents:
 
     def sweep(self) -> None:
         """Removes what waits for no intent: its transaction has never committed."""
-        skipped = [_read(path) for path in self._place.glob(f"*{SKIPPED}")]
+        skipped = [_read(path)[0] for path in self._place.glob(f"*{SKIPPED}")]
         waiting = [changes for _, changes in self.all()]
         named = {aside for one in (*skipped, *waiting) for aside in one.values()}
         for path in self._place.iterdir():
@@ -132,11 +141,14 @@ class FileIntents:
         with suppress(FileNotFoundError):
             self._path(transaction_id).unlink()
             sync_directory(self._place)
+        self.lives.pop(transaction_id, None)
 
 
-def _read(path: Path) -> Changes:
+def _read(path: Path) -> tuple[Changes, str]:
+    """Returns what an intent says, and the life of its transaction."""
     try:
-        return dict(json.loads(path.read_bytes())["changes"])
+        intent = json.loads(path.read_bytes())
+        return dict(intent["changes"]), str(intent.get("life", ""))
     except (ValueError, LookupError, TypeError) as error:
         raise StoreCorrupted(f"{path} cannot be read: {error}") from error
 

@@ -11,6 +11,7 @@ from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
 from coordinator.joining import JoinsByItself
+from coordinator.optional_ports import life_of, outcome_of, way_to_decide
 from coordinator.outcome import Outcome
 from coordinator.participants import raise_first
 from txaware.errors import (
@@ -210,7 +211,12 @@ class Files(JoinsByItself):
                     f"somebody else changed what is there since transaction {pointer} "
                     f"began: {error}"
                 ) from error
+            self._intents.lives[pointer] = life_of(self._coordinator, pointer)
             self._pending[pointer] = changes
+
+    def _outcome(self, pointer: int) -> Outcome:
+        life = self._intents.lives.get(pointer, "")
+        return outcome_of(self._coordinator, pointer, life=life)
 
     def _require_way(self, other: int, changes: Changes) -> None:
         """Refuses changes that an intent of another transaction is in the way of."""
@@ -218,7 +224,7 @@ class Files(JoinsByItself):
         clash = next(self._places.clashes(changes, others), None)
         if clash is None and changes.keys().isdisjoint(others):
             return
-        outcome = self._coordinator.outcome(other)
+        outcome = self._outcome(other)
         if outcome is Outcome.COMMITTED:
             try:
                 self._do(other)
@@ -284,7 +290,7 @@ class Files(JoinsByItself):
                 return
             if pointer == but or asked.isdisjoint(self._pending.get(pointer, {})):
                 continue
-            if self._coordinator.outcome(pointer) is Outcome.COMMITTED:
+            if self._outcome(pointer) is Outcome.COMMITTED:
                 try:
                     self._do(pointer)
                 except NotApplied:
@@ -292,16 +298,18 @@ class Files(JoinsByItself):
                         raise
 
     def _end(self, pointer: int) -> None:
-        outcome = self._coordinator.outcome(pointer)
+        outcome = self._outcome(pointer)
         changes = self._pending.get(pointer)
         if changes is None:
             return  # its own thread has ended it meanwhile
         if outcome is Outcome.FORGOTTEN:
+            life = self._intents.lives.get(pointer, "")
+            way = way_to_decide(self._coordinator, pointer, life=life)
             raise TransactionOutcomeUnknown(
-                f"nobody knows any more whether transaction {pointer} has committed: "
-                f"look at {self._intents.path_text(pointer)}, which says what it was "
-                f"about to do; do that or not, and remove it, or give it up by txaware "
-                f"participants recover {self.directory} --skip. Nothing was changed"
+                f"nobody knows whether transaction {pointer} has committed: look at "
+                f"{self._intents.path_text(pointer)}, which says what it was about to "
+                f"do. {way}give it up by txaware participants recover "
+                f"{self.directory} --skip. Nothing was changed"
             )
         if outcome is Outcome.COMMITTED:
             self._do(pointer)

@@ -151,8 +151,7 @@ class Postgres:
                 f"first, or open another connection"
             )
         require_idle(self.connection, self.transaction_aware_name)
-        self._name = self._prepared.new_name(tx.transaction_id)
-        self._begin(self._name)
+        self._begin(str(tx.transaction_id))
         self._pointer = tx.transaction_id
 
     def end_of_unknown(self) -> bool | None:
@@ -164,7 +163,7 @@ class Postgres:
         pointer = self._pointer
         if pointer is None or not self._is_asked:
             return None
-        outcome = self._coordinator.outcome(pointer)
+        outcome = self._prepared.outcome(self._name)
         if outcome not in (Outcome.COMMITTED, Outcome.ROLLED_BACK):
             self._prepared.recover_soon()
             raise TransactionOutcomeUnknown(
@@ -186,6 +185,7 @@ class Postgres:
         if self._pointer is None:
             return True  # nothing is open
         require_whole(self.connection, self.transaction_aware_name)
+        self._name = self._prepared.new_name(self._pointer)
         self._is_asked = True
         self._prepare(self._name)
         return True
@@ -219,7 +219,7 @@ class Postgres:
             # Else PostgreSQL rolls back what it has lost the connection to.
 
     def _begin(self, name: str) -> None:
-        """Begins; psycopg refuses commit() and rollback() until the end."""
+        """Begins by any name; psycopg refuses commit() and rollback() until the end."""
         self.connection.tpc_begin(name)
 
     def _prepare(self, name: str) -> None:

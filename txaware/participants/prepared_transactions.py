@@ -3,10 +3,11 @@
 import contextvars
 import os
 import uuid
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from coordinator import retry_on_conflict
 from coordinator.fork_guard import guard
+from coordinator.optional_ports import life_of, outcome_of, way_to_decide
 from coordinator.outcome import Outcome
 from txaware.errors import BadRequest, TransactionOutcomeUnknown
 from txaware.messaging import Messaging
@@ -19,11 +20,26 @@ _ALL = """SELECT gid FROM pg_prepared_xacts
 STORE_KEY = b"store"
 
 
+class Waiting(NamedTuple):
+    """A prepared transaction, by what its name says; earlier versions name no life."""
+
+    pointer: int
+    life: str
+    name: str
+
+    @classmethod
+    def of(cls, name: str, *, prefix: str) -> Self:
+        """Reads a name."""
+        pointer, *life, _ = name.removeprefix(prefix).split(":")
+        return cls(int(pointer), ":".join(life), name)
+
+
 class PreparedTransactions:
     """The keeper of what is prepared in one database for one store.
 
-    A prepared transaction is named after the store and the pointer. Whatever happened
-    to its process, `coordinator.outcome(pointer)` tells how it has to end.
+    A prepared transaction is named after the store, the pointer and its life. Whatever
+    happened to its process, the coordinator tells the outcome of those, and by that how
+    it has to end.
     """
 
     def __init__(self, messaging: Messaging, link: PostgresLink) -> None:
@@ -37,7 +53,9 @@ class PreparedTransactions:
 
     def new_name(self, pointer: int) -> str:
         """Returns a name to prepare by; a block may have several connections."""
-        return f"{self._prefix}{pointer}:{os.urandom(4).hex()}"
+        life = life_of(self._coordinator, pointer)
+        own = f"{pointer}:{life}" if life else f"{pointer}"
+        return f"{self._prefix}{own}:{os.urandom(4).hex()}"
 
     def require_that_it_prepares(self) -> None:
         """Raises `BadRequest` where the server prepares no transactions."""
@@ -52,19 +70,23 @@ class PreparedTransactions:
                 "postgres(messaging, connection, outbox=True)"
             )
 
-    def prepared(self) -> list[tuple[int, str]]:
-        """Returns pointer and name of all that is prepared, in order."""
+    def outcome(self, name: str) -> Outcome:
+        """Tells the outcome of the transaction that a name is of."""
+        return self._outcome(Waiting.of(name, prefix=self._prefix))
+
+    def _outcome(self, one: Waiting) -> Outcome:
+        return outcome_of(self._coordinator, one.pointer, life=one.life)
+
+    def prepared(self) -> list[Waiting]:
+        """Returns all that is prepared, in order."""
         found = self._link.run(
             lambda link: link.execute(_ALL, (self._prefix,)).fetchall()
         )
-        return sorted(
-            (int(name.removeprefix(self._prefix).partition(":")[0]), name)
-            for (name,) in found
-        )
+        return sorted(Waiting.of(name, prefix=self._prefix) for (name,) in found)
 
     def smallest_pointer(self) -> int | None:
         """Returns the least pointer whose outcome is still needed."""
-        return min([pointer for pointer, _ in self.prepared()], default=None)
+        return min([one.pointer for one in self.prepared()], default=None)
 
     def recover(self) -> list[int]:
         """Ends what a crash left prepared; returns what is still open.
@@ -72,20 +94,23 @@ class PreparedTransactions:
         Raises `TransactionOutcomeUnknown` where nobody can tell any more whether a
         transaction has committed.
         """
-        still_open, forgotten = [], []
-        for pointer, name in self.prepared():
-            outcome = self._coordinator.outcome(pointer)
+        still_open, unknown = [], []
+        for one in self.prepared():
+            outcome = self._outcome(one)
             if outcome is Outcome.IN_PROGRESS:
-                still_open.append(pointer)
+                still_open.append(one.pointer)
             elif outcome is Outcome.FORGOTTEN:
-                forgotten.append(name)
+                unknown.append(one)
             else:
-                self.end(name, commit=outcome is Outcome.COMMITTED)
-        if forgotten:
+                self.end(one.name, commit=outcome is Outcome.COMMITTED)
+        if unknown:
+            first = unknown[0]
+            more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
+            way = way_to_decide(self._coordinator, first.pointer, life=first.life)
             raise TransactionOutcomeUnknown(
-                f"nobody knows any more whether what is prepared as "
-                f"{', '.join(forgotten)} has committed: look at what it changed, and "
-                f"end it by COMMIT PREPARED or ROLLBACK PREPARED. Nothing was changed"
+                f"{self.transaction_aware_name} has prepared {first.name}{more}, and "
+                f"nobody knows whether its transaction has committed. {way}end it "
+                f"there by COMMIT PREPARED or ROLLBACK PREPARED. Nothing was changed"
             )
         return still_open
 

@@ -92,7 +92,7 @@ def _writes(site: "StoreContext") -> TransactionWrites:
 
 
 def _strangers(site: "StoreContext") -> ForeignPointers:
-    return ForeignPointers(None if site.gate is None else site.gate.gave_out)
+    return ForeignPointers(None if site.gate is None else site.gate.reaches)
 
 
 @attrs.frozen

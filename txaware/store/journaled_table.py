@@ -8,6 +8,7 @@ from operator import itemgetter
 from coordinator.embedded.batch import End, Then
 from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.group_commit import GroupCommit
+from coordinator.embedded.lives import NO_PLACE
 from coordinator.embedded.records import Aborted, Invalidated, Record
 from txaware.clock import ClockMs, StoreClock, system_clock_ms
 from txaware.errors import StoreCorrupted, Unavailable
@@ -46,8 +47,10 @@ class StoreJournal(GroupCommit):
         batches: BatchWriter,
         held: UncommittedRows,
         newest_format: Callable[[], Sequence[Write]],
+        *,
+        place: bytes = NO_PLACE,
     ) -> None:
-        super().__init__(batches)
+        super().__init__(batches, place=place)
         self._held = held
         self._newest_format = newest_format
 
@@ -106,7 +109,13 @@ class JournaledTable:
 
     def _journal(self) -> StoreJournal:
         """Makes the journal, whose batches the rows share."""
-        return StoreJournal(self._batches, self._held, self.newest_format)
+        return StoreJournal(
+            self._batches, self._held, self.newest_format, place=self._place()
+        )
+
+    def _place(self) -> bytes:
+        """Returns the place of the store: see `Journal`."""
+        return NO_PLACE
 
     def _clock(self, clock_ms: ClockMs) -> StoreClock:
         """Makes the store's clock, which begins at the last time that was saved."""

@@ -78,6 +78,9 @@ class LevelDbTable(JournaledTable):
             )
         self._batches.write([], [(STATE + b"batch", None)])
 
+    def _place(self) -> bytes:
+        return super()._place() if self._lock is None else self._lock.place
+
     @property
     def directory(self) -> Path:
         """The directory, which no other process may use meanwhile."""

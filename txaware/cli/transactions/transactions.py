@@ -3,6 +3,7 @@
 import attrs
 import click
 
+from coordinator.optional_ports import KnowsLives
 from coordinator.transaction_status import ENDED, INVALID, NEVER, OPEN
 from txaware.cli.failures import Failure
 from txaware.cli.session import Session, pass_session
@@ -287,6 +288,44 @@ def abort(session: Session, *, transaction: int, namespaces: tuple[str, ...]) ->
         f"aborted: transaction {found.transaction_id} is invalid now, nobody will see "
         f"what it wrote"
     )
+
+
+@transactions.command()
+@click.argument("transaction", type=pointer)
+@click.option(
+    "--committed/--rolled-back",
+    default=None,
+    help="What is to count as its outcome; one of them has to be said.",
+)
+@click.option("--life", help="The life that gave it out, where the error names one.")
+@pass_session
+def decide(
+    session: Session, *, transaction: int, committed: bool | None, life: str | None
+) -> None:
+    """Say what became of a transaction, where nobody else knows.
+
+    The data may have been put back from a copy, while a PostgreSQL has something
+    prepared, or files wait, for the outcome of a transaction that the data does not
+    know. Find out what it was about, and whether others have acted on it. What waits
+    ends as you say at its next use, or by txaware participants recover. No message
+    appears or goes, and an outcome that is known cannot be changed.
+
+    \b
+    Example:
+      txaware transactions decide 1763740800000123456 --life 0f1e2d3c4b5a6978 \\
+        --rolled-back
+    """
+    if committed is None:
+        raise click.UsageError("say --committed or --rolled-back")
+    with session.open() as messaging:
+        if not isinstance(messaging.coordinator, KnowsLives):
+            raise Failure(
+                f"{type(messaging.coordinator).__name__} takes no decisions: end what "
+                f"waits for an outcome where it is kept"
+            )
+        messaging.coordinator.decide(transaction, committed=committed, life=life)
+    outcome = "committed" if committed else "rolled back"
+    click.echo(f"transaction {transaction} counts as {outcome} from now on")
 
 
 @transactions.command()

@@ -5,6 +5,7 @@ from typing import Any
 from coordinator.outcome import Outcome
 from coordinator.remote.client import BYTES as BYTES_TYPE
 from coordinator.remote.client import ROOT
+from coordinator.remote.server import DECIDABLE
 from coordinator.remote.wire import LONGEST_NAME
 from coordinator.transaction_status import ENDED, INVALID, NEVER, OPEN, STATES
 from txaware.http.openapi.operation import Content, Operation, json_of
@@ -83,6 +84,11 @@ _STATE = fields(
         "invalid": whole(0),
     }
 )
+_LIFE: Schema = TEXT | {
+    "pattern": "^([0-9a-f]{16})?$",
+    "description": "The life of the data, from one opening to the next, that gave out "
+    "the pointer; empty for those of earlier versions, and where there is none.",
+}
 _TRUNCATE = any_of(
     fields({"beforeMs": whole(0)}),
     fields({}, {"pointers": _POINTERS}),
@@ -153,7 +159,15 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ),
     ("GET", ONE + "/outcome"): _look(
         "What became of what was written with a pointer.",
-        fields({"outcome": {"enum": [one.value for one in Outcome]}}),
+        fields({"outcome": {"enum": [one.value for one in Outcome]}, "life": _LIFE}),
+        life=_LIFE,
+    ),
+    ("POST", ONE + "/decide"): Operation(
+        summary="Writes down the outcome of a pointer that nobody knows.",
+        tag=TAG,
+        body=json_of(fields({"outcome": {"enum": [*DECIDABLE]}}, {"life": _LIFE})),
+        answer=_NOTHING,
+        refuses=(409,),
     ),
     ("POST", ONE + "/persist"): _call(
         "Sees to it that it outlives a crash; called before rows are written elsewhere "
@@ -161,6 +175,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         participants=or_null(
             array(_NAME, description="Who writes them, by name; none is nobody.")
         ),
+        answer=json_of(fields({"life": _LIFE})),
     ),
     ("POST", COMMIT): Operation(
         summary="Makes its writes visible, and what comes with the commit: all of it "

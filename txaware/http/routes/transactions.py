@@ -61,7 +61,14 @@ class TransactionRoutes:
             Route("POST", ROOT + "/snapshot", self._snapshot, holder),
             self._whole("POST", "/truncate", operator),
             Route("GET", ONE, self._describe, holder_or_operator),
-            Route("GET", ONE + "/outcome", self._outcome, holder_or_operator),
+            Route(
+                "GET",
+                ONE + "/outcome",
+                self._outcome,
+                holder_or_operator,
+                query=("life",),
+            ),
+            Route("POST", ONE + "/decide", self._decide, operator),
             *(self._single(call, holder) for call in CALLS),
             self._single("invalidate", holder_or_operator),
         ]
@@ -171,7 +178,21 @@ class TransactionRoutes:
         pointer = int(request.params["transaction"])
         self._owners.check((pointer,), request.principal)
         answer = await self._hosted.in_coordinator_thread(
-            self.coordinator.call, "GET", call, pointer=pointer
+            self.coordinator.call,
+            "GET",
+            call,
+            pointer=pointer,
+            query=request.query_string.decode("latin-1"),
+        )
+        return self.passed_on(request, answer)
+
+    async def _decide(self, request: Request) -> Reply:
+        answer = await self._hosted.in_coordinator_thread(
+            self.coordinator.call,
+            "POST",
+            "decide",
+            pointer=int(request.params["transaction"]),
+            body=request.body,
         )
         return self.passed_on(request, answer)
 

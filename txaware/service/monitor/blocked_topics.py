@@ -75,7 +75,7 @@ class Blocked:
         self.unjudged = 0
         self._service = service
         self._table = site.table
-        self._known = None if site.gate is None else site.gate.gave_out
+        self._known = None if site.gate is None else site.gate.reaches
         self._strangers = service.strangers
         self._clock_ms = site.clock_ms
         self._early_ms = CLOCKS_DIFFER_MS if site.gate is None else 0

@@ -74,7 +74,7 @@ class GroupStates:
     def __init__(self, service: LocalService, site: StoreContext) -> None:
         self._service = service
         self._table = site.table
-        self._known = None if site.gate is None else site.gate.gave_out
+        self._known = None if site.gate is None else site.gate.reaches
         self._clock_ms = site.clock_ms
 
     def state(

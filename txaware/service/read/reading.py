@@ -191,7 +191,7 @@ class Reading:
 
     def _judge_by(self, snapshot: Transaction) -> Visibility:
         """Returns a judge by a snapshot of this process's own coordinator."""
-        return Visibility(snapshot, None if self._gate is None else self._gate.gave_out)
+        return Visibility(snapshot, None if self._gate is None else self._gate.reaches)
 
     def close(self) -> None:
         """Refuses all later looks; a reader that waits fails at its next one."""

@@ -214,7 +214,7 @@ class PayloadRetention:
 
     def _is_gated(self, pointer: int) -> bool:
         """Tells whether every write with a pointer goes through the gate here."""
-        return self._gate is not None and self._gate.gave_out(pointer)
+        return self._gate is not None and self._gate.reaches(pointer)
 
 
 def _is_over(pointer: int, snapshot: Transaction) -> bool:

@@ -14,6 +14,7 @@ from coordinator.directory_lock import DirectoryLock
 from coordinator.durable_names import sync_directory
 from coordinator.embedded.history import History
 from coordinator.embedded.records import Invalidated, Lost, Record, Reserved
+from coordinator.embedded.recovery import parted
 from coordinator.private_directory import make_private
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.clock import ClockMs, system_clock_ms
@@ -200,6 +201,7 @@ def _endings(history: History, now_pointer: int) -> Iterator[Record]:
     """
     if not history.first:
         return  # no embedded coordinator ever kept its journal here
+    yield from parted(history, history.open)
     if history.open:
         checkpoints = history.checkpoints.values()
         pointers = [*history.open, *(p for found in checkpoints for p in found)]

@@ -12,6 +12,7 @@ from coordinator.embedded.journal import Journal
 from coordinator.embedded.records import (
     Aborted,
     Invalidated,
+    Lived,
     Lost,
     Reached,
     Record,
@@ -313,8 +314,8 @@ def _known_by(highest: int, known: Iterable[Record]) -> Iterator[Record]:
     The source may have been killed, and opened again, since that moment.
     """
     for record in known:
-        if isinstance(record, Lost):
+        if isinstance(record, Lost | Lived):
             if record.first <= highest:
-                yield Lost(record.first, min(record.last, highest))
+                yield attrs.evolve(record, last=min(record.last, highest))
         elif not isinstance(record, Aborted) or record.transaction_id <= highest:
             yield record
