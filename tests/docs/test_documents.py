@@ -12,63 +12,52 @@ from pathlib import Path
 import pytest
 
 from tests.support.generated_pages import PAGES as GENERATED
+from tests.support.reader import BLOCK, Reader
 
 ROOT = Path(__file__).parents[2]
-FLAGS = re.MULTILINE | re.DOTALL
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", FLAGS)
-
-
+# What has to be installed beside a checkout to follow a page.
+NEEDS = {
+    "docs/hbase.md": [pytest.mark.hbase, pytest.mark.xdist_group("hbase-page")],
+}
 PAGES = [
-    pytest.param(name, marks=[pytest.mark.spark] if "spark" in name else [])
+    pytest.param(name, marks=NEEDS.get(name, []))
     for name in (
         *("README.md", "CONTRIBUTING.md"),
         *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
     )
+    if name != "docs/spark.md"
 ]
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_blocks_of_a_document_run_in_order(
-    name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+def test_a_page_is_true_from_its_first_line_to_its_last_twice(
+    name: str, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    check_blocks(name, tmp_path, request)
-
-
-@pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md"])
-def test_a_first_program_prints_the_same_in_each_run(
-    name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-) -> None:
-    monkeypatch.chdir(tmp_path)
     for _ in range(2):
-        check_blocks(name, tmp_path, request)
+        with Reader(tmp_path) as reader:
+            reader.read((ROOT / name).read_text())
 
 
-def check_blocks(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Runs the blocks of Python in the working directory, beside their output."""
+@pytest.mark.spark
+def test_the_blocks_of_the_page_of_spark_run_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """There is one session in a process, for all tests."""
+    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
     printed = ""
-    blocks = BLOCK.findall((ROOT / name).read_text())
-    for language, text in blocks:
+    for language, _, text in BLOCK.findall((ROOT / "docs" / "spark.md").read_text()):
         if language == "python":
-            if "spark." in text:  # there is one in a process, for all tests
-                request.getfixturevalue("spark")
-                # Whose JVM began in another directory.
-                text = text.replace("./checkpoint", str(tmp_path / "checkpoint"))
+            # The JVM of the session began in another directory.
+            text = text.replace("./checkpoint", str(tmp_path / "checkpoint"))
             output = io.StringIO()
             with contextlib.redirect_stdout(output):
-                exec(compile(text, name, "exec"), names)
+                exec(compile(text, "spark.md", "exec"), names)
             printed = output.getvalue()
         elif language == "text":
             assert printed == text
             printed = ""
-    assert not printed, f"nothing in {name} shows that it prints {printed!r}"
+    assert not printed, f"nothing shows that it prints {printed!r}"
 
 
 def test_the_guarantees_of_the_readme_name_tests_that_exist() -> None:
@@ -100,7 +89,7 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
 def test_the_second_command_of_the_readme_is_what_ci_runs() -> None:
     commands = [
         text.strip()
-        for language, text in BLOCK.findall((ROOT / "README.md").read_text())
+        for language, _, text in BLOCK.findall((ROOT / "README.md").read_text())
         if language == "sh"
     ]
     assert commands[1] in (ROOT / ".ci" / "run").read_text().splitlines()
