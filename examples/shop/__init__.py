@@ -1,0 +1,1 @@
+"""A shop whose orders, events, mails and ledger agree, whatever is killed."""
