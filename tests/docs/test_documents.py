@@ -3,16 +3,22 @@
 import contextlib
 import importlib.util
 import io
+import json
 import os
 import re
 import subprocess
 import sys
+import tomllib
+import urllib.request
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+import txaware
 from tests.support.generated_pages import PAGES as GENERATED
 from tests.support.reader import BLOCK, Reader
+from txaware.cli.root import command
 
 ROOT = Path(__file__).parents[2]
 # What has to be installed beside a checkout to follow a page.
@@ -139,6 +145,21 @@ def test_the_changelog_begins_with_what_is_newest() -> None:
     parts = [tuple(map(int, version.split("."))) for version in versions]
     assert parts == sorted(parts, reverse=True)
     assert len(parts) >= 2
+
+
+def test_all_name_the_version_that_the_changelog_begins_with() -> None:
+    newest = re.search(
+        r"^## (\S+?),? ", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    shown = CliRunner().invoke(command, ["--version"]).output
+    with txaware.connect("memory:") as messaging, messaging.serve() as server:
+        told = json.load(urllib.request.urlopen(f"{server.url}/v1/server"))
+        described = json.load(urllib.request.urlopen(f"{server.url}/openapi.json"))
+    assert newest is not None
+    assert project["version"] == newest[1]
+    assert shown == f"txaware {newest[1]}\n"
+    assert told["version"] == described["info"]["version"] == newest[1]
 
 
 def test_nobody_is_told_to_install_what_has_our_name_elsewhere() -> None:

@@ -57,7 +57,6 @@ class Reader:
             "PATH": os.pathsep.join(
                 [str(Path(sys.executable).parent), os.environ["PATH"]]
             ),
-            "PYTHONWARNINGS": "error",
         }
         self._ends = ExitStack()
         self._python: subprocess.Popen[str] | None = None
@@ -102,7 +101,7 @@ class Reader:
 
     def _run_python(self, text: str) -> str:
         if self._python is None:
-            self._python = self._started([sys.executable, "-c", SESSION])
+            self._python = self._started([sys.executable, "-W", "error", "-c", SESSION])
         answer = json.loads(_asked(self._python, json.dumps(text)))
         assert not answer["error"], answer["error"]
         printed: str = answer["printed"]

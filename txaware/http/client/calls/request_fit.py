@@ -69,7 +69,8 @@ def by_newer(read: Callable[[HttpAnswer], T]) -> Callable[[HttpAnswer], T]:
                 raise
             raise BadRequest(
                 f"{answer.url}: the server is older than this client, and knows "
-                f"nothing of the keys and headers of messages; it says: {error}"
+                f"nothing of the keys and headers of messages; upgrade the server, or "
+                f"take a client of its version. It says: {error}"
             ) from error
 
     return read_or_tell
