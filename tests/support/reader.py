@@ -1,9 +1,9 @@
 """A reader of the documents, who types in all that a page says, in its order.
 
-Python blocks go to one session of Python, lines of a shell to one shell, both in a
-directory that is new. A `text` block is what the block before it prints; a shell block
-with prompts shows its output itself. What goes on until it is stopped (a server, a poll
-that follows) goes on in a terminal of its own to the end of the page.
+Python blocks go to one session of Python; those with a title are files instead.
+Lines of a shell go to one shell. A `text` block is what the block before it prints; a
+shell block with prompts shows its output itself. What goes on until it is stopped, as a
+server does, goes on in a terminal of its own to the end of the page.
 """
 
 import json
@@ -64,7 +64,7 @@ class Reader:
 
     def read(self, page: str) -> None:
         """Follows a page from its first line to its last."""
-        printed = ""
+        printed = said = ""
         for language, title, text in BLOCK.findall(self._with_ports(page)):
             if title:
                 (self._directory / title).write_text(text)
@@ -73,10 +73,10 @@ class Reader:
                 printed = self._run_python(text)
             elif language in SHELL:
                 assert not printed, f"the page does not show {printed!r}"
-                self._run_shell(text)
+                said = self._run_shell(text)
             elif language == "text":
-                assert printed == text
-                printed = ""
+                assert (printed or said) == text
+                printed = said = ""
         assert not printed, f"the page does not show {printed!r}"
 
     def __enter__(self) -> Self:
@@ -107,7 +107,8 @@ class Reader:
         printed: str = answer["printed"]
         return printed
 
-    def _run_shell(self, text: str) -> None:
+    def _run_shell(self, text: str) -> str:
+        said = ""
         for command, shown in commands_of(text):
             if command.startswith(SET_UP):
                 continue
@@ -123,6 +124,8 @@ class Reader:
                 printed, code = self._run_command(command)
                 assert code == 0, f"{command}\nends with {code}: {printed}"
                 assert shown is None or printed == shown, command
+                said += printed
+        return said
 
     def _run_command(self, command: str) -> tuple[str, int]:
         if self._shell is None:
