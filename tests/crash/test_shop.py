@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, create_engine, select
@@ -163,7 +164,8 @@ def orders_of(shop: Shop) -> dict[str, list[int]]:
             "ledger": sorted(session.scalars(select(Entry.order_id))),
         }
     with txaware.connect(shop.url) as messaging:
-        events, reader = [], messaging.consumer(ORDERS, decode=txaware.from_json)
+        reader: Any = messaging.consumer(ORDERS, decode=txaware.from_json)
+        events: list[int] = []
         while page := reader.poll():
             events += [message.payload["order"] for message in page]
         assert messaging.queue(MAILS).stats().dead_letters == 0

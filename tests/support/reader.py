@@ -112,10 +112,8 @@ class Reader:
         for command, shown in commands_of(text):
             if command.startswith(SET_UP):
                 continue
-            [ready] = [
-                ready for begin, ready in READY.items() if command.startswith(begin)
-            ] or [None]
-            if ready is not None:
+            ready = next((READY[one] for one in READY if command.startswith(one)), "")
+            if ready:
                 self._ends.enter_context(self._going_on(command, ready))
             elif " --follow" in command:
                 with self._going_on(command, ".", signal.SIGINT):
