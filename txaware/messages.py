@@ -231,6 +231,27 @@ class Outgoing:
     expire_after_s: float | None = None
 
 
+def outgoing(
+    payload: Any,
+    key: bytes | None,
+    headers: Mapping[str, bytes] | None,
+    expire_after_s: float | None = None,
+) -> Any:
+    """Returns a message with what is said beside it; as it is where nothing is said.
+
+    What an `Outgoing` has is replaced by what is said.
+    """
+    if key is None and headers is None and expire_after_s is None:
+        return payload
+    said = payload if isinstance(payload, Outgoing) else Outgoing(payload)
+    return Outgoing(
+        said.payload,
+        said.key if key is None else key,
+        said.headers if headers is None else headers,
+        said.expire_after_s if expire_after_s is None else expire_after_s,
+    )
+
+
 @attrs.frozen
 class BlockedBy:
     """The write pointer at which a poll stopped, and the publish time of that row."""

@@ -1,6 +1,7 @@
 """Keys and headers of messages: on every way in, every way out, and in every table."""
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,64 @@ def found(messaging: Messaging, topic: str = "t") -> list[Any]:
         start = page.next
     assert small == whole
     return got(whole)
+
+
+def in_a_block(messaging: Messaging, publish: Callable[..., object]) -> None:
+    with messaging.transaction():
+        publish()
+
+
+SAID: dict[str, Any] = {"key": b"ann", "headers": {"h": b"1"}, "expire_after_s": 1000}
+PUBLISHERS: dict[str, Callable[[Messaging], object]] = {
+    "publisher": lambda m: m.publisher("t").publish(b"a", **SAID),
+    "in a block": lambda m: in_a_block(
+        m, lambda: m.publisher("t").publish(b"a", **SAID)
+    ),
+    "direct": lambda m: m.direct_publisher("t").publish(b"a", **SAID),
+    "background": lambda m: m.async_publisher("t").publish(b"a", **SAID).result(30),
+    "at most once": lambda m: flushed(m.at_most_once_publisher("t")),
+    "encoding": lambda m: m.publisher("t", encode=str.encode).publish("a", **SAID),
+    "producer": lambda m: m.producer().publish("t", b"a", **SAID),
+    "transactional producer": lambda m: m.producer("p").publish("t", b"a", **SAID),
+    "its block": lambda m: in_its_block(m.producer("p")),
+    "over an outgoing": lambda m: m.publisher("t").publish(
+        Outgoing(b"a", b"bob", {"h": b"0"}), **SAID
+    ),
+}
+
+
+def flushed(publisher: txaware.AtMostOncePublisher) -> None:
+    publisher.publish(b"a", **SAID)
+    assert publisher.flush(30)
+
+
+def in_its_block(producer: txaware.TransactionalProducer) -> None:
+    with producer.transaction():
+        producer.publish("t", b"a", **SAID)
+
+
+@pytest.mark.parametrize("how", PUBLISHERS)
+def test_every_publisher_takes_what_stands_beside_one_message(
+    site: Site, how: str
+) -> None:
+    site.messaging.create_topic("t")
+    PUBLISHERS[how](site.messaging)
+    assert found(site.messaging) == [(b"a", b"ann", {"h": b"1"})]
+    site.clock.advance_s(1001)
+    assert found(site.messaging) == []
+
+
+def test_what_stands_beside_a_message_is_of_one(messaging: Messaging) -> None:
+    producer: Any = messaging.producer()
+    with pytest.raises(BadRequest, match="are of one message"):
+        producer.publish("t", [b"a", b"b"], key=b"ann")
+    for publisher in (messaging.publisher("t"), messaging.direct_publisher("t")):
+        for wrong in ({"key": "ann"}, {"headers": {"h": 1}}, {"expire_after_s": -1}):
+            publish: Any = publisher.publish
+            with pytest.raises(BadRequest):
+                publish(b"a", **wrong)
+    assert found(messaging) == []
+    assert len(producer.publish("t", b"a")) == 1
 
 
 @pytest.mark.parametrize("listed", [KEYED, ALIKE], ids=["mixed", "alike"])

@@ -16,7 +16,7 @@ import txaware
 from tests.support.concurrency import until
 from tests.support.killed_server import ROOT, Server, check
 from tests.support.queue_child import BEGAN, DONE, ENDED, LEASE_S, OFTEN, ONCE
-from txaware.errors import TopicExists, TxAwareError
+from txaware.errors import TxAwareError
 from txaware.messaging import Messaging
 
 CHILD = [sys.executable, "-m", "tests.support.queue_child"]
@@ -73,10 +73,9 @@ class Crew:
 
 
 def prepared(messaging: Messaging) -> None:
-    with suppress(TopicExists):
-        messaging.create_topic(DONE)
+    messaging.create_topic(DONE, exist_ok=True)
     for queue in (ONCE, OFTEN):
-        messaging.create_queue(queue, lease_s=LEASE_S)
+        messaging.create_queue(queue, lease_s=LEASE_S, exist_ok=True)
 
 
 def wait_until_empty(messaging: Messaging) -> None:

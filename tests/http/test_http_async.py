@@ -59,6 +59,28 @@ async def scripted(server: ScriptedServer, pauses: Pauses) -> AsyncIterator[Any]
 
 
 @in_loop
+async def test_publishers_take_what_stands_beside_one_message(
+    store: ServedStore,
+) -> None:
+    said: dict[str, Any] = {"key": b"k", "headers": {"h": b"1"}, "expire_after_s": 9}
+    async with connect_async(store.url) as messaging:
+        await messaging.publisher("t").publish(b"a", **said)
+        await messaging.publisher("t", encode=str.encode).publish("b", **said)
+        async with messaging.transaction():
+            await messaging.publisher("t").publish(b"c", **said)
+        async with messaging.producer() as producer:
+            await producer.publish("t", b"d", **said)
+        async with messaging.producer("p") as transactional:
+            await transactional.publish("t", b"e", **said)
+            with pytest.raises(BadRequest, match="are of one message"):
+                await transactional.publish("t", [b"f"], **said)
+        page = await messaging.poll("t", isolation="committed")
+        assert [(one.payload, one.key, one.headers) for one in page] == [
+            (payload, b"k", {"h": b"1"}) for payload in (b"a", b"b", b"c", b"d", b"e")
+        ]
+
+
+@in_loop
 async def test_the_verbs_are_awaited(store: ServedStore) -> None:
     async with connect_async(store.url) as messaging:
         created = await messaging.create_topic("n:u", ttl_s=5, properties={"a": "b"})

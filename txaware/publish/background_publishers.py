@@ -1,7 +1,7 @@
 """Publishers that work in the background: exactly once, and at most once."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Literal, Self, get_args
@@ -11,6 +11,7 @@ import tenacity
 from coordinator.threads import SafeFuture
 from txaware.errors import BadRequest, NotWritten, QueueFull, Unavailable
 from txaware.interfaces import MessagingService, Payload
+from txaware.messages import outgoing
 from txaware.publish.background import Background
 from txaware.publish.publisher import checked_setting, checked_size_bytes
 from txaware.publish.repeated_publish import PublishesOnce, RepeatedPublish
@@ -84,11 +85,20 @@ class AsyncPublisher:
             clock_s=clock_s,
         )
 
-    def publish(self, payload: Payload) -> Future[None]:
+    def publish(
+        self,
+        payload: Payload,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        expire_after_s: float | None = None,
+    ) -> Future[None]:
         """Takes a message; its future is done when the message is on disk, or lost.
 
-        An `Outgoing` ages from its publish on, not while it waits.
+        `key`, `headers` and `expire_after_s` are those of an `Outgoing`, which ages
+        from its publish on, not while it waits.
         """
+        payload = outgoing(payload, key, headers, expire_after_s)
         size_bytes = checked_size_bytes(payload, self._message_limit_bytes)
         future: Future[None] = SafeFuture()
         waits = self._when_full == "wait"
@@ -192,8 +202,19 @@ class AtMostOncePublisher:
         """The number of messages dropped so far."""
         return self._background.dropped_messages
 
-    def publish(self, payload: Payload) -> None:
-        """Takes a message, or drops it; raises only for what is no message."""
+    def publish(
+        self,
+        payload: Payload,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        expire_after_s: float | None = None,
+    ) -> None:
+        """Takes a message, or drops it; raises only for what is no message.
+
+        `key`, `headers` and `expire_after_s` are those of an `Outgoing`.
+        """
+        payload = outgoing(payload, key, headers, expire_after_s)
         size_bytes = checked_size_bytes(payload, self._message_limit_bytes)
         self._background.put(payload, size_bytes, waits=False)
 

@@ -1,14 +1,14 @@
 """The producer, whose publishes store nothing twice, however often they are tried."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Self
 
 from coordinator.fork_guard import guard
 from txaware.errors import BadRequest, PublisherClosed
 from txaware.interfaces import Payload
-from txaware.messages import MessageId
+from txaware.messages import MessageId, Outgoing, outgoing
 from txaware.producers import (
     ProducerIdentity,
     ProducerOpened,
@@ -18,6 +18,23 @@ from txaware.producers import (
 from txaware.publish.publisher import checked_many, checked_sizes_bytes
 from txaware.publish.topic_sequence import SequenceCall, TopicSequence
 from txaware.topics import TopicName
+
+
+def one_or_many(
+    payloads: Payload | Iterable[Payload],
+    key: bytes | None = None,
+    headers: Mapping[str, bytes] | None = None,
+    expire_after_s: float | None = None,
+) -> Iterable[Payload]:
+    """Returns many payloads as they are, and one in a list, with what is said of it."""
+    if isinstance(payloads, bytes | Outgoing):
+        return [outgoing(payloads, key, headers, expire_after_s)]
+    if key is not None or headers is not None or expire_after_s is not None:
+        raise BadRequest(
+            "key, headers and expire_after_s are of one message: publish(topic, "
+            "b'...', key=...); of many, each has its own in an Outgoing"
+        )
+    return payloads
 
 
 class Producer:
@@ -61,16 +78,25 @@ class Producer:
         return self._identity
 
     def publish(
-        self, topic: str, payloads: Iterable[Payload], sequence: int | None = None
+        self,
+        topic: str,
+        payloads: Payload | Iterable[Payload],
+        sequence: int | None = None,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        expire_after_s: float | None = None,
     ) -> list[MessageId]:
         """Publishes in one piece, and returns the ids; a repeat returns the same ones.
 
+        `payloads` are many, or one: `key`, `headers` and `expire_after_s` are of one.
         `sequence` is the number of the first message, counted in messages for each
         topic, from 0; by default it is the next one. Messages that are all among the
         last five requests are a repeat. A gap ends the producer: every later publish
         raises `OutOfOrderSequence` too.
         """
-        line, messages = self._checked(topic, payloads, sequence)
+        many = one_or_many(payloads, key, headers, expire_after_s)
+        line, messages = self._checked(topic, many, sequence)
         ids = line.publish_alone(messages, sequence)
         if ids is not None:
             return ids

@@ -1,6 +1,6 @@
 """Publishers to one topic, of bytes or values: with a transaction, or at once."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
 from coordinator.context import TransactionContext, current_transaction
@@ -9,7 +9,7 @@ from coordinator.interfaces import Coordinator
 from txaware.encoding import Encode, encoded
 from txaware.errors import BadRequest, MisusedTransaction, RequestTooLarge
 from txaware.interfaces import MessagingService, Payload
-from txaware.messages import Receipt
+from txaware.messages import Receipt, outgoing
 from txaware.publish.outbox import TransactionPublisher
 from txaware.requests import alike, checked_payloads, keyed_bytes
 from txaware.topics import TopicName
@@ -98,11 +98,19 @@ class DirectPublisher:
         self._message_limit_bytes = message_limit_bytes
         guard(self)
 
-    def publish(self, payload: Payload) -> None:
-        """Publishes one message; it is on disk when this returns.
+    def publish(
+        self,
+        payload: Payload,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        expire_after_s: float | None = None,
+    ) -> None:
+        """Publishes one message; it is on disk when this returns, and ages from then.
 
-        An `Outgoing` ages from then on.
+        `key`, `headers` and `expire_after_s` are those of an `Outgoing`.
         """
+        payload = outgoing(payload, key, headers, expire_after_s)
         checked_size_bytes(payload, self._message_limit_bytes)
         self._service.publish(self.topic, [payload])
 
@@ -157,11 +165,20 @@ class Publisher:
         self._carry = getattr(service, "cargo") if own else None  # noqa: B009
         guard(self)
 
-    def publish(self, payload: Payload) -> None:
-        """Publishes one message; an `Outgoing` ages from its flush or spill on.
+    def publish(
+        self,
+        payload: Payload,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        expire_after_s: float | None = None,
+    ) -> None:
+        """Publishes one message, which ages from its flush or spill on.
 
-        An error that can be known before the commit is raised here.
+        `key`, `headers` and `expire_after_s` are those of an `Outgoing`. An error that
+        can be known before the commit is raised here.
         """
+        payload = outgoing(payload, key, headers, expire_after_s)
         joined = self._joined()
         if joined is None:
             self._direct.publish(payload)
@@ -261,8 +278,8 @@ def publisher_key(service: MessagingService) -> tuple[str, int]:
 class EncodingPublisher:
     """A `Publisher` of anything that its `encode` makes bytes of.
 
-    A value with a key, headers or an expiry comes as `Outgoing(value, key=...)`. One
-    that cannot be encoded raises here, and nothing of it is published.
+    Among many, one with a key, headers or an expiry is an `Outgoing(value, key=...)`.
+    One that cannot be encoded raises here, and nothing of it is published.
     """
 
     def __init__(self, publisher: Publisher, encode: Encode) -> None:
@@ -270,9 +287,17 @@ class EncodingPublisher:
         self._publisher = publisher
         self._encode = encode
 
-    def publish(self, value: object) -> None:
+    def publish(
+        self,
+        value: object,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        expire_after_s: float | None = None,
+    ) -> None:
         """Publishes one value, as `Publisher.publish` does."""
-        self._publisher.publish(encoded(value, self._encode))
+        said = outgoing(value, key, headers, expire_after_s)
+        self._publisher.publish(encoded(said, self._encode))
 
     def publish_all(self, values: Iterable[object]) -> None:
         """Publishes many values, as `Publisher.publish_all` does."""

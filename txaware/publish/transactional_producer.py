@@ -2,7 +2,7 @@
 
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol, Self
 
@@ -26,7 +26,7 @@ from txaware.publish.fenced_transaction import (
     FencedTransaction,
     Instance,
 )
-from txaware.publish.producer import Producer
+from txaware.publish.producer import Producer, one_or_many
 from txaware.publish.producer_states import REFUSALS, State
 from txaware.publish.publisher import Publisher, checked_many
 from txaware.topics import checked_transactional_id
@@ -144,19 +144,28 @@ class TransactionalProducer:
             self._made(participants, timeout_s, "begin").start()
 
     def publish(
-        self, topic: str, payloads: Iterable[Payload], sequence: int | None = None
+        self,
+        topic: str,
+        payloads: Payload | Iterable[Payload],
+        sequence: int | None = None,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        expire_after_s: float | None = None,
     ) -> list[MessageId]:
         """Publishes with the open transaction, or else at once and not twice.
 
+        `payloads` are many, or one: `key`, `headers` and `expire_after_s` are of one.
         In a transaction it returns an empty list, as ids are given with the commit, and
         the messages have no `sequence`. Without one it returns the ids; `sequence` is
         that of `Producer.publish`.
         """
+        messages = one_or_many(payloads, key, headers, expire_after_s)
         with self._lock:
             context = self._require("publish")
             if context is None:
                 return self._instance.ask(
-                    lambda: self._producer.publish(topic, payloads, sequence)
+                    lambda: self._producer.publish(topic, messages, sequence)
                 )
             if sequence is not None:
                 raise BadRequest(
@@ -164,7 +173,7 @@ class TransactionalProducer:
                     "happens once"
                 )
             self._require_in_progress(context)
-            many = checked_many(payloads, call="publish")
+            many = checked_many(messages, call="publish")
             self._publisher(topic).publish_in(context, many)
             return []
 

@@ -17,7 +17,7 @@ from coordinator.interfaces import Coordinator, TransactionAware
 from coordinator.participants import checked_participant
 from txaware.errors import BadRequest, MisusedTransaction, PublisherClosed
 from txaware.interfaces import MessagingService, Payload
-from txaware.messages import Outgoing, Receipt
+from txaware.messages import Receipt, outgoing
 from txaware.publish import TakesItems, TransactionPublisher, publisher_key
 from txaware.publish.publisher import checked_many, checked_size_bytes
 from txaware.queue.handling import Handling
@@ -119,15 +119,7 @@ class Pusher:
         It is popped `delay_s` later at the earliest. A higher `priority` (0 to 9) is
         popped first.
         """
-        if key is not None or headers is not None:
-            said = payload if isinstance(payload, Outgoing) else Outgoing(payload)
-            payload = Outgoing(
-                said.payload,
-                said.key if key is None else key,
-                said.headers if headers is None else headers,
-                said.expire_after_s,
-            )
-        self._push([payload], delay_s, priority)
+        self._push([outgoing(payload, key, headers)], delay_s, priority)
 
     def push_all(
         self, payloads: Iterable[Payload], *, delay_s: float = 0, priority: int = 0

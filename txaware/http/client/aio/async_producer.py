@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Self, TypeVar
 
 from coordinator.callbacks import check_answer, check_function
@@ -13,6 +13,7 @@ from txaware.http.client.aio.async_consumer import TopicConsumer, blocking_one
 from txaware.http.client.aio.async_transaction import AsyncTransaction, Workers
 from txaware.messages import MessageId
 from txaware.publish import Producer
+from txaware.publish.producer import one_or_many
 from txaware.publish.producer_states import State
 from txaware.publish.transactional_producer import (
     TransactionalProducer,
@@ -99,11 +100,19 @@ class AsyncProducer(Opened[Producer]):
         self._under_way: set[asyncio.Future[list[MessageId]]] = set()
 
     async def publish(
-        self, topic: str, payloads: Iterable[Payload], sequence: int | None = None
+        self,
+        topic: str,
+        payloads: Payload | Iterable[Payload],
+        sequence: int | None = None,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        expire_after_s: float | None = None,
     ) -> list[MessageId]:
         """Publishes in one piece, and returns the ids; see `Producer.publish`."""
         task = asyncio.current_task()
-        finish = self._producer.take(topic, payloads, sequence, caller=task)
+        messages = one_or_many(payloads, key, headers, expire_after_s)
+        finish = self._producer.take(topic, messages, sequence, caller=task)
         # A call that was taken has to be finished, also if this task is cancelled.
         work = asyncio.ensure_future(self._in_thread(finish))
         self._under_way.add(work)
@@ -165,11 +174,19 @@ class AsyncTransactionalProducer(Opened[TransactionalProducer]):
         await self._in_thread(lambda: begin(*participants, timeout_s=timeout_s))
 
     async def publish(
-        self, topic: str, payloads: Iterable[Payload], sequence: int | None = None
+        self,
+        topic: str,
+        payloads: Payload | Iterable[Payload],
+        sequence: int | None = None,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        expire_after_s: float | None = None,
     ) -> list[MessageId]:
         """Publishes with the open transaction, or else at once and not twice."""
         publish = self._producer.publish
-        return await self._in_thread(publish, topic, payloads, sequence)
+        messages = one_or_many(payloads, key, headers, expire_after_s)
+        return await self._in_thread(publish, topic, messages, sequence)
 
     async def save_positions(self, *consumers: TopicConsumer) -> None:
         """Moves the groups of consumers with the commit."""

@@ -1,6 +1,6 @@
 """Publishes with the open transaction of its task, or at once."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from coordinator.interfaces import Coordinator
@@ -8,7 +8,7 @@ from txaware.encoding import Encode, encoded
 from txaware.errors import MisusedTransaction
 from txaware.http.client.aio.async_service import AsyncService
 from txaware.http.client.aio.async_transaction import open_transaction
-from txaware.messages import Receipt
+from txaware.messages import Receipt, outgoing
 from txaware.publish import Publisher
 from txaware.publish.publisher import checked_many
 from txaware.requests import Payload
@@ -38,12 +38,20 @@ class TopicPublisher:
         self._joining: Publisher | None = None
         self._encode = encode
 
-    async def publish(self, payload: Any) -> None:
-        """Publishes one message; an `Outgoing` ages from its flush or spill on.
+    async def publish(
+        self,
+        payload: Any,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        expire_after_s: float | None = None,
+    ) -> None:
+        """Publishes one message, which ages from its flush or spill on.
 
-        With `encode` it is any value, or an `Outgoing` of one.
+        With `encode` it is any value. `key`, `headers` and `expire_after_s` are those
+        of an `Outgoing`.
         """
-        await self.publish_all([payload])
+        await self.publish_all([outgoing(payload, key, headers, expire_after_s)])
 
     async def publish_all(self, payloads: Iterable[Any]) -> None:
         """Publishes many, in order; without a transaction in one piece, all or none."""
