@@ -1,5 +1,6 @@
 """Functions that are called when a transaction has ended, one way or the other."""
 
+import functools
 import inspect
 from collections import deque
 from collections.abc import Callable
@@ -86,7 +87,8 @@ class CallsBack:
         raise NotImplementedError
 
     def _add(self, function: Callback, *, committed: bool) -> None:
-        _check(function, may_await=self._may_await)
+        what = "on_commit" if committed else "on_rollback"
+        _check(function, what=what, may_await=self._may_await)
         if self._callbacks is None:
             self._callbacks = Callbacks()
         self._callbacks.add(function, committed=committed)
@@ -96,12 +98,32 @@ class CallsBack:
         return [] if callbacks is None else callbacks.run(committed=committed)
 
 
-def check_function(function: object, *, may_await: bool = False) -> None:
-    """Raises `BadRequest` for what is no function, or would have to be awaited."""
+def check_function(
+    function: object, *, what: str = "", may_await: bool = False
+) -> None:
+    """Raises `BadRequest` for what is no function, or would have to be awaited.
+
+    `what` says in the error what it was given as.
+    """
+    named = f"{what} = " if what else ""
     if not callable(function):
-        raise BadRequest(f"{function!r:.200} is no function to call")
-    if inspect.iscoroutinefunction(function) and not may_await:
-        raise BadRequest(f"{function!r:.200} is a coroutine, which nobody awaits here")
+        raise BadRequest(f"{named}{function!r:.200} is no function to call")
+    if is_async(function) and not may_await:
+        raise BadRequest(
+            f"{named}{function!r:.200} is a coroutine function, which nobody awaits "
+            f"here: give one that is def, not async def"
+        )
+
+
+def is_async(function: object) -> bool:
+    """Tells whether a call would make a coroutine, also of an object's `__call__`."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or (
+        not inspect.isroutine(function)
+        and not isinstance(function, type)
+        and inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+    )
 
 
 def check_answer(answer: object) -> None:
@@ -111,9 +133,9 @@ def check_answer(answer: object) -> None:
         raise BadRequest(f"{answer!r:.200} is a coroutine, which nobody awaits here")
 
 
-def _check(function: Callback, *, may_await: bool) -> None:
+def _check(function: Callback, *, what: str, may_await: bool) -> None:
     """Raises `BadRequest` for what cannot be called without arguments."""
-    check_function(function, may_await=may_await)
+    check_function(function, what=what, may_await=may_await)
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

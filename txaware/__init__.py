@@ -15,7 +15,7 @@ from coordinator import (
 from coordinator.prepared_transactions import PreparedTransaction
 from txaware.auth import AuditLog, Tokens
 from txaware.config import Settings
-from txaware.consume import Consumer, Decoded, Delivery, Subscriber, SubscriberMetrics
+from txaware.consume import Consumer, Delivery, Subscriber, SubscriberMetrics
 from txaware.encoding import from_json, from_json_as, to_json
 from txaware.errors import (
     BadRequest,
@@ -125,7 +125,6 @@ __all__ = [
     "Consumer",
     "Coordinator",
     "Copied",
-    "Decoded",
     "Delivery",
     "DirectPublisher",
     "EncodingPublisher",

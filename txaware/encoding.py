@@ -1,27 +1,31 @@
-"""Values as payloads and back: ready functions for JSON, also of attrs classes."""
+"""Values as payloads and back: ready functions for JSON, and for classes of values."""
 
 import base64
+import dataclasses
 import json
+import typing
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar
 
 import attrs
 import cattrs
+import msgspec
 from cattrs.preconf.json import make_converter
 
+from coordinator.callbacks import check_function
 from txaware.errors import BadRequest
 from txaware.messages import Outgoing
 from txaware.requests import Payload
 
 T = TypeVar("T")
 
-Encode = Callable[[Any], bytes]
-Decode = Callable[[bytes], Any]
+Encode = Callable[[T], bytes]
+Decode = Callable[[bytes], T] | type[T]
 
 
 def to_json(value: object) -> bytes:
-    """Encodes what JSON has, attrs classes and times as JSON in UTF-8.
+    """Encodes what JSON has, times, and the classes of `from_json_as`, in UTF-8.
 
     Bytes inside become base64, times ISO texts.
     """
@@ -41,25 +45,114 @@ def from_json(payload: bytes) -> Any:
 
 
 def from_json_as(kind: type[T]) -> Callable[[bytes], T]:
-    """Returns a function that decodes JSON to a class, which may be one of attrs."""
+    """Returns a function that decodes JSON to a class, and checks it strictly.
+
+    It may be a class of attrs, a dataclass, a `TypedDict`, a `msgspec.Struct`, a model
+    of pydantic, or `list[...]` and the like of these. What does not fit is a
+    `BadRequest` that names the field. Fields that the class does not have are passed
+    over, unless it forbids them. Validators are run, converters of attrs are not.
+    """
+    name = getattr(kind, "__name__", str(kind))
+    read = _reader(kind)
 
     def decode(payload: bytes) -> T:
-        value = from_json(payload)
         try:
-            return _converter.structure(value, kind)
-        except Exception as error:
-            reasons = "; ".join(cattrs.transform_error(error))
-            name = getattr(kind, "__name__", str(kind))
-            raise BadRequest(f"{payload!r:.100} is no {name}: {reasons}") from error
+            return read(payload)
+        except msgspec.ValidationError as error:
+            raise BadRequest(f"{payload!r:.100} is no {name}: {error}") from error
+        except (ValueError, RecursionError) as error:
+            # Of pydantic, which says several things on lines of their own.
+            said = _said_by_pydantic(error)
+            no = f"no {name}" if said else "no JSON"
+            raise BadRequest(f"{payload!r:.100} is {no}: {said or error}") from error
 
     return decode
 
 
-def encoded(value: object, encode: Encode) -> Payload:
+def _reader(kind: type[T]) -> Callable[[bytes], T]:
+    if _is_pydantic(kind):
+        return _read_by_pydantic(kind)
+    try:
+        return msgspec.json.Decoder(kind, dec_hook=_read_within).decode
+    except TypeError as error:
+        raise BadRequest(
+            f"JSON cannot be read as {kind!r:.200}: {error}; give a function that makes"
+            f" it of bytes"
+        ) from error
+
+
+def _read_within(kind: type[T], value: object) -> T:
+    """Reads a field whose class msgspec does not know."""
+    if not _is_pydantic(kind):
+        raise NotImplementedError(f"{kind.__name__} cannot be read from JSON")
+    try:
+        return _read_by_pydantic(kind)(msgspec.json.encode(value))
+    except ValueError as error:
+        raise ValueError(_said_by_pydantic(error) or str(error)) from error
+
+
+def _read_by_pydantic(kind: type[T]) -> Callable[[bytes], T]:
+    validator: Any = getattr(kind, "__pydantic_validator__")  # noqa: B009
+
+    def read(payload: bytes) -> T:
+        made: T = validator.validate_json(payload, strict=True)
+        return made
+
+    return read
+
+
+def _said_by_pydantic(error: Exception) -> str:
+    errors: Any = getattr(error, "errors", None)
+    if errors is None:
+        return ""
+    return "; ".join(
+        ": ".join(filter(None, [".".join(map(str, one["loc"])), one["msg"]]))
+        for one in errors(include_url=False, include_input=False)
+    )
+
+
+def _is_pydantic(kind: object) -> bool:
+    return isinstance(kind, type) and hasattr(kind, "__pydantic_validator__")
+
+
+def _is_struct(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def decoder(decode: Decode[T]) -> Callable[[bytes], T]:
+    """Returns the function that makes a value of a payload.
+
+    A class of values, as `from_json_as` takes them, is read from JSON. Any other class
+    or function is called with the payload.
+    """
+    is_values = (
+        typing.get_origin(decode) is not None
+        or typing.is_typeddict(decode)
+        or _is_pydantic(decode)
+        or _is_struct(decode)
+        or (
+            isinstance(decode, type)
+            and (attrs.has(decode) or dataclasses.is_dataclass(decode))
+        )
+    )
+    if is_values:
+        return from_json_as(typing.cast("type[T]", decode))
+    check_function(decode, what="decode")
+    return typing.cast("Callable[[bytes], T]", decode)
+
+
+def encoder(encode: Encode[T]) -> Encode[T]:
+    """Returns the function that makes a payload of a value; else a `BadRequest`."""
+    check_function(encode, what="encode")
+    return encode
+
+
+def encoded(value: T | Outgoing[T], encode: Encode[T]) -> Payload:
     """Encodes a value, or the payload of an `Outgoing`."""
     if not isinstance(value, Outgoing):
         return _checked(encode(value))
-    return attrs.evolve(value, payload=_checked(encode(value.payload)))
+    payload = _checked(encode(value.payload))
+    return Outgoing(payload, value.key, value.headers, value.expire_after_s)
 
 
 def _checked(payload: object) -> bytes:
@@ -73,10 +166,12 @@ def _new_converter() -> cattrs.Converter:
     converter.register_unstructure_hook(
         bytes, lambda data: base64.b64encode(data).decode("ascii")
     )
-    converter.register_structure_hook(
-        bytes, lambda text, _: base64.b64decode(text, validate=True)
-    )
     converter.register_unstructure_hook(datetime, datetime.isoformat)
+    converter.register_unstructure_hook_func(_is_struct, msgspec.to_builtins)
+    converter.register_unstructure_hook_func(
+        lambda kind: _is_pydantic(kind) and hasattr(kind, "model_dump"),
+        lambda model: model.model_dump(mode="json"),
+    )
     return converter
 
 

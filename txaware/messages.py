@@ -1,14 +1,25 @@
 """Messages and what goes with them: ids, pages, receipts, answers to a publish."""
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, cast
 
 import attrs
 
 from txaware.errors import BadRequest
 from txaware.labels import NO_HEADERS, Labels, packed, unpacked
+
+if TYPE_CHECKING:  # type checkers bring their own; a default is of Python 3.13
+    from typing_extensions import TypeVar
+
+    # The type of a payload: bytes, unless something encodes or decodes it.
+    T = TypeVar("T", default=bytes)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+V = TypeVar("V")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ID_BYTES = 20
@@ -142,15 +153,34 @@ class _Columns(NamedTuple):
     """Names what a message has: reading a named value takes a third of a property."""
 
     id: MessageId
-    payload: bytes
+    payload: Any
     key: bytes | None
     packed_headers: bytes
 
 
-class Message(_Columns):
+if TYPE_CHECKING:  # which would spell each message as a tuple of four types
+
+    class _Row(tuple[Any, ...], Generic[T]):
+        @property
+        def id(self) -> MessageId: ...
+        @property
+        def payload(self) -> T: ...
+        @property
+        def key(self) -> bytes | None: ...
+        @property
+        def packed_headers(self) -> bytes: ...
+
+else:
+
+    class _Row(_Columns, Generic[T]):
+        __slots__ = ()
+
+
+class Message(_Row[T]):
     """A message as it was delivered: a tuple, since a poll may make millions.
 
-    The fourth value are the headers as they are stored; nobody reads most of them.
+    Its payload is bytes, or the value that a consumer with a `decode` made of them. The
+    fourth value are the headers as they are stored; nobody reads most of them.
     """
 
     __slots__ = ()
@@ -158,7 +188,7 @@ class Message(_Columns):
     def __new__(
         cls,
         id: MessageId,  # noqa: A002
-        payload: bytes,
+        payload: T,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
     ) -> Self:
@@ -175,20 +205,34 @@ class Message(_Columns):
         """The time at which the message was published, in UTC."""
         return self.id.publish_time
 
+    def decoded(self, decode: Callable[[T], V]) -> "Message[V]":
+        """Returns the message with the value that a function makes of its payload."""
+        message_id, payload, key, headers = self
+        made: Any = tuple.__new__(Message, (message_id, decode(payload), key, headers))
+        return cast(Message[V], made)
+
     @property
     def size_bytes(self) -> int:
         """The size of payload, key and headers, as the limits of a page count it."""
-        return len(self.payload) + len(self.key or b"") + len(self.packed_headers)
+        return (
+            len(cast(bytes, self.payload))
+            + len(self.key or b"")
+            + len(self.packed_headers)
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Returns what JSON can hold: `id`, `time`, `payload`, `key` and `headers`.
 
-        Bytes are a string where they are UTF-8, else `{"base64": "..."}`.
+        Bytes are a string where they are UTF-8, else `{"base64": "..."}`. A payload
+        that was decoded stays as it is.
         """
+        payload = self.payload
         return {
             "id": str(self.id),
             "time": self.time.isoformat(timespec="milliseconds"),
-            "payload": text_or_base64(self.payload),
+            "payload": text_or_base64(payload)
+            if isinstance(payload, bytes)
+            else payload,
             "key": None if self.key is None else text_or_base64(self.key),
             "headers": {k: text_or_base64(data) for k, data in self.headers.items()},
         }
@@ -218,14 +262,14 @@ def messages_of(
 
 
 @attrs.frozen
-class Outgoing:
+class Outgoing(Generic[T]):
     """A message to publish with a key, with headers, or for a shorter time.
 
     The `key` is bytes, `headers` are a dict of text to bytes. After `expire_after_s`
     nobody gets it any more, whatever time to live its topic has.
     """
 
-    payload: bytes
+    payload: T
     key: bytes | None = None
     headers: Mapping[str, bytes] | None = None
     expire_after_s: float | None = None
@@ -260,7 +304,7 @@ class BlockedBy:
     since_ms: int
 
 
-class Page(list[Message]):
+class Page(list[Message[T]]):
     """The messages of one poll, in order.
 
     The next poll goes on at `next`, exclusively. `blocked_by` says what stopped this
@@ -272,7 +316,7 @@ class Page(list[Message]):
 
     def __init__(
         self,
-        messages: Iterable[Message],
+        messages: Iterable[Message[T]],
         *,
         next_id: MessageId,
         blocked_by: BlockedBy | None = None,

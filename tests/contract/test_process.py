@@ -157,7 +157,7 @@ def test_a_wrong_option_fences_nobody(messaging: Messaging) -> None:
     with pytest.raises(BadRequest, match="None is no transactional id"):
         messaging.process("t", "out", upper, **UPPER | {"producer": None})
     with pytest.raises(BadRequest, match="no function"):
-        messaging.process("t", "out", b"upper", **UPPER)  # type: ignore[arg-type]
+        messaging.process("t", "out", b"upper", **UPPER)  # type: ignore[call-overload]
     with pytest.raises(BadRequest, match="a coroutine"):
         messaging.process("t", "out", awaited, **UPPER)  # type: ignore[arg-type]
     for topics in (("nowhere", "out"), ("t", "nowhere")):

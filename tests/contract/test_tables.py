@@ -117,7 +117,7 @@ def test_two_that_change_one_row_conflict_and_the_second_loses(
 
     def add_one() -> None:
         with messaging.transaction():
-            value = int(table.get(b"ann"))
+            value = int(table.get(b"ann") or b"")
             other = threading.Thread(target=lambda: table.put(b"ann", b"7"))
             other.start()
             other.join()
@@ -242,7 +242,7 @@ def test_values_are_encoded_and_decoded(messaging: Messaging) -> None:
     assert table.get(b"ann") == 5
     assert table.get(b"bob") is None
     with messaging.transaction():
-        table.put(b"ann", table.get(b"ann") + 1)
+        table.put(b"ann", (table.get(b"ann") or 0) + 1)
         assert list(table.items()) == [(b"ann", 6)]
 
 

@@ -470,7 +470,7 @@ def test_a_message_of_a_transaction_has_no_sequence(messaging: Messaging) -> Non
     with pytest.raises(TopicNotFound):
         producer.publish("nowhere", [b"a"])
     with pytest.raises(BadRequest):
-        producer.publish("t", "one")
+        producer.publish("t", "one")  # type: ignore[arg-type]
     producer.commit()
     assert committed(messaging) == []
 

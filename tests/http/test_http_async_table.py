@@ -48,7 +48,7 @@ def test_two_tasks_that_change_one_row_conflict(served: Served) -> None:
 
             async def add() -> None:
                 async with messaging.transaction():
-                    value = await table.get(b"n")
+                    value = await table.get(b"n") or 0
                     await both_read.wait()
                     await table.put(b"n", value + 1)
 

@@ -68,14 +68,14 @@ def with_fault(frame: DataFrame, fault: Fault) -> DataFrame:
 
 
 @pytest.fixture
-def accounts(shared: Shared) -> Table:
+def accounts(shared: Shared) -> Table[int]:
     """Balances of this test alone."""
     return shared.messaging.table(
         f"accounts-{uuid.uuid4()}", encode=lambda amount: b"%d" % amount, decode=int
     )
 
 
-def balance(accounts: Table) -> int:
+def balance(accounts: Table[int]) -> int:
     """What ann has, as others see it."""
     return accounts.get(b"ann") or 0
 
@@ -84,7 +84,7 @@ def balance(accounts: Table) -> int:
 
 
 def test_a_frame_a_table_and_a_message_commit_together(
-    shared: Shared, accounts: Table
+    shared: Shared, accounts: Table[int]
 ) -> None:
     shared.messaging.create_topic("done")
     with begun(shared, accounts) as tx:
@@ -98,7 +98,7 @@ def test_a_frame_a_table_and_a_message_commit_together(
 
 
 def test_when_the_block_raises_all_of_it_is_undone(
-    shared: Shared, accounts: Table
+    shared: Shared, accounts: Table[int]
 ) -> None:
     def block() -> None:
         with begun(shared, accounts) as tx:
@@ -172,7 +172,7 @@ def failing(shared: Shared, tmp_path: Path) -> DataFrame:
 
 
 def test_when_the_job_fails_all_of_it_is_undone(
-    shared: Shared, tmp_path: Path, accounts: Table
+    shared: Shared, tmp_path: Path, accounts: Table[int]
 ) -> None:
     def block() -> None:
         with begun(shared, accounts) as tx:
@@ -189,7 +189,7 @@ def test_when_the_job_fails_all_of_it_is_undone(
 
 
 def test_who_goes_on_after_a_job_that_failed_cannot_commit(
-    shared: Shared, tmp_path: Path, accounts: Table
+    shared: Shared, tmp_path: Path, accounts: Table[int]
 ) -> None:
     def block() -> None:
         with begun(shared, accounts) as tx:
@@ -206,7 +206,7 @@ def test_who_goes_on_after_a_job_that_failed_cannot_commit(
 
 
 def test_ctrl_c_during_the_job_undoes_all_of_it(
-    shared: Shared, tmp_path: Path, accounts: Table
+    shared: Shared, tmp_path: Path, accounts: Table[int]
 ) -> None:
     fault = Fault(tmp_path, STORED, "waits", once=False)
 

@@ -358,7 +358,7 @@ def test_a_topic_for_plain_messages_only_fails_at_publish(here: Setting) -> None
 
 
 WRONG: list[Any] = ["text", 5, None, bytearray(b"x"), memoryview(b"x"), [b"x"]]
-WRONG += [Outgoing("text"), Outgoing(b"x", expire_after_s=-1)]  # type: ignore[arg-type]
+WRONG += [Outgoing("text"), Outgoing(b"x", expire_after_s=-1)]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=stable_id)

@@ -3,13 +3,11 @@
 from txaware.consume.consumer import Consumer
 from txaware.consume.decoding_consumer import consumer_of
 from txaware.consume.inbox import Inbox
-from txaware.consume.poison import Decoded
 from txaware.consume.subscribe_options import Delivery, SubscriberMetrics
 from txaware.consume.subscriber import Subscriber, subscribe
 
 __all__ = [
     "Consumer",
-    "Decoded",
     "Delivery",
     "Inbox",
     "Subscriber",

@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Generic, cast
 
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
@@ -14,7 +15,7 @@ from txaware.consume.cursors import Group, GroupCursor, LocalCursor
 from txaware.consume.start_places import BEGINNING, ReadPlace, StartAt, place_of
 from txaware.errors import MisusedTransaction
 from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation, MessagingService
-from txaware.messages import BlockedBy, MessageId, Page
+from txaware.messages import BlockedBy, MessageId, Page, T
 from txaware.topics import TopicName, checked_group
 
 logger = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class ExpiredUnseen:
         )
 
 
-class Consumer:
+class Consumer(Generic[T]):
     """A reader of one topic, which gets each message once, in order.
 
     In a transaction of this thread or task, `poll` sees its snapshot, and the position
@@ -121,11 +122,14 @@ class Consumer:
         """The row that stopped the last poll before the end of the topic, if any."""
         return self._blocked_by
 
-    def poll(self, limit: int = 100) -> Page:
+    def poll(self, limit: int = 100) -> Page[T]:
         """Returns the next messages, at most `limit`; an empty page if there are none.
 
         Several polls in one transaction go on from each other.
         """
+        return cast(Page[T], self._poll_bytes(limit))
+
+    def _poll_bytes(self, limit: int) -> Page:
         context = current_transaction(self._coordinator)
         if context is None:
             with self._lock:

@@ -1,42 +1,45 @@
 """A consumer of values, which a function makes of payloads."""
 
-from typing import Any, cast
+from typing import Any, TypeVar
 
 from txaware.consume.consumer import Consumer
-from txaware.consume.poison import Decoded
-from txaware.encoding import Decode
+from txaware.encoding import Decode, decoder
 from txaware.messages import Page
 
+T = TypeVar("T")
 
-def consumer_of(decode: Decode | None, *arguments: Any, **options: Any) -> Consumer:
+
+def consumer_of(
+    decode: Decode[T] | None, *arguments: Any, **options: Any
+) -> Consumer[T] | Consumer:
     """Returns a consumer, which decodes where it is told how."""
     if decode is None:
         return Consumer(*arguments, **options)
     return DecodingConsumer(*arguments, decode=decode, **options)
 
 
-class DecodingConsumer(Consumer):
-    """A `Consumer` whose messages are `Decoded`.
+class DecodingConsumer(Consumer[T]):
+    """A `Consumer` whose messages have the value that `decode` makes of a payload.
 
     A payload that cannot be decoded raises what `decode` raised. Outside a transaction
     the consumer then stands where it stood; in one, the rollback takes it back.
     """
 
-    def __init__(self, *arguments: Any, decode: Decode, **options: Any) -> None:
+    def __init__(self, *arguments: Any, decode: Decode[T], **options: Any) -> None:
+        self._decode = decoder(decode)
         super().__init__(*arguments, **options)
-        self._decode = decode
 
-    def poll(self, limit: int = 100) -> Page:
+    def poll(self, limit: int = 100) -> Page[T]:
         """Returns the next messages, decoded."""
         before = self.position
-        page = super().poll(limit)
+        page = self._poll_bytes(limit)
         try:
-            decoded = [Decoded.of(message, self._decode) for message in page]
+            decoded = [message.decoded(self._decode) for message in page]
         except BaseException:
             self.seek(before, inclusive=False)
             raise
         return Page(
-            cast(Any, decoded),
+            decoded,
             next_id=page.next,
             blocked_by=page.blocked_by,
             skipped_before=page.skipped_before,

@@ -6,11 +6,9 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime
-from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any
 
 import attrs
 
@@ -257,29 +255,6 @@ def _id_in(response: PublishResponse, number: int) -> MessageId:
     return MessageId.of(response.start_timestamp + more_ms, sequence)
 
 
-T = TypeVar("T")
-
-
-class Decoded(NamedTuple, Generic[T]):
-    """A message as its handler gets it, with the payload decoded."""
-
-    id: MessageId
-    payload: T
-    key: bytes | None = None
-    headers: Mapping[str, bytes] = MappingProxyType({})
-
-    @property
-    def time(self) -> datetime:
-        """The time at which the message was published, in UTC."""
-        return self.id.publish_time
-
-    @classmethod
-    def of(cls, message: Message, decode: Callable[[bytes], T]) -> "Decoded[T]":
-        """Decodes the payload of a message."""
-        value = decode(message.payload)
-        return cls(message.id, value, message.key, message.headers)
-
-
 @attrs.frozen
 class Item:
     """A message, with the value for the handler, or the error that kept it unread."""
@@ -330,7 +305,7 @@ def items(
             yield Item(message, message)
             continue
         try:
-            yield Item(message, Decoded.of(message, decode))
+            yield Item(message, message.decoded(decode))
         except Exception as error:
             yield Item(message, unreadable=error)
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import attrs
 
+from coordinator.callbacks import check_function
+from txaware.encoding import decoder
 from txaware.errors import BadRequest
 
 TIMEOUT_S = 30
@@ -17,6 +19,11 @@ def _above_zero(_: object, field: "attrs.Attribute[Any]", value: float | None) -
         raise BadRequest(f"{field.name} is above 0, not {value!r}")
 
 
+def _function(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
+    if value is not None:
+        check_function(value, what=field.name)
+
+
 def number_above_zero(default: float | None) -> Any:
     """Makes an option that is a number above 0, or None where that is the default."""
     return attrs.field(default=default, validator=_above_zero)
@@ -26,10 +33,13 @@ def number_above_zero(default: float | None) -> Any:
 class Delivery:
     """The options of `subscribe`."""
 
-    decode: Callable[[bytes], Any] | None = None
-    """Decodes a payload; the handler finds the result in `message.payload`. If this
-    raises, the message is skipped with a warning or dead-lettered, not handled."""
-    alone: Callable[[Any], bool] | None = None
+    decode: Callable[[bytes], Any] | None = attrs.field(
+        default=None, converter=attrs.converters.optional(decoder)
+    )
+    """Decodes a payload, or the class to read it as (`from_json_as`); the handler finds
+    the result in `message.payload`. If this raises, the message is skipped with a
+    warning or dead-lettered, not handled."""
+    alone: Callable[[Any], bool] | None = attrs.field(default=None, validator=_function)
     """Tells whether a (decoded) message needs a transaction of its own."""
     together: bool = False
     """True when the handler takes the list of a transaction's messages at once."""
@@ -50,7 +60,9 @@ class Delivery:
     tells_origins: bool = True
     """True when the topic `<dead_letter_topic>-origins` gets a message of JSON for each
     dead letter: its topic, id, group, tries and error, in the same transaction."""
-    after_commit: Callable[[list[Any]], object] | None = None
+    after_commit: Callable[[list[Any]], object] | None = attrs.field(
+        default=None, validator=_function
+    )
     """The function that is called with the messages handled, once they are committed;
     at most once. What it raises is logged."""
     first_pause_s: float = number_above_zero(0.1)

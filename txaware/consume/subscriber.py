@@ -161,7 +161,7 @@ def subscribe(
     given up. Where one of the participants is a database that decides, the position and
     the tries lie there, and `publish` brings dead letters to its outbox.
     """
-    check_function(handler)
+    check_function(handler, what="handler")
     delivery, participants = Delivery(**options), tuple(participants)
     for participant in participants:
         checked_participant(participant)

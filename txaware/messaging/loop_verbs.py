@@ -4,7 +4,16 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from functools import cached_property
-from typing import Any, Protocol, TypeVar, cast
+from typing import (
+    Any,
+    Literal,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 from weakref import WeakSet
 
 from coordinator.callbacks import check_function
@@ -15,12 +24,32 @@ from txaware.consume import Subscriber, subscribe
 from txaware.consume.start_places import StartAt
 from txaware.consume.subscribe_options import TIMEOUT_S
 from txaware.consume.subscriber import deciding
+from txaware.encoding import Decode
 from txaware.errors import BadRequest
 from txaware.interfaces import MessagingService, Payload
+from txaware.messages import Message
 from txaware.messaging.parts import Parts
-from txaware.messaging.processor import DecidedProcessor, Function, Processor
+from txaware.messaging.processor import DecidedProcessor, Function, Made, Processor
 from txaware.publish import Publisher
 from txaware.publish.transactional_producer import TransactionalProducer
+
+
+class LoopOptions(TypedDict, total=False):
+    """The options that all loops over a topic take, for type checkers."""
+
+    start: StartAt
+    inclusive: bool
+    participants: Iterable[TransactionAware]
+    alone: Callable[[Any], bool] | None
+    messages_per_transaction: int
+    timeout_s: float
+    tries: int | None
+    dead_letter_topic: str | None
+    tells_origins: bool
+    after_commit: Callable[[list[Any]], object] | None
+    first_pause_s: float
+    longest_pause_s: float
+    idle_wait_s: float
 
 
 class Closes(Protocol):
@@ -31,6 +60,7 @@ class Closes(Protocol):
 
 
 C = TypeVar("C", bound=Closes)
+V = TypeVar("V")
 
 
 class KeptOnce:
@@ -101,6 +131,54 @@ class LoopVerbs:
     def _publish_within(self, topic: str, payloads: list[Payload]) -> None:
         self.publisher(topic).publish_all(payloads)
 
+    @overload
+    def subscribe(
+        self,
+        topic: str,
+        handler: Callable[[Message], object],
+        *,
+        group: str | None = None,
+        decode: None = None,
+        together: Literal[False] = False,
+        **options: Unpack[LoopOptions],
+    ) -> Subscriber: ...
+
+    @overload
+    def subscribe(
+        self,
+        topic: str,
+        handler: Callable[[Message[V]], object],
+        *,
+        group: str | None = None,
+        decode: Decode[V],
+        together: Literal[False] = False,
+        **options: Unpack[LoopOptions],
+    ) -> Subscriber: ...
+
+    @overload
+    def subscribe(
+        self,
+        topic: str,
+        handler: Callable[[list[Message]], object],
+        *,
+        group: str | None = None,
+        decode: None = None,
+        together: Literal[True],
+        **options: Unpack[LoopOptions],
+    ) -> Subscriber: ...
+
+    @overload
+    def subscribe(
+        self,
+        topic: str,
+        handler: Callable[[list[Message[V]]], object],
+        *,
+        group: str | None = None,
+        decode: Decode[V],
+        together: Literal[True],
+        **options: Unpack[LoopOptions],
+    ) -> Subscriber: ...
+
     def subscribe(
         self,
         topic: str,
@@ -110,7 +188,7 @@ class LoopVerbs:
         start: StartAt = None,
         inclusive: bool = True,
         participants: Iterable[TransactionAware] = (),
-        decode: Callable[[bytes], Any] | None = None,
+        decode: Decode[Any] | None = None,
         alone: Callable[[Any], bool] | None = None,
         together: bool = False,
         messages_per_transaction: int = 100,
@@ -153,6 +231,32 @@ class LoopVerbs:
         self._to_close.add(subscriber)
         return subscriber
 
+    @overload
+    def process(
+        self,
+        source: str,
+        target: str,
+        function: Callable[[Message], Made],
+        *,
+        group: str,
+        producer: str,
+        decode: None = None,
+        **options: Unpack[LoopOptions],
+    ) -> Processor: ...
+
+    @overload
+    def process(
+        self,
+        source: str,
+        target: str,
+        function: Callable[[Message[V]], Made],
+        *,
+        group: str,
+        producer: str,
+        decode: Decode[V],
+        **options: Unpack[LoopOptions],
+    ) -> Processor: ...
+
     def process(
         self,
         source: str,
@@ -164,7 +268,7 @@ class LoopVerbs:
         start: StartAt = None,
         inclusive: bool = True,
         participants: Iterable[TransactionAware] = (),
-        decode: Callable[[bytes], Any] | None = None,
+        decode: Decode[Any] | None = None,
         alone: Callable[[Any], bool] | None = None,
         messages_per_transaction: int = 100,
         timeout_s: float = TIMEOUT_S,
@@ -184,7 +288,7 @@ class LoopVerbs:
         older loop of that id is fenced, and this one goes on behind its last commit.
         The options are those of `subscribe`, without `together`.
         """
-        check_function(function)
+        check_function(function, what="function")
         if group is None:  # or the next loop would begin anew
             raise BadRequest("a loop that publishes each message once has a group")
         names = [str(self._service.topic(one).topic) for one in (source, target)]

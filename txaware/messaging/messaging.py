@@ -1,7 +1,7 @@
 """The entry of a program: `connect`, and the `Messaging` that it returns."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from weakref import WeakSet
 
 from coordinator import Coordinator, Transaction, TransactionAware, TransactionContext
@@ -43,6 +43,8 @@ from txaware.topics import QueueName
 
 if TYPE_CHECKING:
     from txaware.http.server.server import HttpServer
+
+V = TypeVar("V")
 
 # A publisher is kept for all who ask for it, as any number of threads may share it.
 KNOWN_PUBLISHERS = 10_000
@@ -164,16 +166,16 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
 
     @overload
     def publisher(
-        self, topic: str, *, buffer_limit_bytes: int | None = None, encode: Encode
-    ) -> EncodingPublisher: ...
+        self, topic: str, *, buffer_limit_bytes: int | None = None, encode: Encode[V]
+    ) -> EncodingPublisher[V]: ...
 
     def publisher(
         self,
         topic: str,
         *,
         buffer_limit_bytes: int | None = None,
-        encode: Encode | None = None,
-    ) -> Publisher | EncodingPublisher:
+        encode: Encode[V] | None = None,
+    ) -> Publisher | EncodingPublisher[V]:
         """Returns a publisher to the open transaction of this thread or task.
 
         Without an open transaction it publishes at once. Above `buffer_limit_bytes`
@@ -208,14 +210,54 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
             known_topics=self._known_topics,
         )
 
+    @overload
     def table(
         self,
         name: str,
         *,
-        encode: Encode | None = None,
-        decode: Decode | None = None,
+        encode: None = None,
+        decode: None = None,
         conflicts: Conflicts = "row",
-    ) -> Table:
+    ) -> Table: ...
+
+    @overload
+    def table(
+        self,
+        name: str,
+        *,
+        encode: Encode[V],
+        decode: Decode[V],
+        conflicts: Conflicts = "row",
+    ) -> Table[V]: ...
+
+    @overload
+    def table(
+        self,
+        name: str,
+        *,
+        encode: Encode[Any],
+        decode: None = None,
+        conflicts: Conflicts = "row",
+    ) -> Table[Any]: ...
+
+    @overload
+    def table(
+        self,
+        name: str,
+        *,
+        encode: None = None,
+        decode: Decode[Any],
+        conflicts: Conflicts = "row",
+    ) -> Table[Any]: ...
+
+    def table(
+        self,
+        name: str,
+        *,
+        encode: Encode[Any] | None = None,
+        decode: Decode[Any] | None = None,
+        conflicts: Conflicts = "row",
+    ) -> Table[Any]:
         """Returns a table of yours, whose rows commit with the messages beside them.
 
         Keys and values are bytes, unless `encode` makes bytes of values and `decode`
@@ -316,6 +358,7 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
         self._to_close.add(publisher)
         return publisher
 
+    @overload
     def consumer(
         self,
         topic: str,
@@ -324,8 +367,31 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
         start: StartAt = None,
         inclusive: bool = True,
         isolation: Isolation = COMMITTED,
-        decode: Decode | None = None,
-    ) -> Consumer:
+        decode: None = None,
+    ) -> Consumer: ...
+
+    @overload
+    def consumer(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        start: StartAt = None,
+        inclusive: bool = True,
+        isolation: Isolation = COMMITTED,
+        decode: Decode[V],
+    ) -> Consumer[V]: ...
+
+    def consumer(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        start: StartAt = None,
+        inclusive: bool = True,
+        isolation: Isolation = COMMITTED,
+        decode: Decode[V] | None = None,
+    ) -> Consumer[V] | Consumer:
         """Returns a reader of a topic; a `group` has one position, saved by the commit.
 
         `start` counts if the group has no position yet, and always without a group. It

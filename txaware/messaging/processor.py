@@ -13,7 +13,8 @@ from txaware.interfaces import Payload
 from txaware.messages import Outgoing
 from txaware.publish.transactional_producer import TransactionalProducer
 
-Function = Callable[[Any], Payload | list[Payload] | None]
+Made = Payload | list[Payload] | list[bytes] | list[Outgoing] | None
+Function = Callable[[Any], Made]
 
 
 class Processor:

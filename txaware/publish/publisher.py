@@ -1,18 +1,20 @@
 """Publishers to one topic, of bytes or values: with a transaction, or at once."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import cast
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic, TypeVar, cast
 
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
-from txaware.encoding import Encode, encoded
+from txaware.encoding import Encode, encoded, encoder
 from txaware.errors import BadRequest, MisusedTransaction, RequestTooLarge
 from txaware.interfaces import MessagingService, Payload
-from txaware.messages import Receipt, outgoing
+from txaware.messages import Outgoing, Receipt, outgoing
 from txaware.publish.outbox import TransactionPublisher
 from txaware.requests import alike, checked_payloads, keyed_bytes
 from txaware.topics import TopicName
+
+T = TypeVar("T")
 
 # The memory of a message beside its payload. With it a limit in bytes also bounds how
 # many small messages are held.
@@ -275,21 +277,21 @@ def publisher_key(service: MessagingService) -> tuple[str, int]:
     return "publisher", id(service)
 
 
-class EncodingPublisher:
+class EncodingPublisher(Generic[T]):
     """A `Publisher` of anything that its `encode` makes bytes of.
 
     Among many, one with a key, headers or an expiry is an `Outgoing(value, key=...)`.
     One that cannot be encoded raises here, and nothing of it is published.
     """
 
-    def __init__(self, publisher: Publisher, encode: Encode) -> None:
+    def __init__(self, publisher: Publisher, encode: Encode[T]) -> None:
         self.topic = publisher.topic
         self._publisher = publisher
-        self._encode = encode
+        self._encode = encoder(encode)
 
     def publish(
         self,
-        value: object,
+        value: T | Outgoing[T],
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
@@ -299,9 +301,9 @@ class EncodingPublisher:
         said = outgoing(value, key, headers, expire_after_s)
         self._publisher.publish(encoded(said, self._encode))
 
-    def publish_all(self, values: Iterable[object]) -> None:
+    def publish_all(self, values: Iterable[T | Outgoing[T]]) -> None:
         """Publishes many values, as `Publisher.publish_all` does."""
-        many: Callable[..., Iterable[object]] = checked_many
+        many: Any = checked_many
         encode = self._encode
         self._publisher.publish_all(encoded(value, encode) for value in many(values))
 

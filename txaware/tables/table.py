@@ -2,15 +2,16 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from typing import Any
+from typing import Any, Generic, cast
 
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
 from coordinator.joining import JoinsByItself
 from coordinator.transaction import Transaction
-from txaware.encoding import Decode, Encode
+from txaware.encoding import Decode, Encode, decoder, encoder
 from txaware.errors import BadRequest
+from txaware.messages import T
 from txaware.rows import (
     KeyRange,
     RowChange,
@@ -26,7 +27,7 @@ from txaware.tables.table_changes import Carry, Conflicts, TableChanges
 from txaware.topics import TableName
 
 
-class Table(JoinsByItself):
+class Table(JoinsByItself, Generic[T]):
     """A table of rows, each a key and a value, that takes part in transactions.
 
     Inside a `with messaging.transaction()` block of this thread or task it reads what
@@ -45,8 +46,8 @@ class Table(JoinsByItself):
         coordinator: Coordinator,
         name: str,
         *,
-        encode: Encode | None = None,
-        decode: Decode | None = None,
+        encode: Encode[T] | None = None,
+        decode: Decode[T] | None = None,
         conflicts: Conflicts = "row",
         shares_journal: bool = False,
         value_limit_bytes: int,
@@ -59,8 +60,8 @@ class Table(JoinsByItself):
         self.transaction_aware_name = f"table {self.name}"
         self._service = service
         self._coordinator = coordinator
-        self._encode = encode
-        self._decode = decode
+        self._encode = None if encode is None else encoder(encode)
+        self._decode = None if decode is None else decoder(decode)
         self._conflicts: Conflicts = conflicts
         self._shares_journal = shares_journal
         self._value_limit_bytes = value_limit_bytes
@@ -71,7 +72,7 @@ class Table(JoinsByItself):
         self._carry: Carry | None = getattr(service, "row_cargo", None)
         guard(self)
 
-    def get(self, key: bytes) -> Any:
+    def get(self, key: bytes) -> T | None:
         """Returns the value of a key; None if it has none."""
         checked_key(key)
         context = current_transaction(self._coordinator)
@@ -83,7 +84,7 @@ class Table(JoinsByItself):
         snapshot = context.snapshot_for("get")
         return self._read(self._service.get_row(self.name, key, transaction=snapshot))
 
-    def put(self, key: bytes, value: Any, *, ttl_s: float | None = None) -> None:
+    def put(self, key: bytes, value: T, *, ttl_s: float | None = None) -> None:
         """Sets the value of a key; with `ttl_s` the row is gone after that time."""
         written = value if self._encode is None else self._encode(value)
         change = RowChange(
@@ -103,7 +104,7 @@ class Table(JoinsByItself):
         start: bytes | None = None,
         stop: bytes | None = None,
         limit: int | None = None,
-    ) -> Iterator[tuple[bytes, Any]]:
+    ) -> Iterator[tuple[bytes, T]]:
         """Yields keys and values in the order of keys, as one snapshot sees them.
 
         The keys begin with `prefix`, and lie from `start` on and before `stop`. The
@@ -113,7 +114,7 @@ class Table(JoinsByItself):
         keys, most = checked_range(prefix, start, stop), checked_row_limit(limit)
         return islice(chain.from_iterable(self._pages(keys)), most)
 
-    def items(self) -> Iterator[tuple[bytes, Any]]:
+    def items(self) -> Iterator[tuple[bytes, T]]:
         """Yields all keys and values; see `scan`."""
         return self.scan()
 
@@ -183,8 +184,10 @@ class Table(JoinsByItself):
             request_bytes=self._request_bytes,
         )
 
-    def _read(self, value: bytes | None) -> Any:
-        return value if value is None or self._decode is None else self._decode(value)
+    def _read(self, value: bytes | None) -> T | None:
+        if value is None or self._decode is None:
+            return cast("T | None", value)
+        return self._decode(value)
 
     def __repr__(self) -> str:
         return f"<Table {self.name}>"

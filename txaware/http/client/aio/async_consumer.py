@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from coordinator.interfaces import Coordinator
 from txaware.consume import Consumer
@@ -11,7 +11,7 @@ from txaware.errors import MisusedTransaction
 from txaware.http.client.aio.async_service import AsyncService
 from txaware.http.client.aio.async_transaction import Workers, open_transaction
 from txaware.interfaces import Isolation
-from txaware.messages import BlockedBy, Message, MessageId, Page
+from txaware.messages import BlockedBy, Message, MessageId, Page, T
 
 R = TypeVar("R")
 
@@ -19,7 +19,7 @@ R = TypeVar("R")
 WAIT_S = 60.0
 
 
-class TopicConsumer:
+class TopicConsumer(Generic[T]):
     """The promises of `Consumer`, awaited; for one task at a time outside transactions.
 
     A poll outside transactions that is cancelled has not moved it. With a group it is a
@@ -28,7 +28,7 @@ class TopicConsumer:
 
     def __init__(
         self,
-        consumer: Consumer,
+        consumer: Consumer[T],
         *,
         topic: str,
         group: str | None,
@@ -55,7 +55,7 @@ class TopicConsumer:
         """Returns the message that the next poll follows; None is the beginning."""
         return await self._in_thread(lambda: self._consumer.position)
 
-    async def poll(self, limit: int = 100) -> Page:
+    async def poll(self, limit: int = 100) -> Page[T]:
         """Returns the next messages, at most `limit`; empty if there are none now."""
         transaction = open_transaction(self._coordinator)
         if transaction is not None:
@@ -102,7 +102,7 @@ class TopicConsumer:
         self._moves += 1
         await self._in_thread(self._consumer.rollback)
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
+    async def __aiter__(self) -> AsyncIterator[Message[T]]:
         """Yields all messages, those to come too, outside transactions.
 
         The consumer stands behind the message that the loop has in hand: a `commit` in

@@ -1,8 +1,8 @@
 """The asyncio client: the same calls, awaited; one implementation of what they say."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache, partial
-from typing import Any, Self, overload
+from typing import Any, Self, TypeVar, overload
 
 from coordinator.context import TransactionContext
 from coordinator.fork_guard import guard
@@ -69,6 +69,8 @@ from txaware.tables import Table
 from txaware.tables.table_changes import Conflicts
 from txaware.topics import QueueName, TopicName
 
+V = TypeVar("V")
+
 # Publishers that a producer keeps, one a topic.
 KNOWN_PUBLISHERS = 1000
 
@@ -113,20 +115,68 @@ class AsyncMessaging(AsyncService):
         )
         return AsyncTransaction(context, self._workers)
 
-    def publisher(self, topic: str, *, encode: Encode | None = None) -> TopicPublisher:
+    @overload
+    def publisher(self, topic: str, *, encode: None = None) -> TopicPublisher: ...
+
+    @overload
+    def publisher(self, topic: str, *, encode: Encode[V]) -> TopicPublisher[V]: ...
+
+    def publisher(
+        self, topic: str, *, encode: Encode[V] | None = None
+    ) -> TopicPublisher[V] | TopicPublisher:
         """Returns a publisher in the open transaction of this task, or at once."""
         return TopicPublisher(
             topic, self, self._coordinator, self._publisher, encode=encode
         )
 
+    @overload
     async def table(
         self,
         name: str,
         *,
-        encode: Callable[[Any], bytes] | None = None,
-        decode: Callable[[bytes], Any] | None = None,
+        encode: None = None,
+        decode: None = None,
         conflicts: Conflicts = "row",
-    ) -> AsyncTable:
+    ) -> AsyncTable: ...
+
+    @overload
+    async def table(
+        self,
+        name: str,
+        *,
+        encode: Encode[V],
+        decode: Decode[V],
+        conflicts: Conflicts = "row",
+    ) -> AsyncTable[V]: ...
+
+    @overload
+    async def table(
+        self,
+        name: str,
+        *,
+        encode: Encode[Any],
+        decode: None = None,
+        conflicts: Conflicts = "row",
+    ) -> AsyncTable[Any]: ...
+
+    @overload
+    async def table(
+        self,
+        name: str,
+        *,
+        encode: None = None,
+        decode: Decode[Any],
+        conflicts: Conflicts = "row",
+    ) -> AsyncTable[Any]: ...
+
+    async def table(
+        self,
+        name: str,
+        *,
+        encode: Encode[Any] | None = None,
+        decode: Decode[Any] | None = None,
+        conflicts: Conflicts = "row",
+    ) -> AsyncTable[Any]:
         """Returns a table of yours, whose rows commit with the messages beside them.
 
         See `Messaging.table`.
@@ -235,6 +285,7 @@ class AsyncMessaging(AsyncService):
             begins=self._blocking,
         )
 
+    @overload
     async def consumer(
         self,
         topic: str,
@@ -243,11 +294,34 @@ class AsyncMessaging(AsyncService):
         start: StartAt = None,
         inclusive: bool = True,
         isolation: Isolation = COMMITTED,
-        decode: Decode | None = None,
-    ) -> TopicConsumer:
+        decode: None = None,
+    ) -> TopicConsumer: ...
+
+    @overload
+    async def consumer(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        start: StartAt = None,
+        inclusive: bool = True,
+        isolation: Isolation = COMMITTED,
+        decode: Decode[V],
+    ) -> TopicConsumer[V]: ...
+
+    async def consumer(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        start: StartAt = None,
+        inclusive: bool = True,
+        isolation: Isolation = COMMITTED,
+        decode: Decode[V] | None = None,
+    ) -> TopicConsumer[V] | TopicConsumer:
         """Returns a reader of a topic in order; `start` is looked up now."""
 
-        def make() -> Consumer:
+        def make() -> Consumer[Any]:
             return consumer_of(
                 decode,
                 self._blocking,

@@ -1,21 +1,21 @@
 """Publishes with the open transaction of its task, or at once."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Generic
 
 from coordinator.interfaces import Coordinator
-from txaware.encoding import Encode, encoded
+from txaware.encoding import Encode, encoded, encoder
 from txaware.errors import MisusedTransaction
 from txaware.http.client.aio.async_service import AsyncService
 from txaware.http.client.aio.async_transaction import open_transaction
-from txaware.messages import Receipt, outgoing
+from txaware.messages import Outgoing, Receipt, T, outgoing
 from txaware.publish import Publisher
 from txaware.publish.publisher import checked_many
 from txaware.requests import Payload
 from txaware.topics import TopicName
 
 
-class TopicPublisher:
+class TopicPublisher(Generic[T]):
     """The promises of `Publisher`, awaited.
 
     In a transaction each call visits its thread: `publish_all` does so once for many
@@ -29,18 +29,18 @@ class TopicPublisher:
         coordinator: Coordinator,
         make: Callable[[str], Publisher],
         *,
-        encode: Encode | None = None,
+        encode: Encode[T] | None = None,
     ) -> None:
         self.topic = str(TopicName.parse(topic))
         self._service = service
         self._coordinator = coordinator
         self._make = make
         self._joining: Publisher | None = None
-        self._encode = encode
+        self._encode = None if encode is None else encoder(encode)
 
     async def publish(
         self,
-        payload: Any,
+        payload: T | Outgoing[T],
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
@@ -53,11 +53,12 @@ class TopicPublisher:
         """
         await self.publish_all([outgoing(payload, key, headers, expire_after_s)])
 
-    async def publish_all(self, payloads: Iterable[Any]) -> None:
+    async def publish_all(self, payloads: Iterable[T | Outgoing[T]]) -> None:
         """Publishes many, in order; without a transaction in one piece, all or none."""
-        messages: list[Payload] = list(checked_many(payloads))
+        many: Callable[..., Iterable[Any]] = checked_many
+        messages: list[Payload] = list(many(payloads))
         if self._encode is not None:
-            messages = [encoded(value, self._encode) for value in messages]
+            messages = [encoded(value, self._encode) for value in many(payloads)]
         transaction = open_transaction(self._coordinator)
         if transaction is not None:
             await transaction.run(self._hold, messages)

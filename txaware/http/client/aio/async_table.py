@@ -2,22 +2,23 @@
 
 from collections.abc import AsyncIterator, Callable
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 
 from coordinator.interfaces import Coordinator
 from coordinator.joining import JoinsByItself
 from txaware.http.client.aio.async_transaction import Workers
+from txaware.messages import T as V
 from txaware.tables import Table
 
 T = TypeVar("T")
 PAGE_ROWS = 1000
 
 
-class AsyncTable(JoinsByItself):
+class AsyncTable(JoinsByItself, Generic[V]):
     """A table whose rows commit with the open transaction of this task; see `Table`."""
 
     def __init__(
-        self, table: Table, coordinator: Coordinator, workers: Workers
+        self, table: Table[V], coordinator: Coordinator, workers: Workers
     ) -> None:
         self.name = table.name
         self.transaction_aware_name = table.transaction_aware_name
@@ -25,11 +26,11 @@ class AsyncTable(JoinsByItself):
         self._coordinator = coordinator
         self._workers = workers
 
-    async def get(self, key: bytes) -> Any:
+    async def get(self, key: bytes) -> V | None:
         """Returns the value of a key; None if it has none."""
         return await self._run(lambda: self._table.get(key))
 
-    async def put(self, key: bytes, value: Any, *, ttl_s: float | None = None) -> None:
+    async def put(self, key: bytes, value: V, *, ttl_s: float | None = None) -> None:
         """Sets the value of a key; with `ttl_s` the row is gone after that time."""
         await self._run(lambda: self._table.put(key, value, ttl_s=ttl_s))
 
@@ -43,14 +44,14 @@ class AsyncTable(JoinsByItself):
         start: bytes | None = None,
         stop: bytes | None = None,
         limit: int | None = None,
-    ) -> AsyncIterator[tuple[bytes, Any]]:
+    ) -> AsyncIterator[tuple[bytes, V]]:
         """Yields keys and values in the order of keys, as one snapshot sees them."""
         rows = self._table.scan(prefix, start=start, stop=stop, limit=limit)
         while page := await self._run(lambda: list(islice(rows, PAGE_ROWS))):
             for row in page:
                 yield row
 
-    def items(self) -> AsyncIterator[tuple[bytes, Any]]:
+    def items(self) -> AsyncIterator[tuple[bytes, V]]:
         """Yields all keys and values; see `scan`."""
         return self.scan()
 

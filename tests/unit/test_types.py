@@ -1,0 +1,175 @@
+"""What a type checker sees of a program: each call has the type of its values."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+# Behind each line stands what it reveals.
+PROGRAM = """
+from typing import TypedDict
+
+import attrs
+import msgspec
+import txaware
+
+
+@attrs.frozen
+class Order:
+    name: str
+
+
+class Named(TypedDict):
+    name: str
+
+
+class Packed(msgspec.Struct):
+    name: str
+
+
+def name_of(payload: bytes) -> str:
+    return payload.decode()
+
+
+def bytes_of(order: Order) -> bytes:
+    return order.name.encode()
+
+
+def on_bytes(message: txaware.Message) -> None:
+    reveal_type(message.payload)  # bytes
+
+
+def on_order(message: txaware.Message[Order]) -> None:
+    reveal_type(message.payload)  # Order
+
+
+def on_orders(messages: list[txaware.Message[Order]]) -> None:
+    reveal_type(messages[0].payload)  # Order
+
+
+def made_of(message: txaware.Message[Order]) -> list[bytes]:
+    return [bytes_of(message.payload)]
+
+
+@txaware.retry_on_conflict
+def once(number: int) -> str:
+    return str(number)
+
+
+@txaware.retry_on_conflict(tries=5)
+async def often(number: int) -> str:
+    return str(number)
+
+
+def program(messaging: txaware.Messaging) -> None:
+    reveal_type(once)  # def (number: int) -> str
+    reveal_type(often)  # def (number: int) -> Coroutine[Any, Any, str]
+    reveal_type(messaging.consumer("t"))  # Consumer[bytes]
+    reveal_type(messaging.consumer("t").poll()[0].payload)  # bytes
+    reveal_type(messaging.consumer("t", decode=name_of))  # Consumer[str]
+    reveal_type(messaging.consumer("t", decode=Order).poll())  # Page[Order]
+    reveal_type(messaging.consumer("t", decode=Order).poll()[0])  # Message[Order]
+    named = messaging.consumer("t", decode=Named)
+    reveal_type(named)  # Consumer[TypedDict(Named, {'name': str})]
+    reveal_type(messaging.consumer("t", decode=Packed))  # Consumer[Packed]
+    from_json = txaware.from_json_as(Order)
+    reveal_type(messaging.consumer("t", decode=from_json))  # Consumer[Order]
+    reveal_type(messaging.poll("t")[0])  # Message[bytes]
+    reveal_type(messaging.publisher("t"))  # Publisher
+    orders = messaging.publisher("t", encode=bytes_of)
+    reveal_type(orders)  # EncodingPublisher[Order]
+    orders.publish(Order("ann"), key=b"ann")
+    orders.publish(txaware.Outgoing(Order("ann"), b"ann"))
+    orders.publish_all([Order("ann")])
+    values = messaging.publisher("t", encode=txaware.to_json)
+    reveal_type(values)  # EncodingPublisher[object]
+    reveal_type(messaging.async_publisher("t").publish(b"a"))  # Future[None]
+    reveal_type(messaging.producer())  # Producer
+    reveal_type(messaging.producer().publish("t", b"a"))  # list[MessageId]
+    reveal_type(messaging.producer("id"))  # TransactionalProducer
+    reveal_type(messaging.producer("id").publish("t", [b"a"]))  # list[MessageId]
+    reveal_type(messaging.table("n"))  # Table[bytes]
+    table = messaging.table("n", encode=bytes_of, decode=Order)
+    reveal_type(table)  # Table[Order]
+    reveal_type(table.get(b"k"))  # Order | None
+    reveal_type(dict(table.items()))  # dict[bytes, Order]
+    counts = messaging.table("n", encode=lambda count: b"%d" % count, decode=int)
+    reveal_type(counts.get(b"k"))  # int | None
+    queue = messaging.queue("q")
+    reveal_type(queue)  # Queue
+    reveal_type(queue.pop())  # Job | None
+    reveal_type(queue.pop_many(5)[0].payload)  # bytes
+    reveal_type(queue.stats().depth)  # int
+    messaging.subscribe("t", on_bytes, group="g")
+    messaging.subscribe("t", on_order, decode=Order, tries=3)
+    messaging.subscribe("t", on_orders, decode=from_json, together=True)
+    messaging.process("t", "u", made_of, group="g", producer="p", decode=Order)
+
+
+async def awaited(messaging: txaware.AsyncMessaging) -> None:
+    reveal_type(await messaging.consumer("t"))  # TopicConsumer[bytes]
+    consumer = await messaging.consumer("t", decode=Order)
+    reveal_type(consumer)  # TopicConsumer[Order]
+    reveal_type(await consumer.poll())  # Page[Order]
+    async for message in consumer:
+        reveal_type(message)  # Message[Order]
+    reveal_type(messaging.publisher("t"))  # TopicPublisher[bytes]
+    reveal_type(messaging.publisher("t", encode=bytes_of))  # TopicPublisher[Order]
+    reveal_type(await messaging.table("n"))  # AsyncTable[bytes]
+    table = await messaging.table("n", encode=bytes_of, decode=Order)
+    reveal_type(await table.get(b"k"))  # Order | None
+    reveal_type(await (await messaging.queue("q")).pop())  # AsyncJob | None
+    async with messaging.producer() as producer:
+        reveal_type(await producer.publish("t", b"a"))  # list[MessageId]
+"""
+# Each of these lines is an error.
+WRONG = """
+    messaging.subscribe("t", on_order)
+    messaging.subscribe("t", on_bytes, decode=Order)
+    messaging.subscribe("t", on_order, decode=Order, together=True)
+    messaging.publisher("t").publish(Order("ann"))
+    messaging.publisher("t", encode=bytes_of).publish("ann")
+    messaging.table("n", encode=bytes_of, decode=Order).put(b"k", b"v")
+    txaware.from_json_as(Order)("text")
+"""
+
+
+def checked(program: str, place: Path) -> list[str]:
+    """The lines that mypy prints, with the numbers of their lines before them."""
+    (place / "program.py").write_text(program)
+    found = subprocess.run(
+        [
+            *(sys.executable, "-m", "mypy", "--strict", "--no-error-summary"),
+            *("--config-file=", "--cache-dir", str(place / "cache"), "program.py"),
+        ],
+        cwd=place,
+        capture_output=True,
+        text=True,
+    )
+    assert not found.stderr, found.stderr
+    return [line.removeprefix("program.py:") for line in found.stdout.splitlines()]
+
+
+def revealed(line: str) -> tuple[int, str]:
+    number, _, text = line.partition(": note: Revealed type is ")
+    assert text, line
+    return int(number), re.sub(r"\b\w+\.", "", text.strip('"')).replace("*", "")
+
+
+def test_each_value_has_its_type(tmp_path: Path) -> None:
+    expected = {
+        number: line.rpartition("  # ")[2]
+        for number, line in enumerate(PROGRAM.split("\n"), start=1)
+        if "reveal_type(" in line
+    }
+    found = dict(map(revealed, checked(PROGRAM, tmp_path)))
+    assert found == expected
+    begin = "\n\ndef wrong(messaging: txaware.Messaging) -> None:"
+    wrong = PROGRAM.replace("reveal_type", "print") + begin + WRONG
+    errors = {
+        int(line.partition(":")[0])
+        for line in checked(wrong, tmp_path)
+        if ": error: " in line
+    }
+    last = wrong.count("\n")
+    assert errors == {*range(last + 1 - WRONG.strip().count("\n") - 1, last + 1)}
