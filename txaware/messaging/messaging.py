@@ -396,7 +396,7 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
 
         `start` counts if the group has no position yet, and always without a group. It
         is an id, a time in ms, `"first"`, `"last"`, `"next"`, or None for the
-        beginning. With `decode` (`txaware.from_json`) its messages are `Decoded`.
+        beginning. With `decode` (`txaware.from_json`) they hold what it makes.
         """
         return consumer_of(
             decode,
