@@ -1,7 +1,8 @@
 """Reports: the answers that an operator gets, about a store and about work on it."""
 
+import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import attrs
 
@@ -11,6 +12,37 @@ from txaware.messages import BlockedBy, Bounds, MessageId
 Progress = Callable[[int, float | None], object]
 # Called with the topic that is done, how many are done, and how many there are.
 OnProgress = Callable[[str, int, int], object]
+
+
+@attrs.frozen
+class OutboxReport:
+    """The outbox of a user's database, as its relay saw it last.
+
+    It is a row of the table in which relays say what they carried over.
+    """
+
+    TABLE: ClassVar[str] = "txaware:participants"
+    PREFIX: ClassVar[bytes] = b"outbox-report:"
+
+    outbox: str
+    database: str
+    waiting: int
+    set_aside: int
+    looked_ms: int
+
+    @property
+    def key(self) -> bytes:
+        """The key of its row."""
+        return self.PREFIX + self.outbox.encode()
+
+    def to_bytes(self) -> bytes:
+        """Returns the value of its row."""
+        return json.dumps(attrs.asdict(self)).encode()
+
+    @classmethod
+    def of(cls, value: bytes) -> Self:
+        """Reads the value of its row."""
+        return cls(**json.loads(value))
 
 
 @attrs.frozen

@@ -34,6 +34,15 @@ def test_items_commit_with_rows_and_messages_and_come_once(shop: Shop) -> None:
     assert shop.participant.outbox.waiting() == 0
 
 
+def test_many_at_once_come_in_their_order(shop: Shop) -> None:
+    queue, many = made(shop.messaging), [b"%d" % number for number in range(20)]
+    with shop.messaging.transaction(shop.participant):
+        shop.messaging.publisher("t").publish_all(many)
+        queue.push_all(many)
+    assert shop.participant.relay() == 40
+    assert (shop.read(), taken(queue)) == (many, many)
+
+
 def test_a_block_or_a_savepoint_that_is_undone_takes_its_items_along(
     shop: Shop,
 ) -> None:

@@ -387,7 +387,7 @@ def test_a_relay_that_meets_another_leaves_the_batch_to_it(
 ) -> None:
     order(messaging, shop, "ann")
 
-    def refuse(chosen: object) -> None:
+    def refuse(*_: object) -> None:
         monkeypatch.undo()
         raise TransactionConflict("another one was faster")
 

@@ -1,6 +1,7 @@
 """Participants for what people have: their data changes together with the messages."""
 
 from txaware.consume import Inbox
+from txaware.participants.database_outbox import DatabaseOutbox
 from txaware.participants.files import Files, files
 from txaware.participants.postgres import Postgres, postgres
 from txaware.participants.postgres_outbox import DecidingPostgres
@@ -8,6 +9,7 @@ from txaware.participants.sqlalchemy import SqlalchemySession, sqlalchemy
 from txaware.participants.sqlite import Sqlite, sqlite
 
 __all__ = [
+    "DatabaseOutbox",
     "DecidingPostgres",
     "Files",
     "Inbox",

@@ -82,7 +82,10 @@ class DatabaseOutbox:
 
     def discard(self, topic: str, *, queue: bool | None = None) -> int:
         """Removes what is set aside for a topic or queue; returns how many messages."""
-        return self._rows.discard(self.entry(topic, queue=queue).destination)
+        count = self._rows.discard(self.entry(topic, queue=queue).destination)
+        if self._relay is not None:
+            self._relay.report()
+        return count
 
     def _carried(self, found: SetAside, to: Destination) -> int:
         relay = self._relay

@@ -1,8 +1,8 @@
 """A database whose own commit decides a block: with its rows go messages and places."""
 
 import logging
-from collections.abc import Collection
-from functools import cached_property
+from collections.abc import Collection, Sequence
+from functools import cached_property, partial
 from typing import Any, NoReturn
 
 from coordinator.context import current_transaction
@@ -171,15 +171,18 @@ class DecidingDatabase:
         """Moves a group, with the block."""
         raise NotImplementedError
 
-    def publish(self, topic: str, message: Payload) -> None:
-        """Writes a checked message to the outbox, with the block."""
-        now_ms = self.messaging.clock_ms()
-        self._insert(columns_of(topic, message, token=self._token, now_ms=now_ms))
-
-    def push(self, queue: str, item: Payload, options: PushOptions) -> None:
-        """Writes a checked item to the outbox, with the block."""
+    def publish(self, topic: str, messages: Sequence[Payload]) -> None:
+        """Writes checked messages to the outbox, with the block."""
         now_ms, token = self.messaging.clock_ms(), self._token
-        self._insert(columns_of_item(queue, item, options, token=token, now_ms=now_ms))
+        self._insert(
+            [columns_of(topic, one, token=token, now_ms=now_ms) for one in messages]
+        )
+
+    def push(self, queue: str, items: Sequence[Payload], options: PushOptions) -> None:
+        """Writes checked items to the outbox, with the block."""
+        now_ms, token = self.messaging.clock_ms(), self._token
+        columns = partial(columns_of_item, queue, token=token, now_ms=now_ms)
+        self._insert([columns(one, options) for one in items])
 
     def note(self, queue: str, items: Collection[str]) -> set[str]:
         """Notes items with the block; returns those that were noted before it."""
@@ -217,8 +220,8 @@ class DecidingDatabase:
         """Rolls it back."""
         raise NotImplementedError
 
-    def _insert(self, columns: Columns) -> None:
-        """Writes a row to the outbox."""
+    def _insert(self, rows: Sequence[Columns]) -> None:
+        """Writes rows to the outbox."""
         raise NotImplementedError
 
     def _is_synced(self) -> bool:
@@ -256,11 +259,24 @@ class OutboxPublisher(TakesItems):
         self, topic: str, message: Payload, *, size_bytes: int, limit_bytes: int
     ) -> None:
         """Writes a checked message; its size is that of a row of the database."""
-        self._database.publish(topic, message)
+        self._database.publish(topic, [message])
 
-    def push(self, queue: str, item: Payload, options: PushOptions) -> None:
-        """Writes a checked item."""
-        self._database.push(queue, item, options)
+    def publish_all(
+        self,
+        topic: str,
+        messages: list[Payload],
+        checked: object,
+        *,
+        size_bytes: int,
+        limit_bytes: int,
+    ) -> bool:
+        """Writes messages that were checked together."""
+        self._database.publish(topic, messages)
+        return True
+
+    def push(self, queue: str, items: Sequence[Payload], options: PushOptions) -> None:
+        """Writes checked items."""
+        self._database.push(queue, items, options)
 
     def publish_stored(self, topic: str, receipts: object) -> NoReturn:
         """Refuses: what others stored is not in the database."""

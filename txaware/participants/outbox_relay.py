@@ -30,13 +30,18 @@ from txaware.participants.outbox_row import (
     payload_of,
 )
 from txaware.publish.publisher import checked_size_bytes
+from txaware.reports import OutboxReport
 
 log = logging.getLogger(__name__)
 
 Rows = TypeVar("Rows", bound=OutboxRows, covariant=True)
 
 # The table in the store that says what was carried over last.
-PROGRESS = "txaware:participants"
+PROGRESS = OutboxReport.TABLE
+# How often a relay says that it looked, at least.
+REPORT_MS = 60_000
+# A report of what nobody looks at any more is forgotten.
+REPORT_TTL_S = 7 * 86_400
 # What a batch costs is mostly syncs, of both sides.
 BATCH_ROWS = 40_000
 # What can never be carried over as it is: it is set aside.
@@ -59,6 +64,7 @@ class Attempt:
     chosen: Chosen
     count: int = 0
     refusal: TxAwareError | None = None
+    report: OutboxReport | None = None
 
 
 class OutboxRelay(Generic[Rows]):
@@ -79,6 +85,9 @@ class OutboxRelay(Generic[Rows]):
         self.rows = rows
         self.messaging = messaging
         self._progress = messaging.table(PROGRESS)
+        # Nobody's transaction is refused for a report.
+        self._reports = messaging.table(PROGRESS, conflicts="none")
+        self._reported: OutboxReport | None = None
         self._key = f"outbox:{rows.outbox_id}".encode()
         self._batch_rows = batch_rows
         self._lock = threading.Lock()
@@ -95,7 +104,15 @@ class OutboxRelay(Generic[Rows]):
                     count += self._carry_batch()
                 except TransactionConflict as error:
                     log.debug("another relay works on %r: %s", self, error)
+            if not self._is_closed:
+                self._report_sometimes()
         return count
+
+    def report(self) -> None:
+        """Writes down how the outbox stands, for metrics."""
+        with self.messaging.transaction():
+            report = self._report(self.rows.waiting(), self.rows.set_aside_count())
+        self._reported = report
 
     def require(self, to: Destination) -> None:
         """Raises why nothing can be carried over to a topic or queue, if so."""
@@ -179,14 +196,16 @@ class OutboxRelay(Generic[Rows]):
                 batch = self.rows.take(progress, limit=self._batch_rows)
                 self._tell(batch)
                 chosen = choose(batch)
-                return self._carried(chosen)
+                attempt = self._carried(batch, chosen)
         except REFUSALS as error:
             if chosen is None or isinstance(error, NotAuthenticated):
                 raise  # it is not about what is carried
             log.debug("%r cannot carry over all at once: %s", self, error)
             return Attempt(chosen, refusal=error)
+        self._reported = attempt.report or self._reported
+        return attempt
 
-    def _carried(self, chosen: Chosen) -> Attempt:
+    def _carried(self, batch: Batch, chosen: Chosen) -> Attempt:
         if not chosen.rows and not chosen.refused:
             return Attempt(chosen)
         load = OutboxLoad(chosen.rows, now_ms=self.messaging.clock_ms())
@@ -197,7 +216,29 @@ class OutboxRelay(Generic[Rows]):
             is_piece=chosen.is_whole and self.rows.tells_pieces,
         )
         self._progress.put(self._key, progress.to_bytes())
-        return Attempt(chosen, load.count)
+        refused = sum([len(one.marks) for one in chosen.refused])
+        waiting = batch.rest + len(batch.rows) - len(chosen.rows) - refused
+        set_aside, last = self.rows.set_aside_count() + refused, self._reported
+        report = None
+        if last is None or (last.waiting, last.set_aside) != (waiting, set_aside):
+            report = self._report(waiting, set_aside)
+        return Attempt(chosen, load.count, report=report)
+
+    def _report(self, waiting: int, set_aside: int) -> OutboxReport:
+        found = self.rows.outbox_id, self.rows.name, waiting, set_aside
+        report = OutboxReport(*found, self.messaging.clock_ms())
+        self._reports.put(report.key, report.to_bytes(), ttl_s=REPORT_TTL_S)
+        return report
+
+    def _report_sometimes(self) -> None:
+        """Says that there is a relay, where it has not said anything lately."""
+        last = self._reported
+        if last and self.messaging.clock_ms() < last.looked_ms + REPORT_MS:
+            return
+        try:
+            self.report()
+        except TxAwareError as error:  # nothing waits for it
+            log.debug("%r cannot say how it stands: %s", self, error)
 
     def _tell(self, batch: Batch) -> None:
         for one in batch.newly:

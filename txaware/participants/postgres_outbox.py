@@ -273,8 +273,8 @@ class DecidingPostgres(DecidingDatabase):
         except driver().OperationalError:
             return  # a server rolls back what it has lost the connection to
 
-    def _insert(self, columns: Columns) -> None:
-        self.connection.execute(INSERT, columns)
+    def _insert(self, rows: Sequence[Columns]) -> None:
+        self.connection.cursor().executemany(INSERT, rows)
 
 
 def _executing(link: "Connection[Any]") -> Execute:

@@ -1,7 +1,7 @@
 """SQLite: rows, messages and positions commit in one transaction of the user's file."""
 
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from txaware.errors import BadRequest, MisusedTransaction, Unavailable
 from txaware.messages import MessageId
@@ -168,8 +168,8 @@ class Sqlite(DecidingDatabase):
         except sqlite3.ProgrammingError:
             return  # it was closed, which rolls back
 
-    def _insert(self, columns: Columns) -> None:
-        self.connection.execute(INSERT, columns)
+    def _insert(self, rows: Sequence[Columns]) -> None:
+        self.connection.executemany(INSERT, rows)
 
     def _note(self, store: str, queue: str, items: Collection[str]) -> set[str]:
         made = self.connection.execute

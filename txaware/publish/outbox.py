@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
@@ -184,8 +184,8 @@ class TakesItems(ABC):
     """
 
     @abstractmethod
-    def push(self, queue: str, item: Payload, options: PushOptions) -> None:
-        """Takes a checked item, with checked options."""
+    def push(self, queue: str, items: Sequence[Payload], options: PushOptions) -> None:
+        """Takes checked items, with checked options."""
 
 
 class TransactionPublisher:

@@ -182,8 +182,7 @@ class Pusher:
         if not self._is_known:
             self._access.queues.queue_descriptor(self.queue)
             self._is_known = True
-        for payload in payloads:
-            taker.push(self.queue, payload, checked)
+        taker.push(self.queue, payloads, checked)
 
     def push_stored(
         self, context: TransactionContext, receipts: Iterable[Receipt]

@@ -19,6 +19,7 @@ from txaware.reports import (
     CleanUp,
     OnProgress,
     OpenPlan,
+    OutboxReport,
     Peeked,
     Progress,
     Pruned,
@@ -43,6 +44,7 @@ from txaware.service.read.split_planner import Splits
 from txaware.service.retention.clean_up import Retention
 from txaware.service.retention.open_plans import OpenPlans
 from txaware.service.store_context import StoreContext
+from txaware.service.table_store import TableStore
 from txaware.service.transfer.backup import backup_chunks
 from txaware.store.interfaces import KeepsJournal
 from txaware.store.position_table import PositionTable
@@ -70,6 +72,7 @@ class Administration:
         self._inspection = Inspection(site.table, site.strangers)
         self._positions = PositionTable(site.table)
         self._groups = GroupStates(service, site)
+        self._tables = TableStore(site)
 
     def peek(
         self, topic: str, *, start: Start = None, limit: int = 100
@@ -89,6 +92,14 @@ class Administration:
     def namespaces(self) -> list[str]:
         """Returns the namespaces that have a topic."""
         return self._service.namespaces()
+
+    def outboxes(self) -> list[OutboxReport]:
+        """Returns what relays said last of the outboxes that they carry over."""
+        prefix = OutboxReport.PREFIX
+        if not self._tables.has_versions(OutboxReport.TABLE, prefix=prefix):
+            return []
+        rows = self._tables.scan_rows(OutboxReport.TABLE, prefix=prefix).rows
+        return [OutboxReport.of(value) for _, value in rows]
 
     def inspect(self, topic: str, *, go_on: GoOn | None = None) -> TopicReport:
         """Reads all of a topic; returns counts, sizes, times and what blocks it.

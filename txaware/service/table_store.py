@@ -109,6 +109,11 @@ class TableStore:
         """Returns all in one piece: rows of any number go together here."""
         return [list(changes)]
 
+    def has_versions(self, table: str, *, prefix: bytes = b"") -> bool:
+        """Tells whether any row of these keys was ever written; takes no snapshot."""
+        keys = checked_range(prefix, None, None)
+        return any(self._versions.within(self._name(table), keys, at_once=1))
+
     def save_rows(
         self, table: str, changes: Iterable[RowChange], *, transaction: Pointer
     ) -> None:

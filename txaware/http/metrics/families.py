@@ -6,7 +6,13 @@ from prometheus_client.metrics_core import Metric
 
 from txaware.http.metrics.metric_makers import age_s, counter, gauge, histogram
 from txaware.http.metrics.moment import Moment
-from txaware.http.metrics.topic_labels import FIELDS, MOST_TOPICS, OTHER, QUEUE
+from txaware.http.metrics.topic_labels import (
+    DATABASE,
+    FIELDS,
+    MOST_TOPICS,
+    OTHER,
+    QUEUE,
+)
 from txaware.http.metrics.transaction_counts import transactions
 from txaware.service.monitor.queue_overview import MOST_QUEUES
 
@@ -223,6 +229,35 @@ def queues(moment: Moment) -> Iterator[Metric]:
         yield counter(f"queue_{field}", f"{text} {which}", of(field), QUEUE)
 
 
+def outboxes(moment: Moment) -> Iterator[Metric]:
+    """Yields what waits in outboxes of users' databases, as their relays said last."""
+    found = moment.outboxes()
+
+    def of(name: str) -> dict[tuple[str, ...], float]:
+        return {(one.database, one.outbox): getattr(one, name) for one in found}
+
+    labels = (DATABASE, "outbox")
+    yield gauge(
+        "outbox_waiting",
+        "Messages and items that wait in the outbox of a database, as its relay saw it "
+        "last.",
+        of("waiting"),
+        *labels,
+    )
+    yield gauge(
+        "outbox_set_aside",
+        "Messages and items that its relay could not carry over, and set aside there.",
+        of("set_aside"),
+        *labels,
+    )
+    yield gauge(
+        "outbox_last_look_seconds",
+        "When a relay looked there last, in seconds since 1970.",
+        {key: looked_ms / 1000 for key, looked_ms in of("looked_ms").items()},
+        *labels,
+    )
+
+
 _QUEUE_GAUGES = {
     "depth": ("depth", "Items that wait, delayed ones included."),
     "delayed": ("delayed", "Items that wait for their time."),
@@ -332,6 +367,7 @@ FAMILIES: tuple[Callable[[Moment], Iterable[Metric]], ...] = (
         transactions,
         producers,
         queues,
+        outboxes,
         latencies,
         writes,
         cache,

@@ -12,6 +12,7 @@ from txaware.http.metrics.request_counts import RequestCounts, RequestMetrics
 from txaware.http.metrics.topic_labels import TopicLabels, Values
 from txaware.messages import Bounds
 from txaware.metrics import Counts
+from txaware.reports import OutboxReport
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
 from txaware.service.monitor.overview import Overview
@@ -63,6 +64,7 @@ class Moment:
         self.counts: Callable[[], Counts] = _once(sources.administration.counts)
         self.report: Callable[[], OverviewReport] = _once(sources.overview.snapshot)
         self.prepared = sources.administration.prepared
+        self.outboxes: Callable[[], list[OutboxReport]] = _once(self._outboxes)
         self.requests: Callable[[], RequestMetrics] = _once(sources.requests.snapshot)
         self.statuses: Callable[[], Mapping[str, str]] = _once(self._statuses)
         self.by_label: Callable[[], Mapping[str, Values]] = _once(self._by_label)
@@ -99,6 +101,10 @@ class Moment:
             return [topic.topic for topic in self.report().topics]
         except Exception:  # whoever shows the report itself says so
             return []
+
+    def _outboxes(self) -> list[OutboxReport]:
+        look = self._sources.administration.outboxes
+        return self._failures.attempt("outboxes", look, [])
 
     def _bounds(self) -> Mapping[str, Bounds]:
         self.by_label()

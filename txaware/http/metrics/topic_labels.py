@@ -88,7 +88,7 @@ def _sum(many: Iterable[Values]) -> Values:
     return tuple(map(sum, zip(_NONE, *many, strict=True)))
 
 
-TOPIC, QUEUE = "topic", "queue"  # the labels
+TOPIC, QUEUE, DATABASE = "topic", "queue", "database"  # the labels
 
 
 class Collector(Protocol):
@@ -134,6 +134,8 @@ def _shows(sees: Sight) -> Callable[[Mapping[str, str]], bool]:
     def shows(labels: Mapping[str, str]) -> bool:
         topic, queue = labels.get(TOPIC, OTHER), labels.get(QUEUE)
         if queue is not None and not sees.queues(queue):
+            return False
+        if DATABASE in labels:  # it is for who sees everything
             return False
         return topic == OTHER or sees.topics(topic)
 
