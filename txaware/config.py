@@ -93,6 +93,9 @@ class Settings:
     max_open_transactions_per_principal: int = _setting(1000)
     """Server: the most transactions of a principal open at once; 429 above it.
     Without tokens all callers are one principal."""
+    max_pipes_per_queue: int = _setting(100_000)
+    """The most pipes of a queue, each of one pusher or for one second of delay; a push
+    that needs one more is refused, over HTTP with 429."""
     producer_expiry_s: float = _setting(7 * 86_400)
     """The time after its last publish for which a producer is known; a later publish is
     refused, and it has to open a new one."""

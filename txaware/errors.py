@@ -15,6 +15,7 @@ TxAwareError
 ├── PlanForgotten       a clean-up in pieces is over, or too old: plan it anew
 ├── QueueNotFound       create the queue first
 ├── QueueExists         use it as it is, or update it
+├── TooManyPipes        pop what waits, or have fewer pushers; then push again
 ├── LeaseLost           somebody else has the job, or had it: drop the work
 ├── ProducerFenced      also TransactionRefused: a newer one took over, or it expired
 ├── ProducerNotFound    the store knows no such producer: look at the list
@@ -87,6 +88,12 @@ class QueueNotFound(TxAwareError):
 
 class QueueExists(TxAwareError):
     """A queue of that name exists already, and is unchanged."""
+
+    changed_nothing = True
+
+
+class TooManyPipes(TxAwareError):
+    """The queue has as many pipes as it may have; nothing was pushed."""
 
     changed_nothing = True
 
@@ -184,6 +191,7 @@ __all__ = [
     "QueueNotFound",
     "RequestTooLarge",
     "StoreCorrupted",
+    "TooManyPipes",
     "TopicExists",
     "TopicNotFound",
     "TransactionConflict",

@@ -8,6 +8,7 @@ import pytest
 from tests.support.messagings import Site
 from txaware.errors import LeaseLost
 from txaware.queue import Job, Queue
+from txaware.service.queue import loading, pushing
 
 STEPS = 250
 # Where each step waits for a server, four seeds have fewer.
@@ -21,7 +22,7 @@ class Abandoned(Exception):
 class History:
     """Random steps of pushers and workers, and what has to be true after each."""
 
-    def __init__(self, site: Site, seed: int) -> None:
+    def __init__(self, site: Site, seed: int, *, max_pop_width: int = 100) -> None:
         self.site = site
         self.choose = random.Random(seed)
         self.pushed: list[bytes] = []
@@ -29,7 +30,9 @@ class History:
         self.held: list[Job] = []
         self.rolled_back = 0
         self.steps = STEPS_OF_A_SERVER if site.kind == "hbase" else STEPS
-        site.messaging.create_queue("mail", lease_s=10, max_pushes_per_pipe=4)
+        site.messaging.create_queue(
+            "mail", lease_s=10, max_pushes_per_pipe=4, max_pop_width=max_pop_width
+        )
         site.messaging.create_queue("done")
 
     @property
@@ -120,7 +123,7 @@ class History:
         ended = stats.committed + stats.rolled_back + stats.expired_leases
         assert stats.popped == ended + stats.in_work
 
-    def run(self, *, dies: bool) -> None:
+    def run(self, *, dies: bool, check_every: int = 1) -> None:
         acts = [self.push, self.push_within, self.pop, self.commit, self.commit]
         acts += [self.roll_back, self.work_within, self.pause]
         for number in range(self.steps):
@@ -129,7 +132,8 @@ class History:
                 self.clean_up()
             if dies and number % 60 == 55:
                 self.die()
-            self.check()
+            if not number % check_every:
+                self.check()
 
     def drain(self) -> None:
         """Does what is left; then everything was done exactly once."""
@@ -154,6 +158,21 @@ def test_each_item_is_done_once_although_the_process_dies(
 ) -> None:
     history = History(lasting, seed)
     history.run(dies=True)
+    history.drain()
+    history.clean_up()
+    assert lasting.messaging.check().problems == ()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_each_item_is_done_once_with_pipes_read_one_by_one(
+    lasting: Site, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check reads all pipes; between two of them most of them rest."""
+    for name in ("FIRST_ROWS", "PIECE_ROWS", "COUNTED_ROWS"):
+        monkeypatch.setattr(loading, name, 2)
+    monkeypatch.setattr(pushing, "MOST_OPEN", 2)
+    history = History(lasting, seed, max_pop_width=2)
+    history.run(dies=True, check_every=25)
     history.drain()
     history.clean_up()
     assert lasting.messaging.check().problems == ()

@@ -369,3 +369,17 @@ def test_what_is_refused_is_an_error_of_the_client_too(guard: Guarded) -> None:
             with pytest.raises(NotAuthorized, match="pusher may not"):
                 call()
         assert queue.stats().depth == 1
+
+
+def test_a_push_above_the_bound_of_pipes_is_429() -> None:
+    with serving(max_pipes_per_queue=1) as here, closing(Caller(here.url, None)) as one:
+        here.messaging.create_queue("mail")
+        push = f"{MAIL}/push?pusher="
+        assert one.ask("POST", push + "a", {"messages": ["x"]}).status == 200
+        refused = one.ask("POST", push + "b", {"messages": ["x"]})
+        assert (refused.status, refused.json["error"]) == (429, "TooManyPipes")
+        assert "max_pipes_per_queue" in refused.json["message"]
+        tx = begun_by(one)["writePointer"]
+        asked = one.ask("POST", f"{MAIL}/pipe", {"transaction": tx, "pusher": "b"})
+        assert asked.status == 429
+        assert one.ask("POST", push + "a", {"messages": ["x"]}).status == 200

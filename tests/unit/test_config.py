@@ -221,7 +221,7 @@ FLAGS = {"accept_damage", "allow_plain_tokens"}
 
 
 def test_every_setting_has_a_unit_and_can_come_from_the_environment() -> None:
-    units = ("_s", "_bytes", "_messages", "_bits", "_per_principal")
+    units = ("_s", "_bytes", "_messages", "_bits", "_per_principal", "_per_queue")
     counts = ("_threads", "_connections", "_requests")
     for name in NAMES - {"topics", "compression", *FLAGS}:
         assert name.endswith((*units, *counts))

@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from typing import NamedTuple, Self
 
 import attrs
 
@@ -47,10 +48,10 @@ class Counts:
         """The number of items that are gone, one way or the other."""
         return self.committed + self.expired + self.dead
 
-    def add(self, other: "Counts") -> None:
-        """Adds the counts of another pipe."""
+    def add(self, other: "Counts", times: int = 1) -> None:
+        """Adds the counts of another pipe; takes them off with -1."""
         for name in attrs.fields_dict(Counts):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            setattr(self, name, getattr(self, name) + times * getattr(other, name))
 
 
 @attrs.frozen
@@ -93,6 +94,50 @@ class PipeRow:
             )
         except (struct.error, ValueError) as error:
             raise StoreCorrupted(f"a row of {len(data)} bytes is no pipe") from error
+
+
+class PipeOutline(NamedTuple):
+    """The row of a pipe as numbers; a `PipeRow` takes eight times as long to read.
+
+    A start reads one for each pipe.
+    """
+
+    kind: int
+    priority: int
+    created_ms: int
+    due_ms: int
+    pushed: int
+    pusher: int
+    popped: int
+    committed: int
+    rolled_back: int
+    expired_leases: int
+    expired: int
+    dead: int
+    head: bytes
+
+    @classmethod
+    def of(cls, data: bytes) -> Self:
+        """Reads the row of a pipe."""
+        try:
+            return cls._make(_PIPE.unpack(data))
+        except struct.error as error:
+            raise StoreCorrupted(f"a row of {len(data)} bytes is no pipe") from error
+
+    @property
+    def is_final(self) -> bool:
+        """True for a pipe that takes no more pushes, whose number it says."""
+        return self.pushed != NOT_FINAL
+
+    @property
+    def removed(self) -> int:
+        """The number of items that are gone, one way or the other."""
+        return self.committed + self.expired + self.dead
+
+    @property
+    def counts(self) -> Counts:
+        """The counts of its pops."""
+        return Counts(*self[6:12])
 
 
 @attrs.frozen

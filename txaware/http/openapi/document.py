@@ -66,14 +66,18 @@ _REASONS = {
     "producer is fenced or out of order, or there is no such plan any more.",
     413: "The body, or a message in it, is above a limit.",
     422: "The Idempotency-Key has been used for another request; nothing was stored.",
-    429: "As many transactions are open as one principal may have.",
+    429: "As many transactions are open as one principal may have; or a queue has as "
+    "many pipes as it may have.",
     503: "Part of the server is away, or has too much to do; or what became of an "
     "earlier try is not known.",
 }
 _HEADERS = {
     401: {"WWW-Authenticate": {"schema": {"const": "Bearer"}}},
     429: {
-        "Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}},
+        "Retry-After": {
+            "description": "Seconds, where it is about transactions.",
+            "schema": {"type": "integer"},
+        },
     },
     503: {
         "Retry-After": {

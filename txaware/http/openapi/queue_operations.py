@@ -90,6 +90,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
             "delayMs": whole(0, MAX_DELAY_S * 1000),
             "priority": whole(0, MAX_PRIORITY),
         },
+        refuses=(429,),
     ),
     ("POST", QUEUE + "/pipe"): Operation(
         summary="A pipe of the queue, whose name a publish in that transaction takes "
@@ -97,7 +98,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         tag=_TAG,
         body=json_of(PIPE_OF.schema, example={"transaction": 5, "pusher": "till 3"}),
         answer=json_of(fields({"pipe": TEXT})),
-        refuses=(409,),
+        refuses=(409, 429),
     ),
     ("POST", QUEUE + "/close-pusher"): Operation(
         summary="Has the pipes of a pusher take no more pushes.",

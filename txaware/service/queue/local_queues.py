@@ -52,7 +52,6 @@ from txaware.requests import (
 from txaware.service.local import LocalService
 from txaware.service.queue.dead_letters import bury, check_way, send_all_back
 from txaware.service.queue.loading import loaded
-from txaware.service.queue.pipe_reader import Judge
 from txaware.service.queue.popping import Popper
 from txaware.service.queue.pushing import Pushing
 from txaware.service.queue.work_queue import WorkQueue
@@ -455,8 +454,7 @@ class LocalQueues:
 
     def _loaded(self, descriptor: QueueDescriptor) -> WorkQueue:
         now_ms = self._site.table.clock.now_ms()
-        judge = Judge(self._make_judge)
-        state = loaded(self._site.table, descriptor, judge, now_ms)
+        state = loaded(self._site.table, descriptor, self._make_judge, now_ms)
         pushing = Pushing(self._site, state, self._publishing, self._latencies)
         return WorkQueue(self._site, state, pushing, self._publishing, self._make_judge)
 

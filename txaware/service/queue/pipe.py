@@ -102,6 +102,29 @@ class Pipe:
         return bool(self.is_open or self.pushing or self.reserved or self.undecided)
 
     @property
+    def is_untouched(self) -> bool:
+        """True when nobody pushes to it any more, and nobody has popped from it yet."""
+        return not (
+            self.takes_pushes
+            or self.removals
+            or self.seen
+            or self.buffer
+            or self.unresolved
+            or self.lent_until_ms
+            or self.is_row_lost
+            or self.settled
+            or self.blocked is not None
+            or self.read != FIRST
+        )
+
+    def is_left(self, since_ms: int) -> bool:
+        """Tells whether an empty pipe took no push since a time, and none is coming."""
+        is_empty = not (self.pushing or self.reserved or self.undecided)
+        if not is_empty or self.unresolved or self.pushed > self.counts.removed:
+            return False
+        return max(self.created_ms, self.read.publish_time_ms) <= since_ms
+
+    @property
     def is_drained(self) -> bool:
         """True when all was read, and nothing can be written to it any more."""
         is_read = self.blocked is None and not self.buffer

@@ -224,10 +224,12 @@ class PipeReader:
 
     def count(self, pipe: Pipe, judge: Judge) -> tuple[int, dict[int, int]]:
         """Counts a pipe's committed items, and those of each undecided transaction."""
-        judge.verdict(1)  # takes the snapshot before any row is read
         committed, undecided = 0, dict[int, int]()
         start = pipe.head.row_key
         while rows := self._table.scan(MESSAGE + pipe.prefix, start=start):
+            if not judge.is_made and any(pointer_of(value) for _, value in rows):
+                judge.verdict(1)  # takes the snapshot before these rows are read
+                continue
             for key, value in rows:
                 columns = decode(value)
                 verdict = judge.verdict(columns.pointer)

@@ -63,6 +63,8 @@ class Popping:
         while len(taken.popped) < limit and left_bytes > 0:
             try:
                 found = self._next(popper, judge, now_ms, batch)
+                if found is None and self._state.source.more(now_ms, batch):
+                    continue
             except Unavailable:
                 if not taken.popped:
                     raise
@@ -231,7 +233,8 @@ class Popping:
                 return found
         for priority in sorted(state.lanes, reverse=True):
             for number in list(state.lanes[priority]):
-                pipe = state.pipes[number]
+                if (pipe := state.pipe(number)) is None:
+                    continue
                 if (found := self._from_pipe(pipe, judge, now_ms, batch)) is not None:
                     return found
                 if pipe.blocked is not None or pipe.buffer:
@@ -241,10 +244,11 @@ class Popping:
     def _from_lane(
         self, priority: int, popper: Popper, judge: Judge, now_ms: int, batch: Batch
     ) -> tuple[Lease, Item] | None:
-        drained = -1
-        while drained != len(batch.drained):  # behind a drained pipe, the next is free
-            drained = len(batch.drained)
-            for pipe in self._in_turn(priority, popper, now_ms):
+        found_out = (-1, -1)
+        # Behind a pipe that is drained, or was empty from the start, the next is free.
+        while found_out != (len(batch.drained), self._state.skipped):
+            found_out = (len(batch.drained), self._state.skipped)
+            for pipe in self._in_turn(priority, popper, now_ms, batch):
                 found = self._from_pipe(pipe, judge, now_ms, batch)
                 if found is not None:
                     self._had_turn(pipe, popper, now_ms)
@@ -258,9 +262,11 @@ class Popping:
             pipe.owner, pipe.owned_until_ms = popper.name, now_ms + idle_ms
             self._state.are_owned = True
 
-    def _in_turn(self, priority: int, popper: Popper, now_ms: int) -> Iterable[Pipe]:
+    def _in_turn(
+        self, priority: int, popper: Popper, now_ms: int, batch: Batch
+    ) -> Iterable[Pipe]:
         """Returns the pipes that a popper may pop from now, its own one first."""
-        free: Iterable[Pipe] = self._state.candidates(priority)
+        free: Iterable[Pipe] = self._state.candidates(priority, batch)
         if self._state.are_owned:
             free = (
                 pipe
@@ -286,7 +292,7 @@ class Popping:
                 )
             if not pipe.buffer:
                 if pipe.is_drained:
-                    state.leave_lane(pipe)
+                    state.leave_lane(pipe.id, pipe.priority, pipe.pusher)
                     batch.drained.append(pipe)
                 return None
             item = pipe.buffer[0]

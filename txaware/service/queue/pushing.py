@@ -1,7 +1,7 @@
 """Chooses the pipes of pushes, and begins new ones where they are full."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
@@ -10,7 +10,7 @@ from itertools import islice
 import attrs
 
 from coordinator.embedded.batch import Then
-from txaware.errors import QueueNotFound, Unavailable
+from txaware.errors import QueueNotFound, TooManyPipes, Unavailable
 from txaware.interfaces import Write
 from txaware.metrics import Latencies, TopicCounters
 from txaware.queues import MAX_PRIORITY
@@ -28,6 +28,12 @@ from txaware.store.queue_table import NO_TIME, PipeKind
 LENT_MS = 60_000
 # A pipe that begins closes so many that were left: more than come.
 OLD_AT_ONCE = 2
+# An empty pipe is closed whose pusher pushed nothing for so long.
+LEFT_MS = 60_000
+# So many pipes take pushes at once; above it, the oldest one takes no more.
+MOST_OPEN = 5_000
+# Where there are too many pipes, it is seen so often whether some may go.
+MAKE_ROOM_EVERY_MS = 1_000
 # The pusher of the one pipe that keeps an order for all.
 EVERYBODY = ""
 
@@ -47,6 +53,10 @@ class Pushing:
         self._state = state
         self._publishing = publishing
         self._latencies = latencies
+        self._most_pipes = site.settings.max_pipes_per_queue
+        self._room_ms = 0
+        # Has pipes go that nobody needs; the queue sets it.
+        self.make_room: Callable[[], object] = _nothing
 
     def push(
         self, payloads: Payloads, *, pusher: str, delay_s: float, priority: int
@@ -111,14 +121,22 @@ class Pushing:
         self._state.pushed_soon.append(Pushed(pipe))
 
     def _begun(
-        self, pusher: str, delay_s: float, priority: int, *, may_wait: bool = True
+        self,
+        pusher: str,
+        delay_s: float,
+        priority: int,
+        *,
+        may_wait: bool = True,
+        is_bounded: bool = True,
     ) -> Pipe:
         if not self._state.lock.acquire(blocking=may_wait):
             raise WouldWait
         try:
             if self._state.is_gone and not may_wait:
                 raise WouldWait  # a thread finds out whether it is there anew
-            pipe = self._pipe_for(pusher, delay_s, priority)
+            pipe = self._pipe_for(
+                pusher, delay_s, priority, may_wait=may_wait, is_bounded=is_bounded
+            )
             self.handle(pipe)
             pipe.pushing += 1
         finally:
@@ -137,8 +155,11 @@ class Pushing:
     def begun(
         self, pusher: str, *, delay_s: float = 0, priority: int = 0
     ) -> Iterator[Pipe]:
-        """Surrounds a plain push to the pipe that it yields, which stays meanwhile."""
-        pipe = self._begun(pusher, delay_s, priority)
+        """Surrounds a plain push to the pipe that it yields, which stays meanwhile.
+
+        It is for what the queues do themselves, and has no bound.
+        """
+        pipe = self._begun(pusher, delay_s, priority, is_bounded=False)
         try:
             yield pipe
         except BaseException:
@@ -164,21 +185,23 @@ class Pushing:
         """Has the pipes of a pusher take no more pushes."""
         with self._state.lock:
             for priority in range(MAX_PRIORITY + 1):
-                pipe = self._state.pushers.pop((pusher, priority), None)
-                if pipe is not None:
-                    pipe.is_open = False
+                if (pusher, priority) in self._state.pushers:
+                    self._close((pusher, priority))
 
     def lent(self, number: int) -> TopicHandle:
         """Returns what publishes to a pipe, or rolls back there, for a while."""
         with self._state.lock:
-            pipe = self._state.pipes.get(number)
-            if pipe is None or self._state.is_gone:
+            pipe = None if self._state.is_gone else self._state.pipe(number)
+            if pipe is None:
                 raise QueueNotFound(
                     f"queue {self._state.descriptor.name} was truncated or deleted, or "
                     f"the transaction that pushed to its pipe {number} is over"
                 )
             pipe.is_plain = False
-            pipe.lent_until_ms = self._clock.now_ms() + LENT_MS
+            now_ms = self._clock.now_ms()
+            pipe.lent_until_ms = now_ms + LENT_MS
+            if not self._state.is_unread(number):
+                self._state.line_up_again(pipe, now_ms)
             return self.handle(pipe)
 
     def handle(self, pipe: Pipe) -> TopicHandle:
@@ -203,7 +226,15 @@ class Pushing:
                 pipe.undecided.pop(pointer, None)
         self._state.signal.tell()
 
-    def _pipe_for(self, pusher: str, delay_s: float, priority: int) -> Pipe:
+    def _pipe_for(
+        self,
+        pusher: str,
+        delay_s: float,
+        priority: int,
+        *,
+        may_wait: bool = True,
+        is_bounded: bool = True,
+    ) -> Pipe:
         """Returns the pipe for a push now; a new one is kept before its first item."""
         now_ms, state = self._clock.now_ms(), self._state
         if state.is_gone:
@@ -213,23 +244,47 @@ class Pushing:
             due_ms = math.ceil((now_ms + delay_s * 1000) / 1000) * 1000
             pipe = state.due_pipes.get((due_ms, priority))
             if pipe is None or pipe.is_row_lost:
+                self._check_room(now_ms, may_wait=may_wait)
                 pipe = self._begin(now_ms, PipeKind.DELAYED, priority, due_ms)
                 state.due_pipes[due_ms, priority] = pipe
             return pipe
         is_ordered = state.descriptor.is_ordered
         key = (EVERYBODY if is_ordered else pusher, priority)
         pipe = state.pushers.get(key)
-        if pipe is not None:
-            if not pipe.is_row_lost and (is_ordered or not self._is_full(pipe, now_ms)):
-                return pipe
-            pipe.is_open = False
-            del state.pushers[key]  # the newest comes last
+        if pipe is not None and not (
+            pipe.is_row_lost or (not is_ordered and self._is_full(pipe, now_ms))
+        ):
+            return pipe
+        if is_bounded:
+            self._check_room(now_ms, may_wait=may_wait)
+        if pipe is not None and state.pushers.get(key) is pipe:
+            self._close(key)  # the newest comes last
         self.close_old(now_ms, most=OLD_AT_ONCE)
         kind = PipeKind.ORDERED if is_ordered else PipeKind.PUSHER
         number = 0 if is_ordered else _number_of(pusher)
         pipe = self._begin(now_ms, kind, priority, NO_TIME, pusher=number)
         state.pushers[key] = pipe
+        if len(state.pushers) > MOST_OPEN:
+            self._close(next(iter(state.pushers)))
         return pipe
+
+    def _check_room(self, now_ms: int, *, may_wait: bool) -> None:
+        """Raises `TooManyPipes` where the queue has no room for one more."""
+        state, most = self._state, self._most_pipes
+        if state.unread is None and state.pipe_count < most:
+            return
+        if not may_wait:
+            raise WouldWait
+        state.source.read_piece()
+        if state.pipe_count >= most and now_ms >= self._room_ms:
+            self._room_ms = now_ms + MAKE_ROOM_EVERY_MS
+            self.make_room()
+        if state.pipe_count >= most:
+            raise TooManyPipes(
+                f"queue {state.descriptor.name} has {state.pipe_count} pipes, and the "
+                f"setting max_pipes_per_queue is {most}: nothing was pushed; pop what "
+                f"waits, have fewer pushers, or raise the setting"
+            )
 
     def _is_full(self, pipe: Pipe, now_ms: int) -> bool:
         most = self._state.descriptor.max_pushes_per_pipe
@@ -267,9 +322,26 @@ class Pushing:
     def close_old(self, now_ms: int, *, most: int | None = None) -> None:
         """Has pipes take no more pushes whose pushers left them; the oldest first."""
         for key, pipe in list(islice(self._state.pushers.items(), most)):
-            if pipe.kind is PipeKind.PUSHER and self.is_too_old(pipe, now_ms):
-                pipe.is_open = False
-                del self._state.pushers[key]
+            if pipe.kind is PipeKind.PUSHER and (
+                self.is_too_old(pipe, now_ms) or pipe.is_left(now_ms - LEFT_MS)
+            ):
+                self._close(key)
+
+    def _close(self, key: tuple[str, int]) -> None:
+        """Has a pipe take no more pushes; its pusher begins another one."""
+        pipe = self._state.pushers.pop(key)
+        pipe.is_open = False
+        if self._state.may_rest(pipe):
+            self._table.hand_over([self._state.lay(pipe)], self._told)
+
+    def _told(self, error: object) -> None:
+        """Hears how the last row of a pipe was written, which nobody waits for."""
+        if error is not None:
+            self._state.is_in_doubt = True
+
+
+def _nothing() -> None:
+    """Does nothing."""
 
 
 def _noted(rows: list[Write], _: list[bytes], made: list[Write]) -> list[Write]:

@@ -1,12 +1,13 @@
 """The state of one queue in memory: pipes, leases, and what waits again."""
 
 import heapq
+import itertools
 import threading
 from bisect import bisect_left, insort
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from random import getrandbits
+from typing import Protocol
 
 import attrs
 
@@ -19,6 +20,8 @@ from txaware.service.queue.lease import Lease, LeaseRun, LeaseState, held, parse
 from txaware.service.queue.meter import Meter
 from txaware.service.queue.pipe import FIRST, Pipe
 from txaware.service.queue.pipe_reader import READ_BYTES, READ_ROWS, item_of
+from txaware.service.queue.resting_pipes import RestingPipes
+from txaware.service.queue.step_batch import Batch
 from txaware.service.wakeups import Signal
 from txaware.store.queue_table import (
     NO_TIME,
@@ -34,6 +37,25 @@ from txaware.topics import TopicName, data_prefix
 RANDOM_BITS = 10
 # The head of a pipe is computed anew after so many removals.
 HEAD_EVERY = 64
+
+
+class PipeSource(Protocol):
+    """The rows of the pipes that are not in memory."""
+
+    def wake(self, number: int) -> Pipe | None:
+        """Brings a pipe into memory; None where there is none of that id."""
+
+    def next_with_items(self, number: int) -> int | None:
+        """Returns the first pipe from that id on in which any item is."""
+
+    def read_piece(self) -> bool:
+        """Reads some more pipes of those from before; False once all were read."""
+
+    def more(self, now_ms: int, batch: Batch) -> bool:
+        """Reads some more pipes, or has some empty ones go; False if that is all."""
+
+    def count_some(self) -> bool:
+        """Counts what waits in some pipes that rest; False once all are counted."""
 
 
 @attrs.frozen
@@ -52,6 +74,9 @@ class Pushed:
 class QueueState:
     """A queue in memory, the only truth while its store is open.
 
+    `pipes` has those in memory, and `resting` the others; ids from `unread` on were
+    there at the start, and nobody has looked for them yet, if it is not None: of those
+    `gone_unread` are over.
     `lanes` has the pipes that may hold something to read, by priority, oldest first. Of
     the pipes of one pusher only the first is there; the others wait in `chains`.
     `leaving` are items that ended before their pipe was read again after a start: their
@@ -72,11 +97,16 @@ class QueueState:
     lock: threading.RLock = attrs.field(factory=threading.RLock)
     signal: Signal = attrs.field(factory=Signal)
     pipes: dict[int, Pipe] = attrs.field(factory=dict)
+    resting: RestingPipes = attrs.field(factory=RestingPipes)
+    source: PipeSource = attrs.field(init=False)
+    unread: int | None = None
+    gone_unread: set[int] = attrs.field(factory=set)
+    skipped: int = 0
     lanes: dict[int, list[int]] = attrs.field(factory=dict)
-    delayed: list[tuple[int, int]] = attrs.field(factory=list)
+    delayed: list[tuple[int, int, int]] = attrs.field(factory=list)
     due_pipes: dict[tuple[int, int], Pipe] = attrs.field(factory=dict)
-    first: dict[tuple[int, int], Pipe] = attrs.field(factory=dict)
-    chains: dict[tuple[int, int], deque[Pipe]] = attrs.field(factory=dict)
+    first: dict[tuple[int, int], int] = attrs.field(factory=dict)
+    chains: dict[tuple[int, int], deque[int]] = attrs.field(factory=dict)
     pushers: dict[tuple[str, int], Pipe] = attrs.field(factory=dict)
     looked_at: dict[tuple[int, MessageId], Lease] = attrs.field(factory=dict)
     runs: dict[int, list[LeaseRun]] = attrs.field(factory=dict)
@@ -172,79 +202,156 @@ class QueueState:
         self.is_in_doubt = False
         for pipe in self.pipes.values():
             pipe.is_plain = False
+        self.resting.unsure.update(self.resting.rows)
 
     def put(self, pipe: Pipe) -> None:
-        """Takes a pipe in: to be read, or to wait until it is due."""
+        """Takes a new pipe in: to be read, or to wait until it is due."""
         self.pipes[pipe.id] = pipe
         self.last_pipe = max(self.last_pipe, pipe.id)
-        if pipe.kind is PipeKind.DELAYED:
-            heapq.heappush(self.delayed, (pipe.due_ms, pipe.id))
+        self.place(pipe.id, pipe.kind, pipe.priority, pipe.due_ms, pipe.pusher)
+
+    def place(
+        self, number: int, kind: int, priority: int, due_ms: int, pusher: int
+    ) -> None:
+        """Gives a pipe its place: behind others of its lane, or until it is due."""
+        if kind == PipeKind.DELAYED:
+            heapq.heappush(self.delayed, (due_ms, number, priority))
         else:
-            self._line_up(pipe)
+            self._line_up(number, priority, pusher)
+
+    @property
+    def pipe_count(self) -> int:
+        """The number of pipes, of those that were looked for."""
+        return len(self.pipes) + len(self.resting)
+
+    def has(self, number: int) -> bool:
+        """Tells whether a pipe is there, in memory or not."""
+        return number in self.pipes or number in self.resting or self.is_unread(number)
+
+    def is_unread(self, number: int) -> bool:
+        """Tells whether a pipe may be there that nobody has looked for yet."""
+        return (
+            self.unread is not None
+            and number >= self.unread
+            and number not in self.gone_unread
+        )
+
+    def pipe(self, number: int) -> Pipe | None:
+        """Returns a pipe, read now where it was at rest; None if it is gone."""
+        found = self.pipes.get(number)
+        if found is None and self.has(number):
+            found = self.source.wake(number)
+        return found
+
+    def oldest(self, limit: int) -> list[Pipe]:
+        """Returns the first pipes of all."""
+        numbers = heapq.nsmallest(limit, itertools.chain(self.pipes, self.resting))
+        return [pipe for one in numbers if (pipe := self.pipe(one)) is not None]
+
+    def may_rest(self, pipe: Pipe) -> bool:
+        """Tells whether a pipe may leave the memory until somebody pops from it.
+
+        Nobody pushes to it nor did anybody pop from it, and others have turns first.
+        """
+        return (
+            pipe.is_untouched
+            and pipe.kind is PipeKind.PUSHER
+            and not self.is_in_doubt
+            and not self.is_soon_popped(pipe)
+        )
+
+    def lay(self, pipe: Pipe) -> Write:
+        """Has a pipe leave the memory; returns its row."""
+        del self.pipes[pipe.id]
+        return self.resting.lay(pipe)
 
     def open_due(self, now_ms: int) -> None:
         """Has the pipes read whose items are due now."""
         while self.delayed and self.delayed[0][0] <= now_ms:
-            _, number = heapq.heappop(self.delayed)
-            pipe = self.pipes[number]
-            self.due_pipes.pop((pipe.due_ms, pipe.priority), None)
-            pipe.is_open = False
-            self._line_up(pipe)
+            due_ms, number, priority = heapq.heappop(self.delayed)
+            self.resting.later.pop(number, None)
+            if (pipe := self.pipes.get(number)) is not None:
+                self.due_pipes.pop((due_ms, priority), None)
+                pipe.is_open = False
+            if self.has(number):
+                self._line_up(number, priority, 0)
 
-    def _line_up(self, pipe: Pipe) -> None:
-        chain = (pipe.pusher, pipe.priority)
-        if pipe.pusher and chain in self.first:
-            self.chains.setdefault(chain, deque()).append(pipe)
-            return
-        self.first[chain] = pipe
-        lane = self.lanes.setdefault(pipe.priority, [])
-        if not lane or lane[-1] < pipe.id:
-            lane.append(pipe.id)
-        else:
-            insort(lane, pipe.id)
+    def _line_up(self, number: int, priority: int, pusher: int) -> None:
+        if pusher:
+            chain = (pusher, priority)
+            if self.first.setdefault(chain, number) != number:
+                self.chains.setdefault(chain, deque()).append(number)
+                return
+        lane = self.lanes.setdefault(priority, [])
+        if not lane or lane[-1] < number:
+            lane.append(number)
+        elif not self._is_in_lane(number, priority):
+            insort(lane, number)
+
+    def line_up_again(self, pipe: Pipe, now_ms: int) -> None:
+        """Has a pipe read in its turn that may get items, though it was left out."""
+        is_due = pipe.kind is not PipeKind.DELAYED or pipe.due_ms <= now_ms
+        if is_due and self.first.get((pipe.pusher, pipe.priority), pipe.id) == pipe.id:
+            self._line_up(pipe.id, pipe.priority, pipe.pusher)
 
     def is_lined_up(self, pipe: Pipe) -> bool:
         """Tells whether a pipe may have something to read."""
-        lane = self.lanes.get(pipe.priority, [])
-        at = bisect_left(lane, pipe.id)
-        return at < len(lane) and lane[at] == pipe.id
+        return self._is_in_lane(pipe.id, pipe.priority)
+
+    def _is_in_lane(self, number: int, priority: int) -> bool:
+        lane = self.lanes.get(priority, [])
+        at = bisect_left(lane, number)
+        return at < len(lane) and lane[at] == number
 
     def is_soon_popped(self, pipe: Pipe) -> bool:
         """Tells whether pops take turns over a pipe, or over the one just before it."""
-        chain = (pipe.pusher, pipe.priority)
+        chain, number = (pipe.pusher, pipe.priority), pipe.id
         waiting = self.chains.get(chain)
-        if waiting and waiting[0] is pipe:
-            pipe = self.first[chain]
+        if waiting and waiting[0] == number:
+            number = self.first[chain]
         lane = self.lanes.get(pipe.priority, [])
-        at, width = bisect_left(lane, pipe.id), self.descriptor.max_pop_width
-        return at < min(len(lane), width) and lane[at] == pipe.id
+        at, width = bisect_left(lane, number), self.descriptor.max_pop_width
+        return at < min(len(lane), width) and lane[at] == number
 
-    def leave_lane(self, pipe: Pipe) -> None:
-        """Has a pipe no longer read: all of it was."""
-        lane = self.lanes.get(pipe.priority, [])
-        if self.is_lined_up(pipe):
-            del lane[bisect_left(lane, pipe.id)]
-        self._follow(pipe)
-        if not self.lanes.get(pipe.priority):
-            self.lanes.pop(pipe.priority, None)
-            self.turns.pop(pipe.priority, None)
+    def leave_lane(self, number: int, priority: int, pusher: int) -> None:
+        """Has a pipe no longer read: all of it was. The next of its pusher follows."""
+        lane = self.lanes.get(priority, [])
+        if self._is_in_lane(number, priority):
+            del lane[bisect_left(lane, number)]
+        chain = (pusher, priority)
+        if self.first.get(chain) == number:
+            del self.first[chain]
+            if waiting := self.chains.get(chain):
+                following = waiting.popleft()
+                if not waiting:
+                    del self.chains[chain]
+                self._line_up(following, priority, pusher)
+        self._leave_if_empty(priority)
 
-    def _follow(self, pipe: Pipe) -> None:
-        """Has the next pipe of the same pusher read after this one."""
-        chain = (pipe.pusher, pipe.priority)
-        if self.first.get(chain) is not pipe:
-            return
-        del self.first[chain]
-        if waiting := self.chains.get(chain):
-            following = waiting.popleft()
-            if not waiting:
-                del self.chains[chain]
-            self._line_up(following)
+    def _leave_if_empty(self, priority: int) -> None:
+        if not self.lanes.get(priority):
+            self.lanes.pop(priority, None)
+            self.turns.pop(priority, None)
+
+    def _skip(self, priority: int, first: int, stop: int | None) -> None:
+        """Has pipes at rest no longer read from an id on up to another: all are empty.
+
+        They leave the memory a piece at a time.
+        """
+        lane = self.lanes[priority]
+        stop = self.last_pipe + 1 if stop is None else stop
+        begin, end = bisect_left(lane, first), bisect_left(lane, stop)
+        lane[begin:end] = [one for one in lane[begin:end] if one in self.pipes]
+        self._leave_if_empty(priority)
+        self.resting.add_empty(first, stop)
+        self.skipped += 1
 
     def drop(self, pipe: Pipe) -> list[Write]:
         """Rolls the counts of a finished pipe into the totals; returns the writes."""
-        self.leave_lane(pipe)
+        self.leave_lane(pipe.id, pipe.priority, pipe.pusher)
         del self.pipes[pipe.id]
+        if self.is_unread(pipe.id):
+            self.gone_unread.add(pipe.id)
         self.totals.add(pipe.counts)
         # Whatever was pushed is gone: that is surer than any count.
         self.pushed_before += pipe.counts.removed
@@ -454,13 +561,32 @@ class QueueState:
         times += [self.ends[0][0]] if self.ends else []
         return min(times) if times else None
 
-    def candidates(self, priority: int) -> Iterator[Pipe]:
-        """Yields the pipes of a lane in turn that are not idle, behind the last one."""
+    def candidates(self, priority: int, batch: Batch) -> Iterator[Pipe]:
+        """Yields the pipes of a lane in turn that are not idle, behind the last one.
+
+        Those at rest are read for that. It ends early where it `skipped` empty ones,
+        as then all turns are other ones.
+        """
         lane, pipes = self.lanes.get(priority, []), self.pipes
         width = self.descriptor.max_pop_width
         ids = lane[:width]
         at = bisect_left(ids, self.turns.get(priority, 0) + 1)
-        for part in (ids[at:], ids[:at], islice(lane, width, None)):
+        for part in (ids[at:], ids[:at], itertools.islice(lane, width, None)):
             for number in part:
-                if not (pipe := pipes[number]).is_idle:
+                if (pipe := pipes.get(number)) is None:
+                    batch.wait_here()
+                    if (pipe := self._read(priority, number)) is None:
+                        return
+                if not pipe.is_idle:
                     yield pipe
+
+    def _read(self, priority: int, number: int) -> Pipe | None:
+        """Reads a pipe that was at rest; None where it had nothing, and was skipped."""
+        if number not in self.resting.rows:
+            following = self.source.next_with_items(number)
+            if following != number:
+                self._skip(priority, number, following)
+                return None
+        if (pipe := self.pipe(number)) is None:  # it is gone
+            self._skip(priority, number, number + 1)
+        return pipe

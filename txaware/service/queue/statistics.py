@@ -1,9 +1,9 @@
 """Tells how a queue stands: its counts, its depth, what waits; scans no items."""
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 
 from txaware.queues import JobInWork, PipeName, PipeStats, QueueStats, Waiting
 from txaware.service.queue.lease import Lease, LeaseState, item_text
@@ -28,7 +28,8 @@ class Statistics:
         """Adds up the pipes, and the totals of those that are gone."""
         state, counts = self._state, Counts()
         counts.add(state.totals)
-        pushed, in_work = state.pushed_before, 0
+        counts.add(state.resting.counts)
+        pushed, in_work = state.pushed_before + state.resting.pushed, 0
         for pipe in state.pipes.values():
             counts.add(pipe.counts)
             pushed += pipe.pushed
@@ -49,7 +50,7 @@ class Statistics:
             delayed=self._delayed(now_ms),
             in_work=in_work,
             oldest_age_s=age_ms / 1000,
-            pipes=len(state.pipes),
+            pipes=state.pipe_count,
             open_pipes=sum(pipe.is_open for pipe in state.pipes.values()),
             is_paused=state.descriptor.is_paused,
             pushed_per_s=minute.pushed / covers_s,
@@ -59,8 +60,7 @@ class Statistics:
             average_work_s=_average_s(minute.worked_ms, minute.committed),
             jobs=self._jobs(),
             oldest_pipes=tuple(
-                _pipe_stats(pipe, now_ms)
-                for pipe in islice(state.pipes.values(), MOST_SHOWN)
+                _pipe_stats(pipe, now_ms) for pipe in state.oldest(MOST_SHOWN)
             ),
         )
 
@@ -85,7 +85,10 @@ class Statistics:
         )
 
     def _delayed(self, now_ms: int) -> int:
-        pipes = sum(self._state.pipes[at].waiting for _, at in self._state.delayed)
+        in_memory, pipes = self._state.pipes, sum(self._state.resting.later.values())
+        for _, number, _ in self._state.delayed:
+            if number in in_memory:
+                pipes += in_memory[number].waiting
         leases = self._state.leases.values()
         return pipes + sum(
             lease.state is LeaseState.WAITING and lease.due_ms > now_ms
@@ -102,7 +105,7 @@ class Statistics:
             ),
             default=None,
         )
-        for pipe in self._due():
+        for pipe in self._lined_up():
             if oldest_ms is not None and pipe.created_ms >= oldest_ms:
                 break
             first = next(self._items(pipe, judge), None)
@@ -114,12 +117,21 @@ class Statistics:
     def _items(self, pipe: Pipe, judge: Judge) -> Iterator[Item]:
         return self._reader.items(pipe, judge, partial(self._state.known, pipe))
 
-    def _due(self) -> Iterator[Pipe]:
-        """Yields the pipes whose items are due, the oldest first."""
-        later = {number for _, number in self._state.delayed}
-        for number, pipe in self._state.pipes.items():
-            may_have = pipe.waiting > 0 or pipe.takes_pushes
-            if may_have and number not in later:
+    def _lined_up(self) -> Iterator[Pipe]:
+        """Yields the pipes that may have something due, the oldest first."""
+        lanes, chains = self._state.lanes.values(), self._state.chains.values()
+        return self._read(heapq.merge(*lanes, *chains))
+
+    def _due(self, limit: int) -> Iterator[Pipe]:
+        """Yields the first pipes that may have something due, the oldest first."""
+        lanes, chains = self._state.lanes.values(), self._state.chains.values()
+        numbers = chain.from_iterable([*lanes, *chains])
+        return self._read(heapq.nsmallest(limit, numbers))
+
+    def _read(self, numbers: Iterable[int]) -> Iterator[Pipe]:
+        for number in numbers:
+            pipe = self._state.pipe(number)
+            if pipe is not None and (pipe.waiting > 0 or pipe.takes_pushes):
                 yield pipe
 
     def peek(self, judge: Judge, now_ms: int, limit: int) -> list[Waiting]:
@@ -137,7 +149,7 @@ class Statistics:
         width = max(limit, self._state.descriptor.max_pop_width)
         pipes = [
             ((item.id, (pipe.name, item), 0) for item in self._items(pipe, judge))
-            for pipe in islice(self._due(), width)
+            for pipe in self._due(width)
         ]
         merged = heapq.merge(back, *pipes, key=lambda found: found[0])
         fresh = (

@@ -27,6 +27,8 @@ from txaware.service.write.publishing import Publishing
 
 # A popper that waits looks again after this time at the latest.
 LOOK_AGAIN_S = 1.0
+# Steps of a queue look so often for pipes that their pushers left.
+TIDY_EVERY_MS = 10_000
 
 
 class WorkQueue:
@@ -51,6 +53,8 @@ class WorkQueue:
         self._popping = Popping(self._reader, state)
         self._settling = Settling(site, state, self._popping, make_judge)
         self.statistics = Statistics(state, self._reader)
+        self._tidy_at_ms = 0
+        pushing.make_room = self._make_room
 
     def now_ms(self) -> int:
         """Returns the time of the store, which never goes back."""
@@ -299,7 +303,7 @@ class WorkQueue:
 
     def _is_unread(self, item: str) -> bool:
         place = self.state.place_of(item)
-        pipe = None if place is None else self.state.pipes.get(place[0])
+        pipe = None if place is None else self.state.pipe(place[0])
         if pipe is None or place is None or self.state.known(pipe, place[1]):
             return False
         return self._reader.look(pipe.prefix, place[1]) is not None
@@ -360,6 +364,10 @@ class WorkQueue:
             state.open_due(now_ms)
         if state.by_pointer or state.runs or state.watched:
             self._settling.settle(now_ms, batch)
+        if batch.may_wait:
+            state.source.more(now_ms, batch)
+            if now_ms >= self._tidy_at_ms:
+                self._tidy(now_ms, batch)
         return now_ms
 
     def _repair(self, batch: Batch) -> None:
@@ -425,7 +433,9 @@ class WorkQueue:
         return writes
 
     def _drop_if_over(self, pipe: Pipe, batch: Batch) -> None:
-        if pipe.id not in self.state.pipes or pipe.unresolved or pipe.takes_pushes:
+        if self.state.pipes.get(pipe.id) is not pipe:
+            return
+        if pipe.unresolved or pipe.takes_pushes:
             return
         if not pipe.is_final:
             pipe.is_final = True
@@ -441,25 +451,53 @@ class WorkQueue:
 
     def reap(self) -> None:
         """Ends what is over: leases, transactions, pipes that their pushers left."""
+        self._read_all()
         with self.step() as (now_ms, batch):
-            self.pushing.close_old(now_ms)
-            judge = Judge(self._make_judge)
-            for pipe in list(self.state.pipes.values()):
-                if not pipe.takes_pushes and self.state.is_lined_up(pipe):
-                    known = partial(self.state.known, pipe)
-                    batch.writes += self._reader.fill(pipe, judge, known)
-                batch.drained.append(pipe)
+            self._tidy(now_ms, batch)
             wait = self._submit(batch)
         self._written(wait)
+
+    def _read_all(self, *, counts: bool = True) -> None:
+        """Reads and counts all pipes, and has empty ones go, a piece at a time."""
+        source, is_unfinished = self.state.source, True
+        while is_unfinished:  # others have their turns in between
+            with self.step() as (now_ms, batch):
+                is_unfinished = source.more(now_ms, batch) or (
+                    counts and source.count_some()
+                )
+
+    def _make_room(self) -> None:
+        """Has pipes go that nobody needs, as there are too many."""
+        self._read_all()
+        with self.step() as (now_ms, batch):
+            self._tidy(now_ms, batch)
+
+    def _tidy(self, now_ms: int, batch: Batch) -> None:
+        """Has empty pipes go whose pushers left them, and others leave the memory."""
+        self._tidy_at_ms = now_ms + TIDY_EVERY_MS
+        self.pushing.close_old(now_ms)
+        judge = Judge(self._make_judge)
+        for pipe in list(self.state.pipes.values()):
+            if pipe.takes_pushes:
+                continue
+            if pipe.waiting <= 0 and self.state.is_lined_up(pipe):
+                known = partial(self.state.known, pipe)
+                batch.writes += self._reader.fill(pipe, judge, known)
+            if self.state.may_rest(pipe):
+                batch.writes.append(self.state.lay(pipe))
+            else:
+                batch.drained.append(pipe)
 
     def stats(self) -> QueueStats:
         """Returns the counts, and how the queue stands now."""
         self.settle()
+        self._read_all()
         with self.step() as (now_ms, _):
             return self.statistics.stats(Judge(self._make_judge), now_ms)
 
     def peek(self, limit: int) -> list[Waiting]:
         """Returns items that wait, the oldest first, and leases none."""
+        self._read_all(counts=False)
         with self.step() as (now_ms, _):
             return self.statistics.peek(Judge(self._make_judge), now_ms, limit)
 
