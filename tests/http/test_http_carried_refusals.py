@@ -3,7 +3,7 @@
 import json
 import threading
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.remote.client import CoordinatorRoutes, RemoteCoordinator
 from tests.support.commit_site import CommitSite, commit_site
 from tests.support.http_access import Answer
+from tests.support.http_wire import AvroWire, JsonWire
 from tests.support.messagings import payloads
 from txaware.config import Settings
 from txaware.errors import NotWritten, StoreCorrupted, Unavailable
@@ -100,6 +101,36 @@ def test_who_is_fenced_while_an_earlier_request_commits_stays_fenced(
     assert second.json["error"] == "ProducerFenced"
     assert answers[0].json["error"] == "TransactionNotInProgress"
     assert payloads(site.owner.poll("t", isolation="committed")) == []
+
+
+NAMED: dict[str, Callable[[int], bytes]] = {
+    "application/json": lambda pointer: JsonWire().publish(pointer, [b"a"]),
+    "avro/binary": lambda pointer: AvroWire().publish(pointer, [b"a"]),
+    "application/vnd.txaware+avro": (
+        lambda pointer: encode_publish(PublishRequest(pointer, [b"a"]))
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_messages_that_name_another_transaction_are_refused_with_all_of_the_commit(
+    site: CommitSite, kind: str
+) -> None:
+    def naming(named: int) -> dict[str, str]:
+        body = b64encode(NAMED[kind](named)).decode()
+        return {"topic": "t", "contentType": kind, "body": body}
+
+    own, other = site.begun(), site.begun()
+    of_own = naming(own)
+    publishes = [{"topic": "u", "messages": ["b"]}, of_own]
+    for named in (other, own + 1, 1):
+        sent = [*publishes, naming(named)]
+        answer = site.commits(own, check=True, publishes=sent)
+        assert (answer.status, answer.json["error"]) == (400, "BadRequest")
+        assert f"names transaction {named}" in answer.json["message"]
+    assert site.owner.poll("t") == site.owner.poll("u") == []
+    assert site.commits(own, check=True, publishes=publishes).status == 200
+    assert (site.committed(), site.committed("u")) == ([b"a"], [b"b"])
 
 
 def test_a_count_that_could_not_be_read_is_read_again(

@@ -4,7 +4,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from coordinator.cargo import joined
 from coordinator.remote.wire import check_known, fields_of, list_of, pointers_of
@@ -67,16 +67,23 @@ _PRODUCER = Body(
 )
 
 
-def _read_publish(value: object, *, what: str) -> tuple[str, Listed]:
+class Publish(NamedTuple):
+    """The messages for a topic, and the transaction that they name, if any."""
+
+    topic: str
+    messages: Listed
+    pointer: int | None = None
+
+
+def _read_publish(value: object, *, what: str) -> Publish:
     """Reads the messages for a topic: listed, or as the body of a publish."""
     if not isinstance(value, dict) or "body" not in value:
-        listed = _PUBLISH.read(value, what=what)
-        return listed["topic"], listed["messages"]
+        return Publish(**_PUBLISH.read(value, what=what))
     sent = _OWN_PUBLISH.read(value, what=what)
     request = format_of(sent["contentType"]).publish_request(sent["body"])
     if request.receipts is not None or request.attempt is not None:
         raise BadRequest("a commit publishes messages, and refers to none")
-    return sent["topic"], request.labelled
+    return Publish(sent["topic"], request.labelled, request.pointer)
 
 
 CARRIED = Body(
@@ -122,6 +129,7 @@ class CommitRoutes:
             answer = self._transactions.called(request, "commit")
             return self._transactions.passed_on(request, answer)
         asked, pointer = CARRIED.read(sent), int(request.params["transaction"])
+        _check_pointers(asked["publishes"], pointer)
         self._owners.used((pointer,), request.principal)
         self._owners.check(pointers_of(fields, "checkpoints"), request.principal)
         _check_rights(asked, request.principal)
@@ -193,7 +201,7 @@ class CommitRoutes:
             ]
             yield _whole(self._hosted.tables.row_cargo(coordinator, tx, tables))
         parts: dict[str, list[Listed]] = {}
-        for topic, listed in asked["publishes"]:
+        for topic, listed, _ in asked["publishes"]:
             parts.setdefault(_full(topic), []).append(listed)
         topics = {topic: _joined(listed) for topic, listed in parts.items()}
         messages = sum(map(len, topics.values()))
@@ -206,12 +214,22 @@ class CommitRoutes:
             yield _whole(service.cargo(coordinator, tx, published))
 
 
+def _check_pointers(publishes: list[Publish], pointer: int) -> None:
+    """Refuses messages that name another transaction than the one that commits."""
+    for publish in publishes:
+        if publish.pointer not in (None, pointer):
+            raise BadRequest(
+                f"a publish to {publish.topic} names transaction {publish.pointer}, "
+                f"and this is the commit of {pointer}; name that one, or none"
+            )
+
+
 def _check_rights(asked: Fields, principal: Principal) -> None:
     """Checks the rights that a request of each part would need."""
     publishes, in_a_group = to_publish(transactions=True), in_group(transactions=True)
     changes = on_table("publish")
-    for topic, _ in asked["publishes"]:
-        publishes(principal, _named("topic", topic))
+    for each in asked["publishes"]:
+        publishes(principal, _named("topic", each.topic))
     for each in asked["positions"]:
         named = _named("topic", each["topic"])
         in_a_group(principal, {"group": each["group"], **named})
