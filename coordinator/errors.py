@@ -69,7 +69,7 @@ class TransactionConflict(TransactionRefused):
 
 
 class TransactionNotInProgress(TransactionRefused):
-    """The transaction has ended, timed out or was never begun; begin a new one."""
+    """The transaction has ended, timed out or was never given out; begin a new one."""
 
 
 class TransactionTooLarge(TransactionRefused):

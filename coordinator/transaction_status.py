@@ -1,4 +1,4 @@
-"""The status of transactions: open, invalid, ended, or never begun here."""
+"""The status of transactions: open, invalid, ended, or never given out here."""
 
 from typing import Any, Protocol, runtime_checkable
 

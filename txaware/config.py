@@ -75,6 +75,12 @@ class Settings:
     transaction uses cached rows of half that age at most."""
     max_transaction_lifetime_s: float | None = _setting(None)
     """The age of a pointer above which a publish is refused; off by default."""
+    accept_unknown_pointers: bool = attrs.field(
+        default=False, validator=_one_of(True, False)
+    )
+    """Takes writes with pointers that the embedded coordinator cannot have given out,
+    for a store whose writers have another one. Readers of what is committed wait at
+    such rows until they are rolled back or expire."""
     orphan_grace_s: float = _setting(90_000, least=0)
     """The time beyond the TTL that stored payloads of foreign transactions stay."""
     save_marker_ttl_s: float = _setting(90 * 86_400, least=0)

@@ -214,7 +214,7 @@ class Ledger:
                 "was given out by no life that this data knows. Perhaps the data was "
                 "put back from a copy since, or is the copy; then nothing of it is here"
             )
-        return "was never begun here"
+        return f"was never given out here, where {self.first} to {self.last} were"
 
     def gave_out(self, pointer: int) -> bool:
         """Tells whether a pointer was given out here, now or in an earlier life."""

@@ -10,6 +10,7 @@ from tests.support.cli_runs import error_of, run, run_json
 from tests.support.rows_elsewhere import RowsElsewhere, killed
 from txaware.cli.show import duration_text, size_text, time_text
 from txaware.cli.values import duration
+from txaware.config import Settings
 from txaware.messaging import Messaging
 
 
@@ -22,7 +23,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def embedded() -> Iterator[Messaging]:
-    with txaware.connect("memory:") as opened:
+    settings = Settings(accept_unknown_pointers=True)
+    with txaware.connect("memory:", settings=settings) as opened:
         opened.create_topic("t")
         yield opened
 
@@ -220,7 +222,7 @@ def test_a_pointer_that_nobody_gave_out_is_told_and_rolled_back(
     messaging.publish("t", [b"foreign"], transaction=6)
     messaging.publish("t", [b"plain"])
     polled = run("poll", "t", obj=messaging).stderr
-    assert "transaction 6 was never begun here" in polled
+    assert "transaction 6 was never given out here" in polled
     assert "still open" not in polled
     assert "txaware transactions abort 6" in polled
     described = run("transactions", "describe", "6", obj=messaging).stdout
@@ -232,14 +234,18 @@ def test_a_pointer_that_nobody_gave_out_is_told_and_rolled_back(
         "out\n"
     )
     assert run("poll", "t", "--raw", obj=messaging).stdout == "plain\n"
-    assert "never begun here" in error_of("transactions", "abort", "6", obj=messaging)
+    assert "never given out here" in error_of(
+        "transactions", "abort", "6", obj=messaging
+    )
 
 
 def test_a_pointer_that_was_never_given_out_is_refused(messaging: Messaging) -> None:
-    assert "never begun here" in error_of("transactions", "abort", "5", obj=messaging)
+    assert "never given out here" in error_of(
+        "transactions", "abort", "5", obj=messaging
+    )
     for more in ((), ("--json",)):
         error = error_of("transactions", "describe", "5", *more, obj=messaging)
-        assert "transaction 5 was never begun here, and no topic" in error
+        assert "transaction 5 was never given out here, and no topic" in error
     assert "'x' is no transaction" in error_of(
         "transactions", "abort", "x", code=2, obj=messaging
     )

@@ -33,7 +33,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def messaging(tmp_path: Path) -> Iterator[Messaging]:
-    settings = Settings(janitor_interval_s=0)
+    settings = Settings(janitor_interval_s=0, accept_unknown_pointers=True)
     with txaware.connect(f"leveldb:{tmp_path / 'data'}", settings=settings) as opened:
         for topic in ("t", "n:u"):
             opened.create_topic(topic)

@@ -173,6 +173,7 @@ def test_the_next_generation_begins_anew(messaging: Messaging) -> None:
     assert bounds(messaging).last == ids(messaging)[0]
 
 
+@pytest.mark.foreign_pointers
 def test_a_row_whose_pointer_nobody_gave_out_stops_them(
     site: Site, messaging: Messaging
 ) -> None:

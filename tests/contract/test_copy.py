@@ -241,6 +241,7 @@ def test_the_source_is_not_changed(durable: Site, messaging: Messaging) -> None:
     ]
 
 
+@pytest.mark.foreign_pointers
 def test_pointers_that_were_made_by_hand_are_judged_by_the_snapshot(
     durable: Site, messaging: Messaging
 ) -> None:

@@ -147,6 +147,7 @@ def is_sound(messaging: Messaging) -> bool:
     return not messaging.check().problems
 
 
+@pytest.mark.foreign_pointers
 def test_what_is_rolled_back_keeps_key_and_headers(messaging: Messaging) -> None:
     response = messaging.publish("t", KEYED, transaction=9)
     assert response is not None

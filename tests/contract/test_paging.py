@@ -16,6 +16,9 @@ from txaware.messaging import Messaging
 from txaware.service.read import scan as looks
 from txaware.service.read import scan_cache
 
+# Small pointers stand for transactions of another coordinator.
+pytestmark = pytest.mark.foreign_pointers
+
 
 def pages(
     messaging: Messaging,

@@ -45,6 +45,7 @@ def test_each_group_and_topic_has_its_own(messaging: Messaging) -> None:
         assert messaging.position(group, topic) == MessageId.of(number)
 
 
+@pytest.mark.foreign_pointers
 def test_the_greatest_visible_pointer_counts_whatever_the_position(
     messaging: Messaging,
 ) -> None:
@@ -61,6 +62,7 @@ def test_the_greatest_visible_pointer_counts_whatever_the_position(
         assert messaging.position("g", "t", transaction=tx) == expected
 
 
+@pytest.mark.foreign_pointers
 def test_what_is_taken_back_falls_to_the_one_before(messaging: Messaging) -> None:
     saved(messaging, ONE, 5)
     saved(messaging, TWO, 6)
@@ -143,6 +145,7 @@ def test_many_saves_of_one_transaction_are_one_row(site: Site) -> None:
     assert messaging.position("g", "t", transaction=tx) is None
 
 
+@pytest.mark.foreign_pointers
 def test_a_position_is_found_behind_many_that_count_no_more(
     messaging: Messaging,
 ) -> None:
@@ -154,6 +157,7 @@ def test_a_position_is_found_behind_many_that_count_no_more(
     assert messaging.position("g", "t", transaction=tx) == MessageId.of(399)
 
 
+@pytest.mark.foreign_pointers
 def test_a_position_outlives_its_generation(messaging: Messaging) -> None:
     saved(messaging, ONE, 5)
     messaging.delete_topic("t")

@@ -89,6 +89,7 @@ def test_an_abort_after_the_commit_is_refused_and_changes_nothing(
     assert (committed(messaging), producer.commits) == ([b"m"], 1)
 
 
+@pytest.mark.foreign_pointers
 def test_rows_that_hang_by_force_are_found_and_released(messaging: Messaging) -> None:
     """Scenario 98: readers go on once it is aborted; a healthy long one is left."""
 

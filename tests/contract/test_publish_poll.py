@@ -1,6 +1,7 @@
 """Publish, poll and roll back: who sees what, from where, and how much of it."""
 
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from txaware.errors import (
     TransactionNotInProgress,
     TransactionRefused,
 )
-from txaware.messages import BlockedBy, MessageId, Outgoing, PublishResponse
+from txaware.messages import BlockedBy, MessageId, Outgoing, PublishResponse, Receipt
 from txaware.messaging import Messaging
+from txaware.rows import RowChange
 
 ALL = [b"m0", b"m1", b"m2", b"m3", b"m4"]
 outgoing: Any = Outgoing
@@ -85,6 +87,7 @@ def test_messages_are_a_list_of_bytes(messaging: Messaging, messages: Any) -> No
     assert payloads(messaging.poll("t")) == []
 
 
+@pytest.mark.foreign_pointers
 def test_with_a_lifetime_set_older_pointers_are_refused(site: Site) -> None:
     """Scenario 21; CDAP takes the store."""
     messaging = site.open(max_transaction_lifetime_s=90_000, transaction_timeout_s=9e5)
@@ -104,12 +107,14 @@ def test_with_a_lifetime_set_older_pointers_are_refused(site: Site) -> None:
         messaging.publish("t", [b"c"], transaction=tx)
 
 
+@pytest.mark.foreign_pointers
 def test_without_a_lifetime_any_foreign_pointer_is_taken(messaging: Messaging) -> None:
     publish(messaging, b"a", transaction=1)
     publish(messaging, b"b", transaction=2**63 - 1)
     assert len(messaging.poll("t")) == 2
 
 
+@pytest.mark.foreign_pointers
 def test_a_large_message_comes_back_as_it_was(messaging: Messaging) -> None:
     """Scenario 22."""
     large = bytes(range(256)) * (5 << 12)
@@ -172,6 +177,7 @@ def test_a_poll_begins_where_it_is_told(site: Site) -> None:
     assert one.id == MessageId.of(clock() - 1000)
 
 
+@pytest.mark.foreign_pointers
 @pytest.mark.parametrize(
     ("tx", "expected"),
     [
@@ -196,6 +202,7 @@ def test_a_snapshot_decides_row_by_row_and_stops_at_what_it_cannot(
         assert payloads(messaging.poll("t", transaction=tx)) == expected
 
 
+@pytest.mark.foreign_pointers
 @pytest.mark.usefixtures("five")
 def test_a_page_says_who_stopped_it_and_where_to_go_on(site: Site) -> None:
     messaging = site.messaging
@@ -226,6 +233,7 @@ def test_a_page_says_who_stopped_it_and_where_to_go_on(site: Site) -> None:
     assert payloads(page) == [b"m3", b"m4"]
 
 
+@pytest.mark.foreign_pointers
 def test_what_is_rolled_back_is_skipped_even_while_in_progress(
     messaging: Messaging, five: PublishResponse
 ) -> None:
@@ -243,6 +251,7 @@ def test_what_is_rolled_back_is_skipped_even_while_in_progress(
         assert payloads(messaging.poll("t")) == ALL
 
 
+@pytest.mark.foreign_pointers
 def test_a_rollback_changes_only_rows_of_its_own_pointer(messaging: Messaging) -> None:
     """Scenario 50."""
     mine = publish(messaging, b"a", b"b", transaction=5)
@@ -266,6 +275,7 @@ def test_a_rollback_changes_only_rows_of_its_own_pointer(messaging: Messaging) -
         messaging.rollback("t", 5)  # type: ignore[arg-type]
 
 
+@pytest.mark.foreign_pointers
 def test_an_answer_names_the_first_and_the_last_row(site: Site) -> None:
     site.messaging.create_topic("t")
     now_ms = site.clock()
@@ -307,9 +317,70 @@ def test_a_pointer_of_a_transaction_that_has_ended_is_refused(
             messaging.publish("t", [], transaction=pointer)
         with pytest.raises(TransactionNotInProgress):
             messaging.store("t", [b"a"], transaction=pointer)
-    day_ahead = tx.transaction_id + 86_400_000 * 1_000_000 + 10_000_000
-    publish(messaging, b"other's", transaction=day_ahead)
-    assert payloads(messaging.poll("t")) == [b"other's"]
+    assert payloads(messaging.poll("t")) == []
+
+
+def never_given_out(messaging: Messaging) -> list[int]:
+    """Pointers before the first that was given out, and behind the last."""
+    given = messaging.coordinator.snapshot().transaction_id
+    return [1, 12345, given - 10**15, given + 10**6, given + 10**15, 2**62, 2**63 - 1]
+
+
+def test_a_pointer_that_was_never_given_out_is_refused_for_every_write(
+    messaging: Messaging,
+) -> None:
+    messaging.create_queue("q")
+    queues, tables = messaging._parts.queues, messaging._parts.tables
+    queues.push("q", [b"item"])
+    [popped] = queues.pop("q")
+    queues.push("q", [b"waits"])
+    own = messaging.coordinator.start_short()
+    pipe = queues.pipe_for("q", transaction=own)
+    change = RowChange(b"k", b"v")
+    for pointer in never_given_out(messaging):
+        receipt = Receipt(pointer, "t", b"", 1)
+        tx = Transaction(pointer, pointer)
+        for write in (
+            partial(messaging.publish, "t", [b"a"], transaction=pointer),
+            partial(messaging.publish, "t", [b"a"], transaction=tx),
+            partial(messaging.publish, "t", [], transaction=pointer),
+            partial(messaging.publish, "t", [], transaction=pointer, receipts=[]),
+            partial(messaging.publish, "t", [], transaction=tx, receipts=[receipt]),
+            partial(messaging.store, "t", [b"a"], transaction=pointer),
+            partial(
+                messaging.save_position, "g", "t", MessageId.of(1), transaction=pointer
+            ),
+            partial(messaging.publish, pipe, [b"a"], transaction=pointer),
+            partial(queues.pipe_for, "q", transaction=pointer),
+            partial(queues.pop, "q", transaction=tx),
+            partial(queues.commit_job, "q", popped.id, popped.lease, transaction=tx),
+            partial(tables.save_rows, "rows", [change], transaction=pointer),
+        ):
+            with pytest.raises(TransactionNotInProgress, match="never given out here"):
+                write()
+    messaging.publish("t", [b"plain"])
+    assert payloads(messaging.poll("t", isolation="committed")) == [b"plain"]
+    stats = queues.queue_stats("q")
+    assert (stats.depth, stats.in_work, stats.pushed) == (1, 1, 2)
+    assert tables.scan_rows("rows").rows == []
+    assert messaging.position("g", "t") is None
+    assert not messaging.check().problems
+
+
+@pytest.mark.foreign_pointers
+def test_what_came_with_an_unknown_pointer_is_rolled_back_where_none_is_accepted(
+    lasting: Site,
+) -> None:
+    messaging = lasting.messaging
+    messaging.create_topic("t")
+    response = publish(messaging, b"foreign", transaction=12345)
+    messaging.publish("t", [b"behind"])
+    messaging = lasting.open(accept_unknown_pointers=False)
+    with pytest.raises(TransactionNotInProgress, match="never given out here"):
+        messaging.publish("t", [b"more"], transaction=12345)
+    assert payloads(messaging.poll("t", isolation="committed")) == []
+    messaging.rollback("t", response)
+    assert payloads(messaging.poll("t", isolation="committed")) == [b"behind"]
 
 
 def test_a_committed_transaction_is_not_rolled_back(messaging: Messaging) -> None:
@@ -338,6 +409,7 @@ def test_an_invalid_transaction_may_still_be_rolled_back_and_then_forgotten(
         assert found == ([] if isolation == "committed" else [b"a"])
 
 
+@pytest.mark.foreign_pointers
 def test_a_pointer_of_nobody_stops_who_reads_what_is_committed(
     messaging: Messaging,
 ) -> None:
@@ -372,6 +444,7 @@ def test_a_poll_while_others_publish_sees_a_prefix(messaging: Messaging) -> None
         assert not len(page) % 20
 
 
+@pytest.mark.foreign_pointers
 def test_a_limit_counts_what_is_delivered(messaging: Messaging) -> None:
     """Scenario 57."""
     for pointer in (100, 101, 102):

@@ -10,6 +10,9 @@ from txaware.messages import Outgoing, Receipt
 from txaware.messaging import Messaging
 from txaware.service.write import references
 
+# Small pointers stand for transactions of another coordinator.
+pytestmark = pytest.mark.foreign_pointers
+
 P = [b"p%d" % number for number in range(10)]
 SEES_ALL = seen_by(100, read=99)
 

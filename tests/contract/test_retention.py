@@ -65,6 +65,7 @@ def test_41_a_longer_ttl_brings_back_only_what_was_not_cleaned_up(site: Site) ->
     assert not messaging.poll("t")
 
 
+@pytest.mark.foreign_pointers
 def test_61_older_generations_go_and_the_present_one_stays(site: Site) -> None:
     messaging = site.messaging
     for _ in range(3):
@@ -118,6 +119,7 @@ def test_61_stores_of_an_ended_transaction_go_unless_a_reference_names_them(
     assert not rows(messaging, PAYLOAD)
 
 
+@pytest.mark.foreign_pointers
 def test_61_stores_of_foreign_transactions_wait_for_a_grace(site: Site) -> None:
     messaging = site.open(orphan_grace_s=100.0)
     messaging.create_topic("t", ttl_s=10)

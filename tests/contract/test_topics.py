@@ -383,6 +383,7 @@ def test_a_topic_that_is_created_again_has_the_new_properties(
     assert topics.topic("t") == Topic(TopicName("t"), 2, 6, {})
 
 
+@pytest.mark.foreign_pointers
 def test_what_a_topic_accepts_is_a_property(topics: Messaging) -> None:
     topics.create_topic("both")
     topics.create_topic("tx", properties={"publishing": "transactional"})

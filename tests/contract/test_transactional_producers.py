@@ -655,9 +655,9 @@ def test_a_transaction_that_nobody_began_is_refused_and_holds_up_no_later_one(
     tx = messaging.coordinator.start_short()
     never = attrs.evolve(tx, transaction_id=2**62, write_pointer=2**62)
     identity = ProducerIdentity(producer.producer_id, producer.epoch)
-    with pytest.raises(TransactionNotInProgress, match="never begun here"):
+    with pytest.raises(TransactionNotInProgress, match="never given out here"):
         service.enter_transaction("p", identity, never)
-    with pytest.raises(TransactionNotInProgress, match="never begun here"):
+    with pytest.raises(TransactionNotInProgress, match="never given out here"):
         service.leave_transaction("p", 2**62)
     commit_one(producer)
     assert producer.commits == 1

@@ -17,6 +17,7 @@ def of_ten_seconds(site: Site) -> Messaging:
     return site.messaging
 
 
+@pytest.mark.foreign_pointers
 @pytest.mark.parametrize("judge", JUDGES, ids=["uncommitted", "transaction"])
 def test_what_is_older_than_the_time_to_live_is_not_delivered(
     site: Site, judge: Transaction | None
@@ -90,6 +91,7 @@ def test_a_start_before_the_bound_is_a_time_at_the_bound(site: Site) -> None:
     assert page.skipped_before == site.clock() - 10_000
 
 
+@pytest.mark.foreign_pointers
 def test_a_message_may_live_shorter_than_its_topic(site: Site) -> None:
     messaging = of_ten_seconds(site)
     messaging.publish(
@@ -128,6 +130,7 @@ def test_an_expired_message_does_not_end_a_page(site: Site) -> None:
     assert page.next == everything[-1].id
 
 
+@pytest.mark.foreign_pointers
 def test_an_expired_transaction_that_is_open_blocks_until_it_expires(
     site: Site,
 ) -> None:

@@ -137,6 +137,7 @@ def test_a_commit_waits_for_writes_under_way_and_lets_no_more_in(
     assert committed(messaging)[0] == b"a"
 
 
+@pytest.mark.foreign_pointers
 @pytest.mark.in_process
 def test_a_reference_waits_for_stores_under_way(
     site: Site, monkeypatch: pytest.MonkeyPatch
@@ -156,6 +157,7 @@ def test_a_reference_waits_for_stores_under_way(
     assert payloads(messaging.poll("t")) == [b"a"]
 
 
+@pytest.mark.foreign_pointers
 def test_a_reference_that_could_not_be_written_may_be_published_again(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -238,6 +238,7 @@ def test_many_who_wait_are_all_woken(messaging: Messaging) -> None:
         assert payloads(each.ends()) == [b"a"]
 
 
+@pytest.mark.foreign_pointers
 def test_a_group_goes_on_where_only_its_transaction_may(messaging: Messaging) -> None:
     messaging.publish("t", [b"foreign"], transaction=6)
     consumer = messaging.consumer("t", group="g")

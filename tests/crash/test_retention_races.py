@@ -210,6 +210,7 @@ def test_payloads_of_many_transactions_go_in_one_pass_over_the_messages(
     assert len(looks) == 1
 
 
+@pytest.mark.foreign_pointers
 def test_a_reference_that_comes_while_payloads_are_looked_at_keeps_them(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +246,7 @@ def test_crash_after_crash_does_not_lead_pointers_away_from_the_clock(
     assert not messaging.poll("t", isolation="committed")
 
 
+@pytest.mark.foreign_pointers
 def test_rows_of_an_earlier_life_are_marked_wherever_they_are(lasting: Site) -> None:
     """Whatever their time: the first clean-up of a process looks at all of them."""
     messaging = lasting.messaging

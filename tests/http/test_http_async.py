@@ -39,7 +39,7 @@ from txaware.messages import Message
 
 @pytest.fixture
 def store() -> Iterator[ServedStore]:
-    with served(long_poll_s=0.1) as opened:
+    with served(long_poll_s=0.1, accept_unknown_pointers=True) as opened:
         opened.messaging.create_topic("t")
         yield opened
 

@@ -232,6 +232,7 @@ def test_a_topic_that_was_created_anew_is_not_blocked_by_its_old_rows(
 FOREIGN = 6  # which no coordinator of ours ever gave out
 
 
+@pytest.mark.foreign_pointers
 @pytest.mark.parametrize("end", ["roll back", "expire", "delete"])
 def test_a_pointer_that_nobody_gave_out_blocks_until_its_row_is_gone(
     site: Site, watching: Watching, end: str
@@ -270,6 +271,7 @@ def test_a_pointer_that_nobody_gave_out_blocks_until_its_row_is_gone(
     assert watching.look().blocked_count == 0
 
 
+@pytest.mark.foreign_pointers
 def test_a_transaction_of_ours_before_such_a_row_blocks_first(
     site: Site, watching: Watching
 ) -> None:
@@ -286,6 +288,7 @@ def test_a_transaction_of_ours_before_such_a_row_blocks_first(
     assert found.pointer == FOREIGN
 
 
+@pytest.mark.foreign_pointers
 def test_such_a_row_is_found_by_whoever_reads_it_after_a_restart(lasting: Site) -> None:
     messaging = lasting.messaging
     messaging.create_topic("t")
@@ -303,6 +306,7 @@ def test_such_a_row_is_found_by_whoever_reads_it_after_a_restart(lasting: Site) 
     assert found.pointer == FOREIGN
 
 
+@pytest.mark.foreign_pointers
 def test_a_topic_with_such_a_row_is_not_read_again_and_again(
     site: Site, watching: Watching
 ) -> None:

@@ -63,7 +63,13 @@ class History(RuleBasedStateMachine):
             each.start()
         self.lent = ExitStack()
         url = self.lent.enter_context(self.stores.lent()) if self.stores else ""
-        self.site = Site(self.kind, Path(self.directory.name), url, **TINY)
+        self.site = Site(
+            self.kind,
+            Path(self.directory.name),
+            url,
+            accept_unknown_pointers=True,
+            **TINY,
+        )
         self.model = Model()
         self.begun: dict[int, Begun] = {}
         self.responses: list[tuple[str, PublishResponse]] = []

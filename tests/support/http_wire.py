@@ -272,8 +272,11 @@ def _read_all(body: bytes) -> list[dict[str, bytes]]:
 
 @pytest.fixture(scope="module")
 def wired() -> Iterator[Served]:
-    """One server for all tests of a module, each of which has its own namespace."""
-    with serving() as served:
+    """One server for all tests of a module, each of which has its own namespace.
+
+    Its clients have small pointers, of another coordinator.
+    """
+    with serving(accept_unknown_pointers=True) as served:
         yield served
 
 

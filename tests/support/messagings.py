@@ -148,11 +148,22 @@ def pytest_collection_modifyitems(
     config.hook.pytest_deselected(items=left_out)
 
 
+def foreign_pointers(request: pytest.FixtureRequest) -> dict[str, bool]:
+    """The setting of a test that is marked `foreign_pointers`."""
+    mark = request.node.get_closest_marker("foreign_pointers")
+    return {} if mark is None else {"accept_unknown_pointers": True}
+
+
 @contextmanager
 def lent_site(
     request: pytest.FixtureRequest, directory: Path, **settings: Any
 ) -> Iterator[Site]:
-    """The implementation that a fixture is asked for."""
+    """The implementation that a fixture is asked for.
+
+    It accepts pointers of another coordinator where the test is marked so; the
+    snapshots that judge these come from `seen_by`.
+    """
+    settings |= foreign_pointers(request)
     with ExitStack() as lent:
         url = ""
         if request.param == "hbase":
@@ -178,9 +189,9 @@ def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
 
 
 @pytest.fixture
-def durable(tmp_path: Path) -> Iterator[Site]:
+def durable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     """One in a directory, for what is about directories."""
-    opened = Site("leveldb", tmp_path)
+    opened = Site("leveldb", tmp_path, **foreign_pointers(request))
     yield opened
     opened.close()
 

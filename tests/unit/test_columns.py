@@ -112,6 +112,7 @@ def test_numbers_that_do_not_fit_make_no_id() -> None:
             MessageId.of(*numbers)
 
 
+@pytest.mark.foreign_pointers
 def test_the_golden_bytes_of_row_keys_and_values(site: Site) -> None:
     """DESIGN section 4: topic, generation, time, sequence; a tag before the columns."""
     messaging = site.messaging

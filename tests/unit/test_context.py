@@ -298,7 +298,7 @@ def test_a_coordinator_that_forgot_everything_is_no_yes(here: Setting) -> None:
         tx.transaction.transaction_id
     )
     with (
-        pytest.raises(TransactionOutcomeUnknown, match="was never begun here"),
+        pytest.raises(TransactionOutcomeUnknown, match="was never given out here"),
         here.context(here.recorder("a")) as tx,
     ):
         pass

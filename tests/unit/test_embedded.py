@@ -120,7 +120,7 @@ def test_an_unknown_id_changes_nothing_and_a_foreign_one_is_not_judged() -> None
     for pointer in (1, 2**62):
         unknown = Transaction(pointer, 0)
         coordinator.abort(unknown)
-        with pytest.raises(TransactionNotInProgress, match="was never begun here"):
+        with pytest.raises(TransactionNotInProgress, match="was never given out here"):
             coordinator.invalidate(unknown)
     after = coordinator.snapshot()
     assert attrs.evolve(after, transaction_id=1, write_pointer=1) == attrs.evolve(

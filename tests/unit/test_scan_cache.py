@@ -238,6 +238,7 @@ def test_a_page_goes_on_from_the_table_into_the_cache(site: Site) -> None:
         assert payloads(page) == expected[first:]
 
 
+@pytest.mark.foreign_pointers
 def test_a_row_that_is_rolled_back_is_skipped_from_the_cache(site: Site) -> None:
     """Scenario 67."""
     messaging = small(site)
@@ -255,6 +256,7 @@ def test_a_row_that_is_rolled_back_is_skipped_from_the_cache(site: Site) -> None
     assert cache.hits > hits
 
 
+@pytest.mark.foreign_pointers
 def test_a_rollback_while_rows_are_being_read_is_not_lost(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +275,7 @@ def test_a_rollback_while_rows_are_being_read_is_not_lost(
     assert payloads(messaging.poll("t", transaction=seen_by(9, read=9))) == []
 
 
+@pytest.mark.foreign_pointers
 def test_a_judged_poll_uses_only_rows_younger_than_half_the_grace(site: Site) -> None:
     """Scenario 68: others may have forgotten by then that a pointer was invalid."""
     messaging = small(site, prune_grace_s=6)

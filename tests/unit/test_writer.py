@@ -51,6 +51,7 @@ def test_a_millisecond_that_is_full_is_followed_by_the_next(site: Site) -> None:
     assert ids_of(site.messaging, "u")[0] == MessageId.of(now_ms + 1)
 
 
+@pytest.mark.foreign_pointers
 def test_requests_stay_contiguous_across_full_milliseconds(site: Site) -> None:
     """Scenario 52."""
     site.messaging.create_topic("t")
@@ -119,6 +120,7 @@ def test_threads_that_commit_at_once_lose_and_double_nothing(
         assert mine == [b"%d.%d" % (number, at) for at in range(20)]
 
 
+@pytest.mark.foreign_pointers
 def test_no_id_is_lower_than_an_earlier_one_when_the_clock_goes_back(
     site: Site,
 ) -> None:
@@ -137,6 +139,7 @@ def test_no_id_is_lower_than_an_earlier_one_when_the_clock_goes_back(
     assert len({message_id.publish_time_ms for message_id in ids}) == 1
 
 
+@pytest.mark.foreign_pointers
 @pytest.mark.parametrize("how", ["open", "crash"])
 @pytest.mark.parametrize("back_s", [0, 0.001, 10, 100_000])
 def test_no_id_is_given_again_after_a_restart(

@@ -189,7 +189,7 @@ def _why_blocked(messaging: Messaging, pointer: int) -> str:
     if state != NEVER:
         return "is still open"
     return (
-        f"was never begun here: readers wait until the message expires, or until "
+        f"was never given out here: readers wait until the message expires, or until "
         f"`txaware transactions abort {pointer}` rolls it back"
     )
 

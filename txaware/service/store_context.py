@@ -88,6 +88,7 @@ def _writes(site: "StoreContext") -> TransactionWrites:
         site.gate,
         endings=site.endings,
         references=site.references,
+        accept_unknown_pointers=site.settings.accept_unknown_pointers,
     )
 
 

@@ -178,7 +178,7 @@ def describe(
     topics = sorted({one.topic for one in waiting})
     if found.state == NEVER and not topics:
         raise Failure(
-            f"transaction {transaction} was never begun here, and no topic in "
+            f"transaction {transaction} was never given out here, and no topic in "
             f"{', '.join(namespaces)} has messages of it"
         )
     if as_json:

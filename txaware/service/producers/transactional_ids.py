@@ -324,7 +324,7 @@ class TransactionalIds:
             is_begun = self._gate.gave_out(pointer)
         if not is_begun:
             raise TransactionNotInProgress(
-                f"transaction {pointer} of producer {name} was never begun here"
+                f"transaction {pointer} of producer {name} was never given out here"
             )
 
     def _advance(self, name: str, holder: Holder, tx: Transaction) -> None:

@@ -224,10 +224,13 @@ class LocalQueues:
         priority: int = 0,
     ) -> str:
         """Returns the name of a pipe, to publish to like a topic in a transaction."""
-        pointer = checked_pointer(transaction)
-        return self._queue(name).pushing.reserve(
-            pointer, **checked_push(pusher, delay_s, priority)
-        )
+        pointer, queue = checked_pointer(transaction), self._queue(name)
+        push = checked_push(pusher, delay_s, priority)
+        entry = self._site.writes.enter(pointer)  # or nothing would ever release it
+        try:
+            return queue.pushing.reserve(pointer, **push)
+        finally:
+            self._site.writes.leave(entry)
 
     @whole
     def close_pusher(self, name: str, pusher: str) -> None:

@@ -33,12 +33,14 @@ class TransactionWrites:
         *,
         endings: Endings,
         references: References,
+        accept_unknown_pointers: bool = False,
     ) -> None:
         self._table = table
         self._coordinator = coordinator
         self._gate = gate
         self._endings = endings
         self._references = references
+        self._accepts_unknown = accept_unknown_pointers
         self._persisted: dict[int, None] = {}
 
     def write(
@@ -94,9 +96,14 @@ class TransactionWrites:
         return pointer
 
     def enter(self, pointer: int) -> OpenTransaction | None:
-        """Holds back the end of a transaction until `leave`; None if it is not ours."""
+        """Holds back the end of a transaction until `leave`; None if it is not ours.
+
+        A pointer that the gate does not own is one that our coordinator never gave out.
+        It is refused like any other that is not in progress, unless writers have
+        another coordinator.
+        """
         gate = self._gate
-        if gate is None or not gate.owns(pointer):
+        if gate is None or (self._accepts_unknown and not gate.owns(pointer)):
             return None
         return gate.enter(pointer)
 
@@ -110,7 +117,11 @@ class TransactionWrites:
 
     @contextmanager
     def undoing(self, pointer: int) -> Iterator[None]:
-        """Surrounds a rollback as `enter` and `leave` do; an invalid one may pass."""
+        """Surrounds a rollback as `enter` and `leave` do; an invalid one may pass.
+
+        So may a pointer that is not ours: its rows, which came with a copy or while
+        unknown pointers were accepted, keep readers waiting until they are rolled back.
+        """
         gate = self._gate
         if gate is None or not gate.owns(pointer) or gate.is_invalid(pointer):
             yield
