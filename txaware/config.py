@@ -94,8 +94,9 @@ class Settings:
     transaction_timeout_s: float = _setting(30)
     """The time-out of a transaction that names none."""
     max_transaction_timeout_s: float = _setting(900)
-    """Server: the longest time-out that a transaction may ask for, unless its principal
-    has the permission `long`. `transaction_timeout_s` counts where it is more."""
+    """Server: the longest time-out that a short transaction may ask for, whoever begins
+    it; a long one needs the permission `long`, and has a day. `transaction_timeout_s`
+    counts where it is more."""
     max_open_transactions_per_principal: int = _setting(1000)
     """Server: the most transactions of a principal open at once; 429 above it.
     Without tokens all callers are one principal."""

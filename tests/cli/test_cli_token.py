@@ -115,7 +115,7 @@ def test_the_token_for_whoever_watches_sees_all_topics_and_queues(text: str) -> 
 def test_long_is_said_of_whoever_may_use_transactions() -> None:
     token = made("spark", *FILE, "--transactions", "--long")
     spark = Tokens.load("tokens.toml").principal(f"Bearer {token}")
-    assert spark.longest_timeout_s == float("inf")
+    assert spark.may_use_long_transactions
     wrong = run("token", "new", "ann", *FILE, "--long", code=2)
     assert "--long needs --transactions" in wrong.stderr
 

@@ -172,7 +172,7 @@ def test_what_an_older_instance_left_open_has_ended_when_a_newer_one_is_opened(
     messaging: Messaging,
 ) -> None:
     old = messaging.producer("loader")
-    old.begin(timeout_s=1000)
+    old.begin(timeout_s=900)
     tx = old._context.transaction  # type: ignore[union-attr]
     publish(messaging, b"left", transaction=tx)
     messaging.publish("t", [b"plain"])

@@ -110,7 +110,7 @@ def test_an_older_snapshot_removes_no_position(site: Site) -> None:
     messaging = site.messaging
     messaging.create_topic("t")
     messaging.publish("t", [b"m"])
-    blocker = messaging.coordinator.start_short(timeout_s=1000)
+    blocker = messaging.coordinator.start_short(timeout_s=900)
     older = messaging.coordinator.snapshot()
     save(messaging)
     messaging.clean_up()

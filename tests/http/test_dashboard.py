@@ -336,7 +336,7 @@ def test_whose_transaction_blocks_is_shown(
     row_reads(page, str(own), "the coordinator's own process", table="transactions")
     page.reads("#attention", f"by transaction {own} (the coordinator's own process)")
     with txaware.connect(server.url) as client:
-        theirs = client.coordinator.start_short(timeout_s=3600).transaction_id
+        theirs = client.coordinator.start_short(timeout_s=900).transaction_id
         row_reads(page, str(theirs), "anybody at 127.0.0.1:", table="transactions")
     page.click("#topics button.abort")
     page.reads("#abort-text", f"{own}", "Begun by: the coordinator's own process.")

@@ -210,7 +210,7 @@ def test_the_end_is_before_an_open_transaction_of_long_ago(site: Site) -> None:
     messaging.create_topic("t")
     messaging.publish("t", [b"1"])
     site.clock.advance_s(3600)
-    tx = messaging.coordinator.start_short(50_000)
+    tx = site.embedded.coordinator.start_short(50_000)
     for number in range(2, 5):
         site.clock.advance_s(3600)
         messaging.publish("t", [b"%d" % number])

@@ -33,7 +33,7 @@ from txaware.spark.stream_source import StreamSource
 FORMAT, FOR_EACH_BATCH = "format", "foreachBatch"
 BEGINS = "the query begins"
 MESSAGES_A_BATCH, ROWS_A_STORE, BYTES_A_PART = 12, 2, 100
-TRANSACTION_TIMEOUT_S = 3600
+TRANSACTION_TIMEOUT_S = 900
 
 # In the order of a micro-batch. A method, and whether its beginning or its end counts.
 STEPS: dict[str, tuple[type, str, bool]] = {

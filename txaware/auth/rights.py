@@ -1,6 +1,5 @@
 """Rights and the rules that give them: rules add up, and all else is refused."""
 
-import math
 import re
 from collections.abc import Callable
 from typing import Literal, Self, get_args
@@ -101,10 +100,6 @@ QueueVerb = Literal["push", "pop", "manage"]
 VERBS: tuple[Verb, ...] = get_args(Verb)
 QUEUE_VERBS: tuple[QueueVerb, ...] = get_args(QueueVerb)
 
-# The longest time-out of a rule that does not say `long`, as rules did before it came:
-# that of a long transaction.
-UNSAID_LONGEST_S = 86_400.0
-
 # Callers choose the names, so the number of remembered decisions is bounded.
 REMEMBERED = 4096
 
@@ -115,7 +110,7 @@ class Rule:
 
     On a table, `consume` allows to read rows, and `publish` to change them. Queues have
     verbs of their own: `push`, `pop` and `manage`. `long` is None where the rule does
-    not say it.
+    not say it, as rules did before it came: then its transactions may be long ones.
     """
 
     topics: tuple[NamePattern, ...] = ()
@@ -129,11 +124,9 @@ class Rule:
     monitor: bool = False
 
     @property
-    def longest_timeout_s(self) -> float:
-        """The longest time-out that it gives; 0 where the server's maximum counts."""
-        if not self.transactions or self.long is False:
-            return 0.0
-        return math.inf if self.long else UNSAID_LONGEST_S
+    def gives_long_transactions(self) -> bool:
+        """True when it allows transactions that run for a day."""
+        return self.transactions and self.long is not False
 
     @property
     def makes_operator(self) -> bool:
@@ -162,7 +155,7 @@ class Rights:
 
     rules: tuple[Rule, ...] = ()
     may_use_transactions: bool = attrs.field(init=False, repr=False)
-    longest_timeout_s: float = attrs.field(init=False, repr=False)
+    may_use_long_transactions: bool = attrs.field(init=False, repr=False)
     may_monitor: bool = attrs.field(init=False, repr=False)
     is_operator: bool = attrs.field(init=False, repr=False)
     _remembered: dict[tuple[str, ...], bool] = attrs.field(
@@ -173,14 +166,9 @@ class Rights:
     def _any_transactions(self) -> bool:
         return any(rule.transactions for rule in self.rules)
 
-    @longest_timeout_s.default
-    def _longest_of_any(self) -> float:
-        return max((rule.longest_timeout_s for rule in self.rules), default=0.0)
-
-    @property
-    def may_use_long_transactions(self) -> bool:
-        """True when the rules allow transactions that run for a day."""
-        return self.longest_timeout_s > 0
+    @may_use_long_transactions.default
+    def _any_long(self) -> bool:
+        return any(rule.gives_long_transactions for rule in self.rules)
 
     @may_monitor.default
     def _any_monitor(self) -> bool:

@@ -9,7 +9,7 @@ verbs = ["publish", "consume"]            # and admin
 groups = ["billing*"]                     # patterns as of topics
 transactional_ids = ["billing-*"]         # patterns of any text
 transactions = true
-long = false                              # or true: they may take longer than 900 s
+long = false                              # or true: they may be long ones
 [[principals.billing.rules]]
 queues = ["mail*"]                        # patterns as of topics
 verbs = ["push", "pop"]                   # and manage
@@ -82,7 +82,7 @@ def _tell_unsaid(enrolled: Iterable[Enrolled], path: Path) -> None:
     if names:
         log.warning(
             "%s: rules of %s give transactions and say nothing of long, so theirs may "
-            "take up to a day, as before; long = true or long = false beside "
+            "be long ones, as before; long = true or long = false beside "
             "transactions = true ends this warning",
             path,
             ", ".join(names),

@@ -89,8 +89,8 @@ def token() -> None:
 @click.option(
     "--long",
     is_flag=True,
-    help="Its transactions may be long ones, or have any time-out; without it the "
-    "server's max_transaction_timeout_s is the longest. Spark's saves need it.",
+    help="Its transactions may be long ones, which have a day; without it the server's "
+    "max_transaction_timeout_s is the longest. Spark saves without save_id need it.",
 )
 @click.option(
     "--monitor",

@@ -142,6 +142,14 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
         context.messaging = self
         return context
 
+    @property
+    def longest_timeout_s(self) -> float | None:
+        """The longest time-out of a short transaction; None where there is no maximum.
+
+        A server has one. The program that has the data open has none.
+        """
+        return self._parts.longest_timeout_s
+
     def reach(self) -> Reach:
         """Tells where other processes reach this data: a server's address and token."""
         if self._parts.reach is not None:

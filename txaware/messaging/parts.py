@@ -50,7 +50,8 @@ class Parts:
     """The parts of a `Messaging`; `close` releases them, and `served` is for a server.
 
     `largest_buffer_bytes` is set for a remote service: there a publisher's buffer goes
-    out in one request. `begins` is set for one that begins the transactions itself.
+    out in one request. `begins` is set for one that begins the transactions itself, and
+    `longest_timeout_s` where it gives these a maximum.
     """
 
     service: MessagingService
@@ -68,6 +69,7 @@ class Parts:
     largest_row_bytes: int | None = None
     reach: Reach | None = None
     begins: BeginsTransactions | None = None
+    longest_timeout_s: float | None = None
 
 
 log = logging.getLogger(__name__)
@@ -134,6 +136,9 @@ def open_remote(
         largest_row_bytes=info.largest_row_bytes,
         reach=reach,
         begins=service if coordinator is None else None,
+        longest_timeout_s=(
+            info.max_transaction_timeout_s if coordinator is None else None
+        ),
     )
 
 

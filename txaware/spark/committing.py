@@ -25,7 +25,7 @@ from txaware.spark.storing import Extent, by_topic, time_outs_told
 
 _ANEW = "A new checkpoint, or a `name` that the query did not have before,"
 _AGAIN = "Run it again: it finds out whether anything is left to do"
-# The time-out of a short transaction, unless its caller names one.
+# The time-out of a short transaction, unless its caller or its server names one.
 TIMEOUT_S = 3600.0
 BEGINS = 3
 
@@ -192,6 +192,16 @@ class Once:
             # There may be another one behind it, which it had not seen in its snapshot.
             invalids = sorted((*seeing_all.invalids, pointer))
             seeing_all = attrs.evolve(seeing_all, invalids=invalids)
+
+
+def short_timeout_s(messaging: Messaging, asked_s: float | None) -> float:
+    """Returns the time-out of a short transaction: an hour where none is asked for.
+
+    It is less where the server gives less.
+    """
+    if asked_s is not None:
+        return asked_s
+    return min(TIMEOUT_S, messaging.longest_timeout_s or TIMEOUT_S)
 
 
 def begin(messaging: Messaging, timeout_s: float | None) -> Transaction:

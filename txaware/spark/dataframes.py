@@ -17,7 +17,7 @@ from txaware.messages import Receipt
 from txaware.messaging import Messaging, MessagingTransaction, connect
 from txaware.queue import Queue
 from txaware.spark.addresses import StoreAddress
-from txaware.spark.committing import TIMEOUT_S, Once, publish
+from txaware.spark.committing import Once, publish, short_timeout_s
 from txaware.spark.options import RepeatBy, checked_repeat_by
 from txaware.spark.storing import Attempt, Extent, Storing, WrittenColumns, measure
 from txaware.spark.stream_sink import QUERY_ID
@@ -88,7 +88,7 @@ def publish_batches(
     where: Where,
     topic: str,
     *,
-    timeout_s: float = TIMEOUT_S,
+    timeout_s: float | None = None,
     checkpoint: str | None = None,
     name: str | None = None,
     repeat_by: RepeatBy = "rows",
@@ -121,7 +121,7 @@ def once_per_batch(
     topic: str,
     work: Work,
     *participants: TransactionAware,
-    timeout_s: float = TIMEOUT_S,
+    timeout_s: float | None = None,
     checkpoint: str | None = None,
     name: str | None = None,
     repeat_by: RepeatBy = "rows",
@@ -165,7 +165,7 @@ class _Batches:
     do: Callable[[DataFrame, MessagingTransaction], Extent | None]
     measured: Callable[[DataFrame], Extent]
     participants: tuple[TransactionAware, ...]
-    timeout_s: float
+    timeout_s: float | None
     checkpoint: str | None
     name: str | None
 
@@ -191,7 +191,10 @@ class _Batches:
         with (
             _opened(self.where) as messaging,
             once.told_who_else(messaging),
-            messaging.transaction(*self.participants, timeout_s=self.timeout_s) as tx,
+            messaging.transaction(
+                *self.participants,
+                timeout_s=short_timeout_s(messaging, self.timeout_s),
+            ) as tx,
         ):
             once.fence(messaging, tx.transaction)
             published = once.published(messaging)

@@ -9,7 +9,13 @@ from pyspark.sql.types import StructType
 
 from txaware.errors import BadRequest
 from txaware.messages import Receipt
-from txaware.spark.committing import TIMEOUT_S, Once, begin_for, commit, give_up
+from txaware.spark.committing import (
+    Once,
+    begin_for,
+    commit,
+    give_up,
+    short_timeout_s,
+)
 from txaware.spark.options import Options
 from txaware.spark.storing import Extent, Storing, WrittenColumns, measure, sum_up
 
@@ -62,9 +68,9 @@ class Sink(DataSourceArrowWriter):
             self._is_done = (
                 self._once is not None and self._once.published(messaging) is not None
             )
-            # A transaction that can conflict has to be short.
-            longest_s = None if self._once is None else TIMEOUT_S
-            timeout_s = options.seconds("timeout_s") or longest_s
+            timeout_s = options.seconds("timeout_s")
+            if self._once is not None:  # what can conflict has to be short
+                timeout_s = short_timeout_s(messaging, timeout_s)
             self._tx, pipe = begin_for(messaging, queue, timeout_s)
         tasks = self._address.for_tasks()
         measures = self._once is not None and repeat_by == "rows"

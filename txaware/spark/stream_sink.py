@@ -14,7 +14,13 @@ from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, Unavailable
 from txaware.markers import query_marker
 from txaware.messages import Receipt
-from txaware.spark.committing import TIMEOUT_S, Once, begin_for, commit, give_up
+from txaware.spark.committing import (
+    Once,
+    begin_for,
+    commit,
+    give_up,
+    short_timeout_s,
+)
 from txaware.spark.options import Options
 from txaware.spark.storing import Extent, Storing, WrittenColumns, sum_up
 
@@ -73,7 +79,7 @@ class StreamSink(DataSourceStreamArrowWriter):
             self._columns = WrittenColumns.of(schema, topic)
         else:
             self._columns = WrittenColumns.of_queue(schema, self._queue)
-        self._timeout_s = options.seconds("timeout_s") or TIMEOUT_S
+        self._timeout_s = options.seconds("timeout_s")
         self._address = options.address().resolved()
         self._tasks = self._address.for_tasks()
         self._tx: Transaction | None = None
@@ -83,9 +89,8 @@ class StreamSink(DataSourceStreamArrowWriter):
         if self._tx is None:
             with self._address.open() as messaging:
                 messaging.topic(self._topic)  # it has to be there
-                self._tx, self._pipe = begin_for(
-                    messaging, self._queue, self._timeout_s
-                )
+                timeout_s = short_timeout_s(messaging, self._timeout_s)
+                self._tx, self._pipe = begin_for(messaging, self._queue, timeout_s)
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StoredForBatch:

@@ -30,6 +30,7 @@ class ServerInfo:
     takes_writers: bool = False
     takes_producers: bool = False
     carried_bytes: int = 0
+    max_transaction_timeout_s: float = 900.0
 
     @classmethod
     def parse(cls, body: bytes) -> Self:
@@ -50,6 +51,7 @@ class ServerInfo:
             fields.get("takesParticipants") is True,
             fields.get("takesProducers") is True,
             int(_limit(limits, "carriedBytes", 0, least=0)),
+            _limit(limits, "maxTransactionTimeoutS", cls().max_transaction_timeout_s),
         )
 
     @property

@@ -33,7 +33,7 @@ _NUMBER: Schema = {"type": "number"}
 _HEALTH = fields({"status": TEXT, "parts": {"type": "object"}, "stopping": FLAG})
 _LIMITS = (
     *("requestBytes", "messageBytes", "bufferBytes", "pollMessages", "pollBytes"),
-    *("carriedBytes", "longPollS", "transactionTimeoutS"),
+    *("carriedBytes", "longPollS", "transactionTimeoutS", "maxTransactionTimeoutS"),
 )
 _SERVER = fields(
     {

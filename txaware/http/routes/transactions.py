@@ -235,7 +235,7 @@ class TransactionRoutes:
 
 
 def _check_length(owners: Owners, principal: Principal, body: bytes) -> None:
-    """Refuses a time-out that is too long for the caller; other faults come later."""
+    """Refuses what would take too long for the caller or for all, and only that."""
     try:
         fields = fields_of(body)
     except BadRequest:

@@ -93,6 +93,7 @@ class OpenRoutes:
                     "pollBytes": settings.poll_limit_bytes,
                     "longPollS": settings.long_poll_s,
                     "transactionTimeoutS": settings.transaction_timeout_s,
+                    "maxTransactionTimeoutS": self._hosted.owners.longest_timeout_s,
                 },
                 "sharesJournal": self._hosted.shares_journal,
                 "takesParticipants": True,

@@ -14,7 +14,7 @@ from coordinator.transaction_status import OPEN, standings
 from txaware.auth import ANYBODY, Principal
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
-from txaware.errors import NotAuthorized
+from txaware.errors import BadRequest, NotAuthorized
 from txaware.http.server.admission import TooManyOpen
 
 # For each principal: a flood of one does not push out the owners of others'
@@ -76,7 +76,7 @@ class Owners:
         self._coordinator = coordinator
         settings = settings or Settings()
         self._most_open = settings.max_open_transactions_per_principal
-        self._longest_s = max(
+        self.longest_timeout_s = max(
             settings.max_transaction_timeout_s, settings.transaction_timeout_s
         )
         here = in_process(coordinator)
@@ -106,13 +106,12 @@ class Owners:
                 f"{principal.name} may not begin a long transaction: no rule gives it "
                 f"long = true"
             )
-        most_s = max(self._longest_s, principal.longest_timeout_s)
-        if timeout_s > most_s:
+        if timeout_s > self.longest_timeout_s:
             self._count("timeout")
-            raise NotAuthorized(
-                f"{principal.name} may not begin a transaction with a time-out of "
-                f"{timeout_s:,.10g} s: {most_s:,.10g} s are the most, as no rule gives "
-                f"it long = true"
+            raise BadRequest(
+                f"a time-out of {timeout_s:,.10g} s is too long: over the network a "
+                f"short transaction may take {self.longest_timeout_s:,.10g} s at most "
+                f"(max_transaction_timeout_s); what takes longer is a long one"
             )
 
     def take_place(self, principal: Principal) -> bool:
