@@ -1,5 +1,7 @@
 """`connect` and the addresses of coordinators."""
 
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,11 @@ import txaware
 from coordinator import EmbeddedCoordinator
 from coordinator.tephra import TephraCoordinator, ThriftCoordinator
 from tests.support.doubles import Recorder
+from tests.support.http_access import TRANSACTIONS, Caller
+from tests.support.messagings import payloads
+from tests.support.ports import free_port
+
+PUBLISH = "/v1/namespaces/default/topics/t/publish"
 
 
 def test_memory_is_embedded_unless_told_otherwise() -> None:
@@ -76,6 +83,53 @@ def test_nobody_at_an_address_is_unavailable_and_says_where() -> None:
         pytest.raises(txaware.Unavailable, match=r"127\.0\.0\.1:9"),
     ):
         messaging.coordinator.start_short()
+
+
+def test_a_store_opens_while_the_server_of_its_coordinator_is_away(
+    tmp_path: Path,
+) -> None:
+    port = free_port()
+    away, where = f"http://127.0.0.1:{port}", rf"127\.0\.0\.1:{port}"
+    with (
+        txaware.connect(f"leveldb:{tmp_path / 'rows'}", coordinator=away) as messaging,
+        messaging.serve() as server,
+        closing(Caller(server.url, None)) as caller,
+    ):
+        messaging.create_topic("t")
+        messaging.publish("t", [b"plain"])
+        assert payloads(messaging.poll("t")) == [b"plain"]
+        for use in (
+            messaging.coordinator.start_short,
+            messaging.coordinator.status,
+            partial(messaging.poll, "t", isolation="committed"),
+        ):
+            with pytest.raises(txaware.Unavailable, match=where):
+                use()
+        published = caller.ask("POST", PUBLISH, {"messages": ["plain"]})
+        assert published.status == 200
+        with (
+            txaware.connect(server.url, coordinator=away) as other,
+            pytest.raises(txaware.Unavailable, match=where),
+        ):
+            other.coordinator.start_short()
+        begun = caller.ask("POST", TRANSACTIONS, {})
+        assert (begun.status, begun.json["error"]) == (503, "Unavailable")
+        health = caller.ask("GET", "/health")
+        assert (health.status, health.json["parts"]["table"]) == (503, "OK")
+        assert f"127.0.0.1:{port}" in health.json["parts"]["coordinator"]
+        with (
+            txaware.connect(f"leveldb:{tmp_path / 'decisions'}") as owner,
+            owner.serve(port=port),
+            txaware.connect(server.url) as client,
+        ):
+            for each in (messaging, client):
+                with each.transaction():
+                    each.publisher("t").publish(b"committed")
+            assert payloads(messaging.poll("t", isolation="committed")) == [
+                *(b"plain", b"plain", b"committed", b"committed")
+            ]
+            assert caller.ask("GET", "/health").status == 200
+            assert "(another store)" in [one.name for one in owner.keepers()]
 
 
 @pytest.mark.tephra

@@ -347,8 +347,9 @@ def test_20_a_body_that_is_none_is_400_and_stores_nothing(
 
 
 def test_21_a_pointer_past_its_lifetime_is_refused() -> None:
-    settings = {"max_transaction_lifetime_s": 3600, "accept_unknown_pointers": True}
-    with serving(**settings) as served:
+    with serving(
+        max_transaction_lifetime_s=3600, accept_unknown_pointers=True
+    ) as served:
         client = Client(served, AvroWire())
         now_ms = served.clock.now_ms
         old, young = ((now_ms - s * 1000) * 1_000_000 for s in (3600, 3599))

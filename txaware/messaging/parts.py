@@ -1,6 +1,7 @@
 """The parts of a `Messaging`, wherever its data is, and those of a remote one."""
 
 import logging
+import threading
 from collections.abc import Callable
 
 import attrs
@@ -11,7 +12,7 @@ from coordinator.remote.client import RemoteCoordinator
 from txaware.auth import token_to_send
 from txaware.clock import ClockMs
 from txaware.config import Settings
-from txaware.errors import BadRequest, NotAuthorized
+from txaware.errors import BadRequest, NotAuthorized, Unavailable
 from txaware.http.client import (
     ClientSettings,
     CoordinatorSend,
@@ -176,13 +177,16 @@ def named_coordinator(
 ) -> Coordinator:
     """Opens the coordinator at an address, or returns the caller's own."""
     if is_http(coordinator):
-        link = Link(str(coordinator), token=token_to_send(token))
-        transport = Transport(link)
+        hosted = HostedCoordinator(str(coordinator), token_to_send(token))
         try:
-            hosted = HostedCoordinator(transport)
-            hosted.say_that_rows_are_elsewhere()
+            hosted.introduce()
+        except Unavailable as error:
+            log.warning(
+                "the coordinator is away, and no transactions until it is back: %s",
+                error,
+            )
         except BaseException:
-            transport.close()
+            hosted.close()
             raise
         return hosted
     if isinstance(coordinator, str):
@@ -194,35 +198,67 @@ def named_coordinator(
 
 
 class HostedCoordinator(RemoteCoordinator):
-    """The coordinator of a server, over connections of its own."""
+    """The coordinator of a server, over connections of its own.
 
-    def __init__(self, transport: Transport) -> None:
-        info = HttpService(transport).info()
-        super().__init__(
-            CoordinatorSend(transport),
-            settle_grace_s=info.settle_grace_s,
-            takes_writers=lambda: info.takes_writers,
+    The server may be away as a store is opened with it: no call but `status` goes out
+    before it was introduced, and until then calls are `Unavailable` without a wait.
+    """
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self._transport = Transport(Link(url, token=token))
+        # For a look at whether the server is there, which waits for next to nothing.
+        at_once = ClientSettings(
+            connect_timeout_s=1, answer_timeout_s=5, retry_for_s=0.5
         )
-        self._transport = transport
+        self._look = Transport(Link(url, token=token, settings=at_once))
+        self._info: ServerInfo | None = None
+        self._lock = threading.Lock()
+        self._to_server = CoordinatorSend(self._transport)
+        super().__init__(self._sent, takes_writers=self._may_name_writers)
 
-    def say_that_rows_are_elsewhere(self) -> None:
+    def introduce(self) -> None:
+        """Learns what server this is, and tells it that its pointers are shared."""
+        with self._lock:
+            if self._info is not None:
+                return
+            info = HttpService(self._look).info()
+            self.settle_grace_s = info.settle_grace_s
+            if info.takes_writers:
+                self._say_that_rows_are_elsewhere()
+            self._info = info
+
+    def _say_that_rows_are_elsewhere(self) -> None:
         """Tells the server that its pointers are written to another store, too.
 
         The server then forgets nothing that these rows may need, unless somebody tells
         it to.
         """
-        if not self._takes_writers():
-            return
+        there = RemoteCoordinator(
+            CoordinatorSend(self._look), takes_writers=lambda: True
+        )
         try:
-            tx = self.start_short()
+            tx = there.start_short()
             try:
-                self.note_writers(tx, [ANOTHER_STORE])
-                self.persist(tx)
+                there.note_writers(tx, [ANOTHER_STORE])
+                there.persist(tx)
             finally:
-                self.abort(tx)
+                there.abort(tx)
         except NotAuthorized as error:  # a caller that may begin transactions tells it
             log.debug("%r is not told that rows are elsewhere: %s", self, error)
 
+    def _sent(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        if self._info is None:
+            self.introduce()
+        return self._to_server(method, path, body)
+
+    def _may_name_writers(self) -> bool:
+        return self._info is not None and self._info.takes_writers
+
+    def status(self) -> str:
+        """Returns `"OK"`, or a sentence about what is wrong; waits for no repeats."""
+        return RemoteCoordinator(CoordinatorSend(self._look)).status()
+
     def close(self) -> None:
         """Closes the connections."""
+        self._look.close()
         self._transport.close()
