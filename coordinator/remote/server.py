@@ -31,6 +31,7 @@ from coordinator.remote.wire import (
     check_known,
     error_answer,
     fields_of,
+    flag_of,
     is_number,
     json_answer,
     life_in,
@@ -309,17 +310,18 @@ class CoordinatorRoutes:
         self, tx: Transaction, fields: Fields, commit: Callable[[Transaction], None]
     ) -> None:
         """Checks the changed keys if that is asked for, and commits."""
-        changes = _changes(fields)
-        if changes and fields.get("check") is not True:
+        changes, is_checked = _changes(fields), flag_of(fields, "check")
+        is_repeated = flag_of(fields, "repeat")
+        if changes and not is_checked:
             raise BadRequest("changes are for a commit that checks them: check is true")
         try:
-            if fields.get("check") is True:
+            if is_checked:
                 self._coordinator.can_commit(tx, changes)
             commit(tx)
         except TransactionNotInProgress:
             # A client that lost the answer to a commit asks again; the transaction may
             # have ended by then.
-            is_repeat = fields.get("repeat") is True and self._began(tx)
+            is_repeat = is_repeated and self._began(tx)
             if not is_repeat or not self._committed(tx):
                 raise
 

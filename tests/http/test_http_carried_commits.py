@@ -395,6 +395,9 @@ def raw(body: bytes = b"", kind: str = "application/vnd.txaware+avro") -> Any:
         ({"producers": [{"transactionalId": "p"}]}, "has no producer"),
         ({**PUBLISHES, "changes": ["?"], "check": True}, "base64"),
         ({**PUBLISHES, "changes": ["YQ=="]}, "check is true"),
+        ({**PUBLISHES, "check": "yes"}, "check is true or false, not"),
+        ({"check": 1}, "check is true or false, not 1"),
+        ({"repeat": "yes"}, "repeat is true or false, not"),
         ({**PUBLISHES, "what": 1}, "has a field 'what'"),
         ({"changes": ["YQ=="]}, "check is true"),
         (

@@ -211,6 +211,17 @@ def test_a_push_that_makes_no_sense_is_400(
     assert here.messaging.queue("mail").stats().pushed == 0
 
 
+@pytest.mark.parametrize("limit", [0, -1, 10_001])
+def test_a_pop_of_no_jobs_is_400_and_leases_none(
+    here: Served, caller: Caller, limit: int
+) -> None:
+    here.messaging.queue("mail").push(b"a")
+    answer = caller.ask("POST", f"{MAIL}/pop", {"limit": limit})
+    assert (answer.status, answer.json["error"]) == (400, "BadRequest")
+    assert "limit" in answer.json["message"]
+    assert here.messaging.queue("mail").stats().in_work == 0
+
+
 def test_a_pipe_is_a_topic_for_publishes_in_its_transaction_only(
     here: Served, remote: Messaging, caller: Caller
 ) -> None:

@@ -42,7 +42,7 @@ STORE = TOPIC + "/store"
 
 @pytest.fixture
 def here() -> Iterator[Served]:
-    with serving() as opened:
+    with serving(accept_unknown_pointers=True) as opened:
         yield opened
         assert opened.is_well()
 
@@ -79,6 +79,48 @@ def test_another_request_with_the_same_key_is_422(here: Served, body: bytes) -> 
         assert "has been used for another request" in answer.json()["message"]
     assert here.ask(publish(body, KEY)).status == 200
     assert here.payloads() == [b"a"]
+
+
+BEGIN = ("POST", "/v1/transactions")
+SHORT, OTHER = b'{"type":"short"}', b'{"type":"long"}'
+JSON = ("Content-Type: application/json", "Accept: application/json")
+
+
+def test_a_begin_that_is_repeated_begins_once(here: Served) -> None:
+    keyed = request(*BEGIN, SHORT, *JSON, KEY)
+    first, *again = [here.ask(data).json() for data in [keyed] * 3]
+    assert again == [first] * 2
+    assert [*here.messaging.coordinator.snapshot().in_progress] == [
+        first["transactionId"]
+    ]
+    answer = here.ask(request(*BEGIN, OTHER, *JSON, KEY))
+    assert (answer.status, answer.json()["error"]) == (422, "BadRequest")
+    unkeyed = here.ask(request(*BEGIN, SHORT, *JSON)).json()
+    assert unkeyed["transactionId"] != first["transactionId"]
+
+
+def test_a_checkpoint_that_is_repeated_is_one(here: Served) -> None:
+    pointer = here.ask(request(*BEGIN, SHORT, *JSON)).json()["transactionId"]
+    checkpoint = ("POST", f"/v1/transactions/{pointer}/checkpoint")
+    keyed = request(*checkpoint, b"{}", *JSON, KEY)
+    first, again = here.ask(keyed).json(), here.ask(keyed).json()
+    assert first == again
+    answer = here.ask(request(*checkpoint, b'{"checkpoints":[]}', *JSON, KEY))
+    assert answer.status == 422
+
+
+def test_a_begin_that_was_refused_may_go_better(
+    here: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyed = request(*BEGIN, SHORT, *JSON, KEY)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise Unavailable("not now")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(here.messaging.coordinator, "start_short", fail)
+        assert here.ask(keyed).status == 503
+    assert here.ask(keyed).status == 200
 
 
 def test_a_push_with_another_query_is_another_request(here: Served) -> None:

@@ -30,7 +30,7 @@ _BEGIN_OF_BEFORE = re.compile(
     rb'\{"type": "(long"|short", "timeoutS": (null|[0-9.e+-]+))\}'
 )
 _SNAPSHOT_OF_BEFORE = re.compile(rb"\{\}")
-CALLS = ("can-commit", "persist", "abort", "checkpoint")
+CALLS = ("can-commit", "persist", "abort")
 
 
 class TransactionRoutes:
@@ -52,7 +52,14 @@ class TransactionRoutes:
     def routes(self) -> list[Route]:
         """Returns these routes. Only operators see transactions of others."""
         return [
-            Route("POST", ROOT, in_a_task(self._begin), holder, begin=self._begin),
+            Route(
+                "POST",
+                ROOT,
+                in_a_task(self._begin),
+                holder,
+                keyed=True,
+                begin=self._begin,
+            ),
             self._whole("GET", "", operator, "state"),
             self._whole("GET", "/find-hanging", operator, "olderThanS"),
             self._whole("GET", "/state", monitor),
@@ -70,6 +77,7 @@ class TransactionRoutes:
             ),
             Route("POST", ONE + "/decide", self._decide, operator),
             *(self._single(call, holder) for call in CALLS),
+            self._single("checkpoint", holder, keyed=True),
             self._single("invalidate", holder_or_operator),
         ]
 
@@ -78,9 +86,9 @@ class TransactionRoutes:
         handle = partial(self._pass_on, method=method, call=call)
         return Route(method, ROOT + path, handle, allow, query=query)
 
-    def _single(self, call: str, allow: Allow) -> Route:
+    def _single(self, call: str, allow: Allow, *, keyed: bool = False) -> Route:
         handle = partial(self._call, call=call)
-        return Route("POST", f"{ONE}/{call}", handle, allow)
+        return Route("POST", f"{ONE}/{call}", handle, allow, keyed=keyed)
 
     async def _pass_on(self, request: Request, *, method: str, call: str) -> Reply:
         answer = await self._hosted.in_coordinator_thread(

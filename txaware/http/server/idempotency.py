@@ -102,15 +102,18 @@ class Idempotency:
         return None
 
     def end(self, asked: KeyedRequest, outcome: Reply | BaseException) -> None:
-        """Remembers how the first request ended."""
+        """Remembers how the first request ended; a refusal may go better next time."""
         scope = asked.scope
         future = self._under_way[scope].reply
         if isinstance(outcome, Reply):
             future.set_result(outcome)
+            if outcome.status >= 400:  # of a coordinator, passed on as it came
+                del self._under_way[scope]
+                return
         elif isinstance(outcome, ClientGone) or (
             isinstance(outcome, Exception) and changed_nothing(outcome)
         ):
-            del self._under_way[scope]  # it may go better the next time
+            del self._under_way[scope]
             _fail(future, outcome)
             return
         else:

@@ -138,8 +138,15 @@ def int_(least: int, most: int) -> Kind:
 
 
 def plain(least: int = 0, most: int = LONG_MAX) -> Kind:
-    """Returns the kind of whole numbers from 0 on, which no tag stands around."""
-    return Kind(_plain, whole(least, most))
+    """Returns the kind of whole numbers within bounds, which no tag stands around."""
+
+    def read(value: object, *, what: str) -> int:
+        number = whole_number(value, what)
+        if not least <= number <= most:
+            raise BadRequest(f"{what} is from {least} to {most}, not {number}")
+        return number
+
+    return Kind(read, whole(least, most))
 
 
 def array_of(kind: Reads) -> Kind:
@@ -151,10 +158,6 @@ def array_of(kind: Reads) -> Kind:
         ]
 
     return Kind(read, json_schema.array(kind.schema, maxItems=MAX_MESSAGES))
-
-
-def _plain(value: object, *, what: str) -> int:
-    return whole_number(value, what)
 
 
 def text(schema: Schema = json_schema.TEXT) -> Kind:

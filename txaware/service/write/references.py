@@ -226,8 +226,8 @@ def _named(
                 f"{receipt} is not of transaction {pointer} and topic {topic.topic}"
             )
         attempt, count = checked_attempt(receipt.attempt), receipt.count
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise BadRequest(f"{receipt} has no count")
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise BadRequest(f"{receipt} has no count, which is 1 or more")
         named[attempt] = named.get(attempt, 0) + count
     for attempt, count in named.items():
         found = stored.counts.get(attempt, 0)
