@@ -215,6 +215,29 @@ def test_a_crash_between_the_prepare_and_the_commit_is_rolled_back(
     assert kept.rows() == []
 
 
+@pytest.mark.parametrize("commits", [True, False], ids=["committed", "rolled back"])
+def test_what_a_postgres_of_yesterday_has_prepared_ends_as_its_transaction_did(
+    data: Data, postgres_server: PostgresServer, commits: bool
+) -> None:
+    kept = KeptInPostgres(postgres_server)
+    with data.opened() as messaging:
+        messaging.create_topic("t")
+        kept.leave(messaging, "a", commits=commits)
+        with postgres_server.connect() as connection:
+            [(name,)] = connection.execute("SELECT gid FROM pg_prepared_xacts")
+    with data.opened() as messaging:
+        kept.open(messaging)
+    assert kept.rows() == (["a"] if commits else [])
+    with postgres_server.connect() as connection:  # put back, as it was then
+        connection.execute("DELETE FROM kept")
+        connection.commit()
+        connection.execute("INSERT INTO kept VALUES ('a')")
+        connection.execute(f"PREPARE TRANSACTION '{name}'")
+    with data.opened() as messaging:
+        kept.open(messaging)
+    assert kept.rows() == (["a"] if commits else [])
+
+
 @pytest.mark.parametrize("how", COPIES)
 def test_an_outbox_goes_on_beside_a_store_of_yesterday(
     data: Data, tmp_path: Path, how: str
