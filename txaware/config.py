@@ -112,6 +112,12 @@ class Settings:
     max_producers_per_principal: int = _setting(100_000)
     """Server: the producers that one principal has at once, those of transactional ids
     included; more are refused."""
+    call_timeout_s: float = _setting(60, most=86_400)
+    """Client: the time of a call to a server in all, repeats included; `Unavailable`
+    after it. What a call waits for messages, or an operator's for its work, comes on
+    top."""
+    answer_limit_bytes: int = _setting(256 * MIB)
+    """Client: the most bytes of a server's answer; `Unavailable` above it."""
     coordinator_timeout_s: float = _setting(10)
     """Tephra elsewhere: the time without an answer after which it counts as away."""
     block_bytes: int = _setting(4096)

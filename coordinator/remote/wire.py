@@ -77,7 +77,10 @@ def check_known(fields: Fields, known: Collection[str]) -> None:
 
 def query_of(text: str, known: Collection[str]) -> Fields:
     """Returns the fields of a query; refuses unknown ones."""
-    fields = dict(parse_qsl(text, keep_blank_values=True))
+    pairs = parse_qsl(text, keep_blank_values=True)
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise BadRequest("the query has a field twice, and nobody knows which counts")
     unknown = sorted(fields.keys() - set(known))
     if unknown:
         raise BadRequest(f"no such field in the query: {', '.join(unknown)}")

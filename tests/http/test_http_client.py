@@ -41,6 +41,7 @@ from txaware.http.client import (
     within_limits,
 )
 from txaware.http.client.calls.service_calls import ServiceCalls
+from txaware.http.client.http11 import Deadline
 from txaware.http.client.link import Address
 from txaware.http.server.server import Access
 from txaware.http.wire import OWN, PollRequest, decode_page, encode_poll
@@ -308,9 +309,8 @@ def test_a_wrong_token_is_refused_without_being_shown(token: str) -> None:
 
 
 def test_a_token_from_a_file_may_end_with_a_line() -> None:
-    request = Link("http://localhost", token="abc\n").request(
-        "GET", "/", [], b"", longer_s=0
-    )
+    link, in_time = Link("http://localhost", token="abc\n"), Deadline(1, lambda: 0)
+    request = link.request("GET", "/", [], b"", longer_s=0, deadline=in_time)
     assert (b"Authorization", b"Bearer abc") in request.headers
 
 

@@ -1,6 +1,7 @@
 """Connections of the client: closed under calls, forked, shared, at an end."""
 
 import asyncio
+import math
 import os
 import sys
 import threading
@@ -21,6 +22,7 @@ from txaware.errors import TxAwareError, Unavailable
 from txaware.http.client import ClientSettings, HttpService, Link, Transport, transport
 from txaware.http.client.aio.async_messaging import connect_async
 from txaware.http.client.connections import Connections, destination
+from txaware.http.client.http11 import Deadline
 from txaware.http.client.http_connection import HttpConnection
 
 PATIENCE_S = 30.0
@@ -122,7 +124,8 @@ def test_a_connection_closed_before_its_request_is_sent_is_a_lost_one(
 ) -> None:
     link = Link(server.url)
     connections = Connections(1, partial(HttpConnection, destination(link)))
-    request = link.request("GET", "/x", [], b"", longer_s=0)
+    in_time = Deadline(math.inf, time.monotonic)
+    request = link.request("GET", "/x", [], b"", longer_s=0, deadline=in_time)
     with connections.one(1) as connection:
         assert connection.ask(request).status == 200
     assert connections.idle == 1

@@ -318,3 +318,21 @@ def test_many_upgrades_at_once_are_answered(here: Served) -> None:
     with here.connect() as raw:
         raw.send(request("GET", "/ping", None, *H2C) * 2000)
         assert {raw.response().status for _ in range(2000)} == {200}
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "GET /v1/namespaces/default/topics/t/bounds?startFrom=1&startFrom=1",
+        "GET /v1/namespaces/default/topics/t/bounds?isolation=a&is%6Flation=b",
+        "GET /v1/transactions?state=open&state=open",
+        "PUT /v1/namespaces/default/topics/new?existOk=true&existOk=false",
+        "POST /v1/namespaces/default/queues/q/push?pusher=a&pusher=b",
+    ],
+)
+def test_a_field_of_a_query_that_comes_twice_is_refused(
+    here: Served, target: str
+) -> None:
+    method, path = target.split(" ")
+    answer = here.ask(request(method, path, b"{}" if method != "GET" else None))
+    assert (answer.status, "twice" in answer.json()["message"]) == (400, True)

@@ -1,16 +1,25 @@
 """Where an answer of HTTP/1.1 ends, and what is none; whatever pieces it comes in."""
 
+import math
+import time
+
 import httpcore
 import pytest
 
 from txaware.http.client.http11 import (
     KNOWN_HEADS,
     MOST_BYTES_WITHOUT_BODY,
+    PIECE_BYTES,
     AnswerParser,
+    AnswerTooLarge,
+    CallTimeout,
+    Deadline,
     HttpRequest,
     _heads,
 )
 
+IN_TIME = Deadline(math.inf, time.monotonic)
+LIMIT_BYTES = 1 << 30
 OK = b"HTTP/1.1 200 OK\r\n"
 LENGTH, CHUNKED = b"Content-Length: 3\r\n", b"Transfer-Encoding: chunked\r\n"
 CLOSE, END = b"Connection: close\r\n", b"\r\n"
@@ -40,7 +49,7 @@ PIECES = [1, 2, 5, 1000]
 
 def parsed(data: bytes, piece: int = 1000) -> AnswerParser:
     """An answer that comes in pieces, behind which the connection ends."""
-    answer = AnswerParser()
+    answer = AnswerParser(LIMIT_BYTES)
     for at in range(0, len(data), piece):
         answer.feed(data[at : at + piece])
     if not answer.is_complete:
@@ -137,14 +146,14 @@ def test_a_head_that_comes_again_says_the_same() -> None:
 
 
 def feed_all(pieces: list[bytes]) -> None:
-    answer = AnswerParser()
+    answer = AnswerParser(LIMIT_BYTES)
     for piece in pieces:
         answer.feed(piece)
         assert not answer.is_complete
 
 
 def test_chunks_may_be_many() -> None:
-    answer = AnswerParser()
+    answer = AnswerParser(LIMIT_BYTES)
     answer.feed(OK + CHUNKED + END)
     for _ in range(MOST_BYTES_WITHOUT_BODY // 1000):
         answer.feed(b"1\r\na\r\n" * 1000)
@@ -154,8 +163,54 @@ def test_chunks_may_be_many() -> None:
     assert answer.body() == b""
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["new head", "known head"])
+@pytest.mark.parametrize("streams", [False, True])
+def test_an_announced_body_above_the_limit_is_refused_with_its_head(
+    again: bool, streams: bool
+) -> None:
+    for status, size in (("200", 1001), ("503", 10**12)):
+        head = f"HTTP/1.1 {status} X\r\nContent-Length: {size}\r\n\r\n".encode()
+        for _ in range(1 + again):
+            answer = AnswerParser(1000, streams=streams)
+            if streams and status == "200":
+                answer.feed(head)
+                assert answer.has_head
+                continue
+            with pytest.raises(AnswerTooLarge, match=f"{size} bytes .* limit of 1000"):
+                answer.feed(head)
+
+
+@pytest.mark.parametrize("head", [OK + CHUNKED + END, OK + END])
+def test_a_body_without_an_end_is_refused_at_the_limit(head: bytes) -> None:
+    one = b"1\r\na\r\n" if CHUNKED in head else b"a"
+    answer, taken = AnswerParser(1000), AnswerParser(1000, streams=True)
+    for parser in (answer, taken):
+        parser.feed(head)
+    fitting = 1000 // (1 + PIECE_BYTES)  # each of them is held by itself
+    for _ in range(fitting):
+        answer.feed(one)
+    with pytest.raises(AnswerTooLarge):
+        answer.feed(one)
+    for _ in range(10 * fitting):
+        taken.feed(one)
+        assert taken.take_pieces() == [b"a"]
+
+
+def test_a_deadline_leaves_what_is_left_and_then_nothing() -> None:
+    now_s = [0.0]
+    deadline = Deadline(10, lambda: now_s[0])
+    assert deadline.within(3) == 3
+    now_s[0] = 8
+    assert deadline.within(3) == 2
+    now_s[0] = 10
+    with pytest.raises(CallTimeout):
+        deadline.within(3)
+
+
 def request(path: str = "/x", *headers: tuple[bytes, bytes]) -> HttpRequest:
-    return HttpRequest("GET", path, [(b"Host", b"h"), *headers], b"", 1, 1)
+    return HttpRequest(
+        "GET", path, [(b"Host", b"h"), *headers], b"", 1, 1, IN_TIME, LIMIT_BYTES
+    )
 
 
 def test_a_request_is_lines() -> None:

@@ -1,6 +1,7 @@
 """A connection of the client over a stream in memory: its writes and its end."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import httpcore
 import pytest
 
-from txaware.http.client.http11 import AnswerParser, HttpRequest
+from txaware.http.client.http11 import AnswerParser, Deadline, HttpRequest
 from txaware.http.client.http_connection import (
     KEEP_IDLE_S,
     AsyncHttpConnection,
@@ -16,6 +17,7 @@ from txaware.http.client.http_connection import (
     HttpConnection,
 )
 
+IN_TIME = Deadline(math.inf, time.monotonic)
 TO = Destination("h", 1, connect_timeout_s=1)
 REFUSED = b"HTTP/1.1 413 No\r\nContent-Length: 3\r\n\r\nbig"
 EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -98,7 +100,7 @@ def connect(request: pytest.FixtureRequest) -> Connect:
 
 
 def ask(connection: Connection, body: bytes = b"") -> AnswerParser:
-    request = HttpRequest("POST", "/", [(b"Host", b"h")], body, 1, 1)
+    request = HttpRequest("POST", "/", [(b"Host", b"h")], body, 1, 1, IN_TIME, 1 << 30)
     if isinstance(connection, HttpConnection):
         return connection.ask(request)
     return asyncio.run(connection.ask(request))

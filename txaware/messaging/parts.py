@@ -98,7 +98,11 @@ def open_remote(
     `coordinator_token` is for that other coordinator.
     """
     reach = attrs.evolve(reach, token=token_to_send(reach.token))
-    client_settings = ClientSettings(certificate=reach.certificate)
+    client_settings = ClientSettings(
+        certificate=reach.certificate,
+        call_timeout_s=settings.call_timeout_s,
+        answer_limit_bytes=settings.answer_limit_bytes,
+    )
     link = Link(reach.url, token=reach.token, settings=client_settings)
     transport = Transport(link)
     try:

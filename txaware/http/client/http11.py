@@ -5,6 +5,7 @@ that each byte beyond an answer is noticed.
 """
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 import httpcore
@@ -13,6 +14,8 @@ import httptools
 _HEAD_ENDS = b"\r\n\r\n"
 # The most that comes before a body begins, and between two pieces of one in chunks.
 MOST_BYTES_WITHOUT_BODY = 100 * 1024
+# What a piece of a body takes in memory beside its bytes: a chunk may have one.
+PIECE_BYTES = 64
 _BEGINNING = b"HTTP/1."
 _FIRST_LINE = re.compile(rb"HTTP/1\.[01] [1-9][0-9]{2}(?: [\t -~\x80-\xff]*)?\r\n")
 _OPTIONAL_SPACE = b" \t"
@@ -34,8 +37,36 @@ _heads: dict[bytes, _Head] = {}
 KNOWN_HEADS, LONGEST_HEAD = 64, 1024
 
 
+class AnswerTooLarge(httpcore.RemoteProtocolError):
+    """An answer has more bytes than a client takes; asked again, it has them again."""
+
+
+class CallTimeout(httpcore.ReadTimeout):
+    """The time for a whole call is over."""
+
+
+class Deadline:
+    """The end of the time for a call, whatever signs of life come until then."""
+
+    __slots__ = ("_clock_s", "_until_s")
+
+    def __init__(self, until_s: float, clock_s: Callable[[], float]) -> None:
+        self._until_s = until_s
+        self._clock_s = clock_s
+
+    def within(self, most_s: float) -> float:
+        """Returns so much time, or what is left; `CallTimeout` where none is."""
+        left_s = self._until_s - self._clock_s()
+        if left_s <= 0:
+            raise CallTimeout
+        return min(left_s, most_s)
+
+
 class HttpRequest(NamedTuple):
-    """A request as it goes out, and how long each read and write of it may take."""
+    """A request as it goes out, and the limits of its answer.
+
+    Each read and write may take so long, and all of them until the deadline.
+    """
 
     method: str
     path: str
@@ -43,6 +74,8 @@ class HttpRequest(NamedTuple):
     body: bytes
     read_s: float
     write_s: float
+    deadline: Deadline
+    answer_bytes: int
 
     def head(self) -> bytes:
         """Returns the lines before the body; no value makes a line more of them."""
@@ -60,11 +93,16 @@ class HttpRequest(NamedTuple):
 class AnswerParser:
     """Reads the answer to one request, which is not a HEAD, from the bytes that come.
 
-    `feed` raises `RemoteProtocolError` for what is none. Once it `is_complete`, its
-    connection can be used again if it `keeps_open`: nothing came beyond the end.
+    `feed` raises `RemoteProtocolError` for what is none, and `AnswerTooLarge` above
+    `limit_bytes` of a body; one that `streams` may be of any size, as long as its
+    pieces are taken. Once it `is_complete`, its connection can be used again if it
+    `keeps_open`: nothing came beyond the end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit_bytes: int, *, streams: bool = False) -> None:
+        self._limit_bytes = limit_bytes
+        self._streams = streams
+        self._held_bytes = 0  # of a body whose length is not known
         self.status = 0
         self.headers: dict[bytes, bytes] = {}  # by names in lower case, the first ones
         self.has_head = self.is_complete = self.keeps_open = False
@@ -93,6 +131,7 @@ class AnswerParser:
     def take_pieces(self) -> list[bytes]:
         """Returns the pieces of the body that came since the last time."""
         pieces, self._pieces = self._pieces, []
+        self._held_bytes = 0
         return pieces
 
     def _feed_head(self, data: bytes) -> None:
@@ -105,6 +144,7 @@ class AnswerParser:
             self._read_head(head)
         if self.has_head:
             self._without_body_bytes = 0
+            self._check_announced()
             if begun or self._left_bytes == 0:
                 self._feed_body(begun)
             return
@@ -179,7 +219,7 @@ class AnswerParser:
         if self._is_chunked:
             self._feed_chunks(data)
         elif self._left_bytes is None:
-            self._pieces.append(data)
+            self._hold(data)
         else:
             beyond = len(data) - self._left_bytes
             if beyond > 0:
@@ -203,7 +243,24 @@ class AnswerParser:
     def on_body(self, piece: bytes) -> None:
         """Notes a piece of a chunk."""
         self._without_body_bytes = 0
+        self._hold(piece)
+
+    def _hold(self, piece: bytes) -> None:
+        """Takes a piece of a body whose length was not announced."""
+        self._held_bytes += len(piece) + PIECE_BYTES
+        self._check_size(self._held_bytes)
         self._pieces.append(piece)
+
+    def _check_announced(self) -> None:
+        if self._left_bytes is not None and not (self._streams and self.status == 200):
+            self._check_size(self._left_bytes)
+
+    def _check_size(self, size_bytes: int) -> None:
+        if size_bytes > self._limit_bytes:
+            raise AnswerTooLarge(
+                f"an answer of {size_bytes} bytes or more is above the limit of "
+                f"{self._limit_bytes} bytes; see answer_limit_bytes"
+            )
 
     def on_message_complete(self) -> None:
         """Notes that the last chunk has come."""

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 import httpcore
 
-from txaware.http.client.http11 import AnswerParser, HttpRequest
+from txaware.http.client.http11 import AnswerParser, Deadline, HttpRequest
 
 # Servers close idle connections, after a minute or so: before they do, we do, so that
 # nothing is sent just when it can no longer arrive.
@@ -22,6 +22,8 @@ KEEP_IDLE_S = 25.0
 READ_BYTES = 64 * 1024
 # A body up to this size goes out in one piece with the lines before it.
 _JOINED_BYTES = 64 * 1024
+# Of a larger one the clock is looked at after so many bytes.
+_PART_BYTES = 1 << 20
 
 
 @attrs.frozen
@@ -63,14 +65,24 @@ class _OneAtATime:
         self._is_shut = False
         self._expires_s = 0.0
         self._read_s = 0.0
+        self._deadline: Deadline | None = None
         self._all_sent = False
 
     def _begun(self, request: HttpRequest) -> list[bytes]:
-        """Returns what is to be written."""
+        """Returns what is to be written, in pieces that are looked at the clock for."""
         self.is_at_end = self._all_sent = False
-        self._read_s = request.read_s
+        self._read_s, self._deadline = request.read_s, request.deadline
         head, body = request.head(), request.body
-        return [head + body] if len(body) <= _JOINED_BYTES else [head, body]
+        if len(body) <= _JOINED_BYTES:
+            return [head + body]
+        parts = range(0, len(body), _PART_BYTES)
+        return [head, *(body[at : at + _PART_BYTES] for at in parts)]
+
+    def _to_read_s(self) -> float:
+        """Returns how long the next read may take."""
+        if self._deadline is None:
+            return self._read_s
+        return self._deadline.within(self._read_s)
 
     def _came(self, answer: AnswerParser, data: bytes) -> None:
         answer.feed(data)
@@ -83,6 +95,16 @@ class _OneAtATime:
         if time.monotonic() > self._expires_s:
             return True
         return bool(self._stream.get_extra_info("is_readable"))
+
+
+def _tcp(to: Destination, deadline: Deadline) -> dict[str, Any]:
+    given = to.tcp()
+    return given | {"timeout": deadline.within(given["timeout"])}
+
+
+def _tls(to: Destination, deadline: Deadline) -> dict[str, Any]:
+    given = to.tls()
+    return given | {"timeout": deadline.within(given["timeout"])}
 
 
 class HttpConnection(_OneAtATime):
@@ -103,28 +125,33 @@ class HttpConnection(_OneAtATime):
             self.read_more(answer)
         return answer
 
-    def begin(self, request: HttpRequest) -> AnswerParser:
+    def begin(self, request: HttpRequest, *, streams: bool = False) -> AnswerParser:
         """Sends a request; its answer is complete when enough was read.
 
         A server that takes no more may have answered all the same.
         """
-        stream: httpcore.NetworkStream = self._stream or self._connect()
+        deadline = request.deadline
+        stream: httpcore.NetworkStream = self._stream or self._connect(deadline)
         pieces = self._begun(request)
         with suppress(httpcore.WriteError):
             for piece in pieces:
-                stream.write(piece, request.write_s)
+                stream.write(piece, deadline.within(request.write_s))
             self._all_sent = True
-        return AnswerParser()
+        return AnswerParser(request.answer_bytes, streams=streams)
 
     def read_more(self, answer: AnswerParser) -> None:
         """Waits for the next piece of an answer that is not complete."""
-        self._came(answer, self._stream.read(READ_BYTES, self._read_s))
+        self._came(answer, self._stream.read(READ_BYTES, self._to_read_s()))
 
-    def _connect(self) -> httpcore.NetworkStream:
+    def lift_deadline(self) -> None:
+        """Reads on for as long as there are signs of life."""
+        self._deadline = None
+
+    def _connect(self, deadline: Deadline) -> httpcore.NetworkStream:
         # From here on it is closed with this connection, whatever comes of the rest.
-        stream = self._stream = self._backend.connect_tcp(**self._to.tcp())
+        stream = self._stream = self._backend.connect_tcp(**_tcp(self._to, deadline))
         if self._to.ssl_context is not None:
-            stream = self._stream = stream.start_tls(**self._to.tls())
+            stream = self._stream = stream.start_tls(**_tls(self._to, deadline))
         if self._is_shut:  # by another thread, which has not seen it
             raise httpcore.ConnectError("this client is closed")
         return stream
@@ -155,19 +182,22 @@ class AsyncHttpConnection(_OneAtATime):
     ) -> None:
         super().__init__(destination)
         self._backend = backend or httpcore.AnyIOBackend()
-        self._answer = AnswerParser()
+        self._answer: AnswerParser | None = None
 
     async def ask(self, request: HttpRequest) -> AnswerParser:
         """Sends a request, and returns its whole answer."""
-        stream: httpcore.AsyncNetworkStream = self._stream or await self._connect()
+        deadline = request.deadline
+        stream: httpcore.AsyncNetworkStream = self._stream or await self._connect(
+            deadline
+        )
         pieces = self._begun(request)
-        answer = self._answer = AnswerParser()
+        answer = self._answer = AnswerParser(request.answer_bytes)
         with suppress(httpcore.WriteError):
             for piece in pieces:
-                await stream.write(piece, request.write_s)
+                await stream.write(piece, deadline.within(request.write_s))
             self._all_sent = True
         while not answer.is_complete:
-            self._came(answer, await stream.read(READ_BYTES, self._read_s))
+            self._came(answer, await stream.read(READ_BYTES, self._to_read_s()))
         return answer
 
     def taken_over(self) -> "AsyncHttpConnection | None":
@@ -175,7 +205,7 @@ class AsyncHttpConnection(_OneAtATime):
 
         None where none was begun.
         """
-        if self._stream is None:
+        if self._stream is None or self._answer is None:
             return None
         other = copy(self)
         self._stream = None
@@ -183,16 +213,20 @@ class AsyncHttpConnection(_OneAtATime):
 
     async def rest(self) -> AnswerParser:
         """Returns the answer under way, and tells the server to begin none any more."""
+        answer = self._answer
+        if answer is None:
+            raise httpcore.LocalProtocolError("no answer is under way")
         self._stream.get_extra_info("socket").shutdown(socket.SHUT_WR)
-        while not self._answer.is_complete:
-            data = await self._stream.read(READ_BYTES, self._read_s)
-            self._came(self._answer, data)
-        return self._answer
+        while not answer.is_complete:
+            self._came(answer, await self._stream.read(READ_BYTES, self._to_read_s()))
+        return answer
 
-    async def _connect(self) -> httpcore.AsyncNetworkStream:
-        stream = self._stream = await self._backend.connect_tcp(**self._to.tcp())
+    async def _connect(self, deadline: Deadline) -> httpcore.AsyncNetworkStream:
+        tcp = _tcp(self._to, deadline)
+        stream = self._stream = await self._backend.connect_tcp(**tcp)
         if self._to.ssl_context is not None:
-            stream = self._stream = await stream.start_tls(**self._to.tls())
+            tls = _tls(self._to, deadline)
+            stream = self._stream = await stream.start_tls(**tls)
         if self._is_shut:
             raise httpcore.ConnectError("this client is closed")
         return stream

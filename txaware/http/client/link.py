@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from txaware.errors import BadRequest
-from txaware.http.client.http11 import HttpRequest
+from txaware.http.client.http11 import Deadline, HttpRequest
 from txaware.http.client.settings import ClientSettings
 from txaware.loopback import KNOWN_HOSTS, is_local
 
@@ -140,6 +140,7 @@ class Link:
         body: bytes,
         *,
         longer_s: float,
+        deadline: Deadline,
         place: ServerPlace | None = None,
     ) -> HttpRequest:
         """Returns a request as it goes out, to the place asked now or another one."""
@@ -151,6 +152,8 @@ class Link:
             body,
             answer_s + longer_s,
             answer_s,
+            deadline,
+            self.settings.answer_limit_bytes,
         )
 
     def __repr__(self) -> str:

@@ -11,7 +11,13 @@ import tenacity
 
 from txaware.errors import TxAwareError, Unavailable
 from txaware.http.client.calls.call import Call, HttpAnswer, Repeat, error_of
-from txaware.http.client.http11 import AnswerParser, HttpRequest
+from txaware.http.client.http11 import (
+    AnswerParser,
+    AnswerTooLarge,
+    CallTimeout,
+    Deadline,
+    HttpRequest,
+)
 from txaware.http.client.link import Link
 
 T = TypeVar("T")
@@ -47,6 +53,8 @@ class Retry(Generic[T]):
         self.call = call
         self._link = link
         self._began_s = link.clock_s()
+        self._longest_s = link.settings.call_timeout_s + call.longer_s
+        self.deadline = Deadline(self._began_s + self._longest_s, link.clock_s)
         self._failed = self._unable = 0
         # The instance a first try may have reached, and whether its answer was lost.
         self._asked: bytes | None = None
@@ -78,6 +86,7 @@ class Retry(Generic[T]):
             headers,
             call.body,
             longer_s=call.longer_s,
+            deadline=self.deadline,
             place=self.place,
         )
 
@@ -105,7 +114,7 @@ class Retry(Generic[T]):
             self._in_doubt = True
             if isinstance(error, httpcore.TimeoutException):
                 self._link.leave(self.place)  # one that is gone refuses the next try
-            if self._may_repeat:
+            if self._may_repeat and not isinstance(error, AnswerTooLarge | CallTimeout):
                 self._again(self._backoff_s())
         return Unavailable(f"{self.place.url}: {self._why(error)}")
 
@@ -115,6 +124,11 @@ class Retry(Generic[T]):
         if self.call.repeat is Repeat.KEYED:
             return self._asked is not None
         return self.call.repeat is Repeat.HARMLESS
+
+    @property
+    def _is_over(self) -> bool:
+        """True when a try ended because the time of the call did."""
+        return self._link.clock_s() - self._began_s >= self._longest_s
 
     def _refused(self, answer: HttpAnswer) -> None:
         """Tries again in a moment where the server was too busy to begin.
@@ -160,7 +174,8 @@ class Retry(Generic[T]):
 
     def _again(self, pause_s: float) -> None:
         spent_s = self._link.clock_s() - self._began_s
-        if spent_s + pause_s <= self._link.settings.retry_for_s:
+        most_s = min(self._link.settings.retry_for_s, self._longest_s)
+        if spent_s + pause_s <= most_s:
             self.pause_s = pause_s
 
     def _why(self, error: Exception) -> str:
@@ -172,6 +187,11 @@ class Retry(Generic[T]):
             return f"no connection in {settings.connect_timeout_s:g} s"
         if isinstance(error, httpcore.ConnectError):
             return f"no connection, {error}"
+        if isinstance(error, CallTimeout | AnswerTooLarge) or self._is_over:
+            return str(error) or (
+                f"no whole answer in {self._longest_s:g} s, the time of a call; see "
+                f"call_timeout_s"
+            )
         if isinstance(error, httpcore.WriteTimeout):
             return f"it took nothing more in {settings.answer_timeout_s:g} s"
         if isinstance(error, httpcore.TimeoutException):

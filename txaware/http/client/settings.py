@@ -40,6 +40,19 @@ class ClientSettings:
 
     The time that the server is asked to wait comes on top.
     """
+    call_timeout_s: float = attrs.field(
+        default=60, validator=_number(86_400, least=0.001)
+    )
+    """The time of a call in all, from its beginning to the end of its answer, with all
+    that is tried again; `Unavailable` after it.
+
+    The time that the server is asked to wait comes on top.
+    """
+    answer_limit_bytes: int = attrs.field(
+        default=256 << 20, validator=_number(1e12, least=1)
+    )
+    """The most bytes of an answer, as announced and as they come; `Unavailable` above
+    it. A backup, which is written as it comes, may have any number."""
     retry_for_s: float = attrs.field(default=10, validator=_number(LONGEST_RETRY_S))
     """The time after its beginning in which a call is tried again; 0 for one try."""
     pool_connections: int = attrs.field(default=64, validator=_number(100_000, least=1))

@@ -85,16 +85,18 @@ class Transport:
     def stream(self, call: Call[Any]) -> Generator[bytes, None, None]:
         """Yields the body of an answer in pieces, as they come, in one try.
 
-        A body that was cut off ends with `Unavailable`.
+        A body that was cut off ends with `Unavailable`. It may take as long as it
+        comes: only its beginning has the time of a call.
         """
         tries = Retry(call, self.link)
         request = tries.request()
         try:
             with self._one(tries) as connection:
-                answer = connection.begin(request)
+                answer = connection.begin(request, streams=True)
                 while not answer.is_complete:
                     connection.read_more(answer)
                     if answer.status == 200:
+                        connection.lift_deadline()
                         yield from answer.take_pieces()
         except FAILURES as error:
             raise tries.failed(error) from error
@@ -113,7 +115,7 @@ class Transport:
     def _one(self, tries: Retry[Any]) -> AbstractContextManager[HttpConnection]:
         key = (os.getpid(), tries.place, tries.waits)
         pool = self._pools.get(key) or self._open(key)
-        return pool.one(self.link.settings.connect_timeout_s)
+        return pool.one(tries.deadline.within(self.link.settings.connect_timeout_s))
 
     def _open(self, key: Key) -> Connections:
         if self._closed:

@@ -170,7 +170,8 @@ class AsyncTransport:
         if self._closed:
             raise Unavailable(f"{self.link.url}: this client is closed")
         try:
-            async with pool.one(self.link.settings.connect_timeout_s) as connection:
+            connect_s = tries.deadline.within(self.link.settings.connect_timeout_s)
+            async with pool.one(connect_s) as connection:
                 try:
                     answer = await connection.ask(request)
                 except asyncio.CancelledError:
