@@ -159,7 +159,11 @@ class Settings:
     waiting_requests: int = _setting(5000)
     """Server: requests at once that wait for messages; 503 above it."""
     body_memory_bytes: int = _setting(128 * MIB)
-    """Server: request bodies in memory at once; 503 above it."""
+    """Server: request bodies in memory at once, as far as they have come; 503 above it.
+    One that stopped coming for 5 s gives its place up to others, with 408."""
+    body_share_bytes: int = _setting(0, least=0)
+    """Server: those of one principal, or of one address where there are no tokens; 0
+    for half of all."""
     server_threads: int = _setting(16)
     """Server: threads for whatever has to wait for the disk."""
     allow_plain_tokens: bool = attrs.field(

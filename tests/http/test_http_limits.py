@@ -3,6 +3,7 @@
 import gzip
 import threading
 import zlib
+from contextlib import ExitStack
 
 import pytest
 
@@ -23,6 +24,7 @@ from tests.support.http_raw import (
     resident_bytes,
     serving,
 )
+from txaware.http.server import admission
 
 MIB = 1 << 20
 LIMIT = 2000
@@ -189,9 +191,9 @@ def large(size_bytes: int, *, sent_bytes: int) -> bytes:
 
 
 def test_bodies_above_what_there_is_memory_for_are_503() -> None:
-    with serving(body_memory_bytes=100_000) as here:
+    with serving(body_memory_bytes=100_000, body_share_bytes=100_000) as here:
         with here.connect() as first:
-            first.send(large(90_000, sent_bytes=1))
+            first.send(large(90_001, sent_bytes=90_000))
             assert until(lambda: here.body_bytes == 90_000)
             answer = here.ask(publish(bytes(20_000)))
             assert (answer.status, answer.headers["retry-after"]) == (503, "1")
@@ -204,6 +206,35 @@ def test_bodies_above_what_there_is_memory_for_are_503() -> None:
         body = one(bytes(100_000))
         assert here.ask(publish(body)).status == 200
         assert here.body_bytes == 0
+
+
+def test_announced_bodies_take_no_memory_from_others() -> None:
+    with serving(body_memory_bytes=1 << 20) as here, ExitStack() as stack:
+        for _ in range(16):
+            slow = stack.enter_context(here.connect())
+            slow.send(large(1 << 20, sent_bytes=1))
+        assert until(lambda: here.in_flight == 16)
+        assert here.ask(publish(one(bytes(300_000)))).status == 200
+        assert here.body_bytes == 16
+
+
+@pytest.mark.parametrize("size_bytes", [60_000, 90_000], ids=["lane", "general way"])
+def test_a_body_that_stopped_coming_is_408_once_others_need_its_place(
+    size_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(body_memory_bytes=100_000) as here, here.connect() as slow:
+        slow.send(large(size_bytes, sent_bytes=size_bytes - 1))
+        assert until(lambda: here.body_bytes == size_bytes - 1)
+        large_one = publish(one(bytes(50_000)))
+        assert here.ask(large_one).status == 503
+        monkeypatch.setattr(admission, "STALL_S", 0)
+        assert here.ask(large_one).status == 200
+        answer = slow.response()
+        assert (answer.status, answer.headers["connection"]) == (408, "close")
+        assert "others needed its place" in answer.json()["message"]
+        assert until(lambda: not here.in_flight)
+        assert here.body_bytes == 0
+        assert here.payloads() == [bytes(50_000)]
 
 
 def test_a_gzip_body_is_inflated() -> None:

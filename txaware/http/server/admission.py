@@ -1,6 +1,7 @@
 """Lets requests in while there is room, and says how long to stay away otherwise."""
 
 import gzip
+import time
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -9,6 +10,10 @@ from txaware.config import Settings
 from txaware.errors import BadRequest, RequestTooLarge, Unavailable
 
 RETRY_AFTER_S = 1
+# A body of which so many bytes, or its rest, do not come in that time does not flow. It
+# is refused once others need its place.
+FLOW_BYTES = 1024
+STALL_S = 5.0
 
 
 class Full(Unavailable):
@@ -25,12 +30,19 @@ class Admission:
     Requests that wait for messages cost little, and have a number of their own.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.clock_s = clock_s
         self._settings = settings
-        self.limit = settings.body_memory_bytes
+        self._limit_bytes = settings.body_memory_bytes
+        self._share_bytes = settings.body_share_bytes or self._limit_bytes // 2
         self.in_flight = 0
         self.waiting = 0
         self.body_bytes = 0
+        self._of_holders: dict[str | None, int] = {}
+        # Those whose body has not come to its end, the oldest first.
+        self._coming: dict[Memory, None] = {}
 
     def enter(self, *, waits: bool, vital: bool = False) -> None:
         """Counts a request until `leave`; `Full` where there are too many.
@@ -42,6 +54,9 @@ class Admission:
             if waits
             else self._settings.in_flight_requests
         )
+        if self._coming and self.in_flight >= limit and not waits and not vital:
+            for one in self._stalled():
+                one.give_up()
         now = self.waiting if waits else self.in_flight
         if now >= limit and not vital:
             what = "requests that wait" if waits else "requests in flight"
@@ -58,28 +73,132 @@ class Admission:
         else:
             self.in_flight -= 1
 
+    def take(self, memory: "Memory", size_bytes: int) -> None:
+        """Counts bytes that have come for a body; `Full` where others have the room.
+
+        A body that has not flowed for seconds makes room, and its request is refused.
+        One that is alone finds room, however large it is.
+        """
+        if self._is_over(memory, size_bytes):
+            self._make_room(memory, size_bytes)
+        self.body_bytes += size_bytes
+        of_holder = self._of_holders.get(memory.holder, 0)
+        self._of_holders[memory.holder] = of_holder + size_bytes
+
+    def give_back(self, memory: "Memory") -> None:
+        """Counts the bytes of a body no more."""
+        self._coming.pop(memory, None)
+        if taken_bytes := memory.taken_bytes:
+            self.body_bytes -= taken_bytes
+            left_bytes = self._of_holders[memory.holder] - taken_bytes
+            self._of_holders[memory.holder] = left_bytes
+            if not left_bytes:
+                del self._of_holders[memory.holder]
+
+    def expect(self, memory: "Memory") -> None:
+        """Notes that more of a body comes, which may have to make room meanwhile."""
+        self._coming[memory] = None
+
+    def has_come(self, memory: "Memory") -> None:
+        """Notes that a body has come as a whole."""
+        self._coming.pop(memory, None)
+
+    def _is_over(self, memory: "Memory", size_bytes: int) -> str | None:
+        """Returns why there is no room for more bytes; None where there is."""
+        own_bytes, holder = memory.taken_bytes, memory.holder
+        others = self.body_bytes - own_bytes
+        if others and self.body_bytes + size_bytes > self._limit_bytes:
+            return f"request bodies of {others} bytes are in memory already"
+        held_bytes = self._of_holders.get(holder, 0)
+        others = held_bytes - own_bytes
+        if others and held_bytes + size_bytes > self._share_bytes:
+            return (
+                f"request bodies of {others} bytes from {holder or 'one place'} are in "
+                f"memory already, as many as one may have there"
+            )
+        return None
+
+    def _make_room(self, memory: "Memory", size_bytes: int) -> None:
+        """Has bodies that do not flow give up their places; `Full` if none is enough.
+
+        The oldest are first. Those of others are no use where a share is used up.
+        """
+        for one in self._stalled():
+            is_over_all = self.body_bytes + size_bytes > self._limit_bytes
+            if one is not memory and (is_over_all or one.holder == memory.holder):
+                one.give_up()
+            if self._is_over(memory, size_bytes) is None:
+                return
+        why = self._is_over(memory, size_bytes)
+        if why is not None:
+            raise Full(why)
+
+    def _stalled(self) -> "list[Memory]":
+        return [one for one in self._coming if one.is_stalled]
+
 
 class Memory:
-    """The memory that one request's body takes, until it is given back as a whole."""
+    """The memory that one request's body takes, until it is given back as a whole.
 
-    __slots__ = ("_admission", "_taken_bytes")
+    `holder` is the principal that asks, or its address where there are no tokens.
+    `stop` refuses a request whose body does not flow.
+    """
 
-    def __init__(self, admission: Admission) -> None:
+    __slots__ = (
+        "_admission",
+        "_came_bytes",
+        "_flowed_s",
+        "holder",
+        "stop",
+        "taken_bytes",
+    )
+
+    def __init__(
+        self, admission: Admission, stop: Callable[[], object] | None = None
+    ) -> None:
+        self.holder: str | None = None
+        self.stop = stop
+        self.taken_bytes = 0
         self._admission = admission
-        self._taken_bytes = 0
+        self._came_bytes = 0
+        self._flowed_s = 0.0
 
     def take(self, size_bytes: int) -> None:
         """Takes so many bytes more; `Full` where others have them."""
-        others = self._admission.body_bytes - self._taken_bytes
-        if others and self._admission.body_bytes + size_bytes > self._admission.limit:
-            raise Full(f"request bodies of {others} bytes are in memory already")
-        self._admission.body_bytes += size_bytes
-        self._taken_bytes += size_bytes
+        self._admission.take(self, size_bytes)
+        self.taken_bytes += size_bytes
+
+    def expect_more(self) -> None:
+        """Says that the body has not come as a whole."""
+        self._flowed_s = self._admission.clock_s()
+        self._admission.expect(self)
+
+    def came(self, size_bytes: int) -> None:
+        """Takes the next bytes that came of a body that goes on."""
+        self.take(size_bytes)
+        self._came_bytes += size_bytes
+        if self._came_bytes >= FLOW_BYTES:
+            self._came_bytes, self._flowed_s = 0, self._admission.clock_s()
+
+    def has_come(self) -> None:
+        """Says that the body has come as a whole, and keeps its place until the end."""
+        self._admission.has_come(self)
+
+    @property
+    def is_stalled(self) -> bool:
+        """True when so little of the body came for seconds that it does not flow."""
+        return self._admission.clock_s() - self._flowed_s >= STALL_S
+
+    def give_up(self) -> None:
+        """Gives the place to others, and has the request refused."""
+        self.give_back()
+        if self.stop is not None:
+            self.stop()
 
     def give_back(self) -> None:
         """Gives all back, once the request is answered."""
-        self._admission.body_bytes -= self._taken_bytes
-        self._taken_bytes = 0
+        self._admission.give_back(self)
+        self.taken_bytes = 0
 
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -104,45 +223,39 @@ class Bodies:
         self, headers: Mapping[bytes, bytes], receive: Receive, memory: Memory
     ) -> bytes:
         """Reads the whole body, and inflates it where it is compressed."""
-        announced_bytes = self.announced_bytes(headers)
+        self.check_announced(headers)
         message = await receive()
         if message["type"] == "http.request" and not message.get("more_body", False):
             body: bytes = message["body"]
             self._check_size(len(body))
             memory.take(len(body))
         else:
-            memory.take(announced_bytes)
-            body = await self._rest(message, receive, memory, announced_bytes)
+            body = await self._rest(message, receive, memory)
         encoding = headers.get(b"content-encoding")
         if encoding is not None and body:
             body = self._inflated(encoding, body)
             memory.take(len(body))
         return body
 
-    def announced_bytes(self, headers: Mapping[bytes, bytes]) -> int:
-        """Returns the size that the head announces, 0 for none; refuses too much."""
-        size_bytes = int(headers.get(b"content-length") or 0)
-        self._check_size(size_bytes)
-        return size_bytes
+    def check_announced(self, headers: Mapping[bytes, bytes]) -> None:
+        """Refuses a body that the head announces as too large."""
+        self._check_size(int(headers.get(b"content-length") or 0))
 
     async def _rest(
-        self,
-        message: Mapping[str, Any],
-        receive: Receive,
-        memory: Memory,
-        taken: int,
+        self, message: Mapping[str, Any], receive: Receive, memory: Memory
     ) -> bytes:
-        """Reads a body in pieces; memory for `taken` bytes is taken already."""
+        """Reads a body in pieces, and takes memory for what has come."""
         body = bytearray()
+        memory.expect_more()
         while True:
             if message["type"] == "http.disconnect":
                 raise ClientGone
-            body += message["body"]
-            self._check_size(len(body))
-            if len(body) > taken:
-                memory.take(len(body) - taken)
-                taken = len(body)
+            piece = message["body"]
+            self._check_size(len(body) + len(piece))
+            memory.came(len(piece))
+            body += piece
             if not message.get("more_body", False):
+                memory.has_come()
                 return bytes(body)
             message = await receive()
 

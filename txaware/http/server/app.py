@@ -63,10 +63,11 @@ class App:
     ) -> Answer:
         """Answers with a reply, or sends a stream before it returns that."""
         rules, route, admission = self._rules, match.route, self._admission
-        memory = Memory(admission)
+        memory = Memory(admission, head.peer.stop_body)
         admission.enter(waits=route.waits, vital=route.is_vital)
         try:
             principal = rules.asks(match, head)
+            memory.holder = rules.holder_of(principal, head)
             body = await self._body(route, head.headers, receive, memory)
             request = rules.request(match, head, principal, body)
             answer = await self._handled(match, request, head)

@@ -118,6 +118,15 @@ class Connection(Feeding):
             timeout_s = min(timeout_s, RESERVED_S)
         self._expect(timeout_s, self._head_is_late)
 
+    def stop_body(self) -> None:
+        """Refuses the request whose body is coming: others needed its place."""
+        if self.part is BODY and not self.is_closed:
+            self.refuse(
+                408,
+                "BadRequest",
+                "the request's body stopped coming, and others needed its place",
+            )
+
     def make_room(self) -> None:
         """Ends this connection: it is beyond the limits, silent, and others came."""
         self._refuse_too_many()

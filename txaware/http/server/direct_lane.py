@@ -137,7 +137,7 @@ class DirectRequest:
         self._match = match
         self._head = head
         self._line = line
-        self._memory = Memory(lane.rules.admission)
+        self._memory = Memory(lane.rules.admission, line.stop_body)
 
     @property
     def message_event(self) -> Self:
@@ -159,6 +159,10 @@ class DirectRequest:
         try:
             if self._principal is None and not self._is_over:
                 self._principal = self._admitted()
+            elif not self._is_over:
+                self._memory.came(len(self.body) - self._memory.taken_bytes)
+                if not self.more_body:
+                    self._memory.has_come()
             if self._principal is None or self._is_over or self.more_body:
                 return self._is_over
             begun = self._begun(self._principal)
@@ -198,7 +202,12 @@ class DirectRequest:
         rules.admission.enter(waits=route.waits, vital=route.is_vital)
         self._is_counted = True
         principal = rules.asks(self._match, self._head)
-        self._memory.take(self._lane.bodies.announced_bytes(self._head.headers))
+        memory = self._memory
+        memory.holder = rules.holder_of(principal, self._head)
+        self._lane.bodies.check_announced(self._head.headers)
+        memory.take(len(self.body))
+        if self.more_body:
+            memory.expect_more()
         return principal
 
     def _begun(self, principal: Principal) -> Begun:

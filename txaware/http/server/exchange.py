@@ -32,6 +32,9 @@ class Peer(Protocol):
     def cut(self) -> None:
         """Closes the connection at once, so that a broken answer is noticed."""
 
+    def stop_body(self) -> None:
+        """Refuses the request whose body is coming, which gave its place up."""
+
     @property
     def address(self) -> str | None:
         """Its address, where it has one."""

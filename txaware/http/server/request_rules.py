@@ -96,6 +96,10 @@ class RequestRules:
             partial(self._allowed, match, head.headers),
         )
 
+    def holder_of(self, principal: Principal, head: Head) -> str | None:
+        """Returns who has a share of what all have: the principal, or its address."""
+        return head.peer.address if self._tokens is None else principal.name
+
     def repeat_of(self, match: Match, request: Request) -> KeyedRequest | None:
         """Returns what its answer is remembered by; None without a key."""
         if not match.route.keyed:
