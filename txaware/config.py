@@ -164,6 +164,9 @@ class Settings:
     body_share_bytes: int = _setting(0, least=0)
     """Server: those of one principal, or of one address where there are no tokens; 0
     for half of all."""
+    answer_memory_bytes: int = _setting(128 * MIB)
+    """Server: answers in memory that wait to be read; above it no pages are made, 503.
+    A connection that has read nothing for 5 s is cut off then."""
     server_threads: int = _setting(16)
     """Server: threads for whatever has to wait for the disk."""
     allow_plain_tokens: bool = attrs.field(

@@ -181,8 +181,11 @@ class AnswerParser:
             if self._is_last_chunk_over:  # the answer is whole, and more came
                 self.keeps_open = False
                 return
+            why = error.__context__
+            if isinstance(why, AnswerTooLarge):
+                raise why from error
             raise httpcore.RemoteProtocolError(
-                f"the answer is no HTTP: {error.__context__ or error}"
+                f"the answer is no HTTP: {why or error}"
             ) from error
 
     def on_header(self, name: bytes, value: bytes) -> None:

@@ -58,6 +58,7 @@ class PollingRoutes:
 
     def _poll(self, request: Request, told: Told) -> Begun:
         """Answers here what is cached; what waits for something has a task."""
+        self._hosted.answers.require_room()
         format_ = format_of(request.content_type)
         place = self._service.place_at_once(request.topic)
         if place is None or len(request.body) > QUICK_BYTES:
@@ -97,6 +98,7 @@ class PollingRoutes:
     ) -> AsyncIterator[bytes]:
         """Reads the next piece when the one before it was sent, and not earlier."""
         yield first
+        del first  # it may be large, and was sent
         while not scan.is_over:
             await read_piece(self._hosted, page.read, scan)
             yield page.take()

@@ -155,6 +155,7 @@ class QueueJobRoutes:
 
     def _pop(self, request: Request, told: Told) -> Begun:
         """Answers here with a job that is in memory; what waits has a task."""
+        self._hosted.answers.require_room()
         asked = POP.read(load(request.body))
         self._require_own(request, asked["transaction"])
         wait_s = min(asked["waitMs"] / 1000, self._hosted.settings.long_poll_s)

@@ -95,6 +95,7 @@ class TableRoutes:
 
     async def _look(self, look: Any, asked: Fields) -> Any:
         """Looks in a thread; a fresh snapshot is asked of the coordinator."""
+        self._hosted.answers.require_room()
         if asked["transaction"] is None:
             return await self._hosted.in_coordinator_thread(look, **asked)
         return await self._hosted.in_thread(look, **asked)

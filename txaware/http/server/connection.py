@@ -6,6 +6,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from txaware.http.server.answer_memory import AnswerMemory
 from txaware.http.server.app import Expecting
 from txaware.http.server.connection_limits import ConnectionLimits, is_vital
 from txaware.http.server.direct_lane import DirectRequest, KnownHead, Lane
@@ -23,6 +24,8 @@ LINGER_S = 5.0
 TLS_END_S = 1.0
 # The time in which a connection beyond the limits has to say what it wants.
 RESERVED_S = 2.0
+# What waits of an answer below this is not counted.
+HELD_BYTES = 64 << 10
 CUT_S = 0.05  # uvicorn leaves a tenth of a second
 
 Timer = asyncio.TimerHandle | None
@@ -32,12 +35,13 @@ class Connection(Feeding):
     """Limits heads and bodies in time, and the connections in number.
 
     A half-closed connection still gets its answers: a client that has shut down its
-    sending side may wait for them. Like `settings`, `stopping` and `limits` are set by
-    the server.
+    sending side may wait for them. Like `settings`, `stopping`, `limits` and `answers`
+    are set by the server.
     """
 
     stopping: Stopping
     limits: ConnectionLimits
+    answers: AnswerMemory
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -85,6 +89,16 @@ class Connection(Feeding):
         host, port = self.client[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
+    @property
+    def unsent_bytes(self) -> int:
+        """The bytes of answers that the other end has not taken."""
+        return self.transport.get_write_buffer_size()
+
+    async def writable(self) -> None:
+        """Returns once the client has read most of what was written."""
+        if self.flow.write_paused:
+            await self.flow.drain()
+
     def tell_when_gone(self, event: asyncio.Event | None) -> None:
         """Sets the event when the other end goes; None takes that back."""
         self._when_gone = event
@@ -94,6 +108,7 @@ class Connection(Feeding):
     def pause_writing(self) -> None:
         """Cuts the connection off if its client reads nothing of what it asked for."""
         super().pause_writing()
+        self._hold()
         if self._write_timer is None:
             self._write_timer = self.loop.call_later(
                 self.settings.write_timeout_s, self.cut
@@ -101,6 +116,7 @@ class Connection(Feeding):
 
     def resume_writing(self) -> None:
         """Goes on when the client reads on."""
+        self.answers.release(self)
         self._reads_on()
         super().resume_writing()
 
@@ -108,7 +124,7 @@ class Connection(Feeding):
         """Refuses connections above the limit, with a reason."""
         super().connection_made(transport)
         self.flow = Flow(transport, self.pipeline)
-        self._sink = Sink(transport, self._end)
+        self._sink = Sink(transport, self._end, self._hold)
         if self.stopping.is_set or len(self.connections) > self.limits.most_at_all:
             self.cut()
             return
@@ -134,6 +150,7 @@ class Connection(Feeding):
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends everything, and tells those who wait for messages for this client."""
         self.limits.leave(self)
+        self.answers.release(self)
         self._sink.is_over = True
         self._stop_expecting()
         self._reads_on()
@@ -398,6 +415,11 @@ class Connection(Feeding):
         if self._request_timer is not None:
             self._request_timer.cancel()
             self._request_timer = None
+
+    def _hold(self) -> None:
+        """Counts what waits to be read, if that is much."""
+        if self.unsent_bytes > HELD_BYTES:
+            self.answers.hold(self)
 
     def _reads_on(self) -> None:
         if self._write_timer is not None:

@@ -43,6 +43,9 @@ class Peer(Protocol):
     def host_and_port(self) -> str | None:
         """Its address with the port, by which it differs from others of its host."""
 
+    async def writable(self) -> None:
+        """Returns once it has read most of what was written."""
+
     def tell_when_gone(self, event: asyncio.Event | None) -> None:
         """Sets the event when the other end goes; None takes that back."""
 

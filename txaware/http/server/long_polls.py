@@ -102,6 +102,7 @@ class LongPolls:
             is_signalled = await signalled(
                 signal, scan.seen, timeout_s, peer=peer, stopping=stopping
             )
+            hosted.answers.require_room()
             scan = None
 
     async def _looked(self, look: Look, *, is_fresh: bool) -> Scan:

@@ -24,6 +24,7 @@ from txaware.errors import BadRequest, Unavailable
 from txaware.http.metrics.exposition import Exposition
 from txaware.http.routes import all_routes
 from txaware.http.server.admission import Admission, Bodies
+from txaware.http.server.answer_memory import AnswerMemory
 from txaware.http.server.app import App
 from txaware.http.server.connection import Connection
 from txaware.http.server.connection_limits import ConnectionLimits
@@ -116,6 +117,7 @@ class HttpServer:
         self._owner = os.getpid()
         self._closing = threading.Lock()
         self._is_closed = self._has_ended = False
+        self._answers = AnswerMemory(served.settings)
         self._config = self._configured()
         self._certificate = (
             None if access.certificate is None else own_certificate(access.certificate)
@@ -288,6 +290,7 @@ class HttpServer:
             Outcomes(self._loop),
             self._stopping,
             served.owners,
+            self._answers,
             shares_journal=served.shares_journal,
             hidden_paths=hidden_paths,
         )
@@ -320,6 +323,7 @@ class HttpServer:
             "settings": settings,
             "stopping": self._stopping,
             "limits": ConnectionLimits(settings),
+            "answers": self._answers,
         }
         protocol: Any = type("Connection", (Connection,), shared)
         config = uvicorn.Config(

@@ -17,6 +17,7 @@ from txaware.auth import Principal
 from txaware.clock import ClockMs
 from txaware.config import Settings
 from txaware.errors import Unavailable
+from txaware.http.server.answer_memory import AnswerMemory
 from txaware.http.server.hidden_paths import HiddenPaths
 from txaware.http.server.owners import Owners
 from txaware.service.administration import Administration
@@ -153,6 +154,7 @@ class ServerContext:
     outcomes: Outcomes
     stopping: Stopping
     owners: Owners
+    answers: AnswerMemory
     shares_journal: bool = False
     hidden_paths: HiddenPaths = attrs.field(factory=HiddenPaths)
     coordinator_here: InProcess | None = attrs.field(init=False)

@@ -32,8 +32,14 @@ class Sink:
     them would be two packets (a sixth of the time of a small request).
     """
 
-    def __init__(self, transport: Any, end: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        transport: Any,
+        end: Callable[[], None],
+        hold: Callable[[], object],
+    ) -> None:
         self.is_over = False
+        self._hold = hold  # called behind a large answer: much may wait in memory
         self._end = end
         self._transport = transport
         self._head = b""
@@ -54,6 +60,7 @@ class Sink:
             return
         if len(body) > _LARGE_BYTES:
             self._transport.writelines((head, body))
+            self._hold()
         else:
             self._transport.write(head + body)
 

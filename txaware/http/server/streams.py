@@ -41,6 +41,8 @@ async def send_stream(stream: Stream, head: Head, send: Send) -> None:
                 await send(
                     {"type": "http.response.body", "body": data, "more_body": True}
                 )
+            del piece, data  # the next one is made when this one is on its way
+            await head.peer.writable()
     except Exception:
         log.exception("an answer was cut off")
         head.peer.cut()
