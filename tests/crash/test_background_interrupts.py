@@ -16,6 +16,7 @@ from coordinator.threads import (
     SharedCall,
     try_lock,
 )
+from tests.support.concurrency import until
 from tests.support.interrupts import (
     PATIENCE_S,
     elsewhere,
@@ -106,19 +107,31 @@ def test_an_interrupt_at_any_place_of_a_new_publisher_leaves_no_thread() -> None
 
 
 def test_an_interrupt_at_any_place_of_waiting_for_a_result_stops_no_publisher() -> None:
+    """The result comes when somebody waits for it, or was interrupted before."""
+    early: list[bool] = []
+
     def interrupt(place: int) -> bool:
         with publishing(AsyncPublisher) as (service, publisher):
             service.go_on.clear()
             future = publisher.publish(b"a")
-            other = threading.Timer(0.001, service.go_on.set)
+            over = threading.Event()
+
+            def answer() -> None:
+                until(lambda: future._condition._waiters or over.is_set())
+                service.go_on.set()
+
+            other = threading.Thread(target=answer)
             other.start()
             found = interrupted_at(place, future.result)
+            early.append(found and not service.go_on.is_set())
+            over.set()
             other.join()
             assert elsewhere(partial(publisher.flush, PATIENCE_S))
             assert elsewhere(future.result) is None
         return found
 
-    assert places(interrupt) > 5
+    places(interrupt)
+    assert early[0], "no interrupt came before the result"
 
 
 @pytest.mark.usefixtures("interrupts")
