@@ -13,7 +13,7 @@ import txaware
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.support.browser import Browser, chromium
 from tests.support.doubles import Watched, failing
-from tests.support.messagings import publish, table_of
+from tests.support.messagings import payloads, publish, table_of
 from txaware.auth import digest_text, new_token
 from txaware.clock import system_clock_ms
 from txaware.config import Settings
@@ -116,6 +116,7 @@ def busy(messaging: Messaging, clock: Clock) -> None:
         messaging.consumer("orders", group="billing").poll(limit=100)
         messaging.consumer(f"shop:{LONG_NAME}", group="g" * 60).poll(limit=1)
     held(messaging, clock)
+    prepared(messaging, LONG_NAME, "order-7")
     messaging.producer(LONG_NAME).begin()
     messaging.create_queue(LONG_NAME)
     messaging.queue(LONG_NAME).push_all([b"m"] * 3)
@@ -155,17 +156,71 @@ def test_a_blocked_topic_is_shown_and_aborted(
     announced = page.run("return document.getElementById('announce').textContent")
     assert announced == f"Readers of orders wait for transaction {pointer}."
     page.click("#topics button.abort")
-    page.reads("#abort", f"Transaction {pointer}", "Readers of orders")
+    page.reads("#ending", f"Transaction {pointer}", "Readers of orders")
     assert focused(page) == "Leave it open"  # Enter alone ends nothing
     page.press(Keys.ESCAPE)
-    page.wait(lambda: not page.all("#abort"), "the dialog closed")
+    page.wait(lambda: not page.all("#ending"), "the dialog closed")
     assert pointer in messaging.coordinator.snapshot().in_progress
     page.click("#attention button.abort")
-    page.click("#abort-now")
+    page.click("#ending-now")
     page.wait(lambda: not page.all("#attention"), "no reader waiting")
     assert pointer in messaging.coordinator.snapshot().invalids
     row_reads(page, "billing", "2", "behind", table="groups")
     page.reads("#transactions", "No transaction is open.")
+
+
+def prepared(messaging: Messaging, *names: str) -> dict[str, int]:
+    """Has transactions prepared, each with a message in `orders`; their pointers."""
+    pointers = {}
+    for name in names:
+        with messaging.transaction() as tx:
+            messaging.publisher("orders").publish(name.encode())
+            tx.prepare(name)
+        pointers[name] = tx.transaction.transaction_id
+    return pointers
+
+
+def test_a_prepared_transaction_is_shown_by_its_name_and_ended_by_it(
+    page: Browser, messaging: Messaging, clock: Clock
+) -> None:
+    pointers = prepared(messaging, "order-7", "order-8")
+    clock.ahead_ms += 60_000
+    first, second = str(pointers["order-7"]), str(pointers["order-8"])
+    page.reads("#attention", f"by order-7, prepared as transaction {first}")
+    for name, pointer in ("order-7", first), ("order-8", second):
+        row_reads(page, pointer, name, "short, prepared", table="transactions")
+    for place in ("#attention", "#topics", "#transactions"):
+        page.reads(f"{place} button.commit", "Commit…")
+        page.reads(f"{place} button.roll-back", "Roll back…")
+        assert not page.all(f"{place} button.abort")
+    page.click("#attention button.commit")
+    page.reads("#ending", "Commit this prepared transaction?", "order-7 is prepared")
+    assert focused(page) == "Leave it prepared"  # Enter alone ends nothing
+    page.press(Keys.ENTER)
+    page.wait(lambda: not page.all("#ending"), "the dialog closed")
+    assert len(messaging.prepared()) == 2
+    page.click("#topics button.commit")
+    page.click("#ending-now")
+    page.reads("#attention", f"by order-8, prepared as transaction {second}")
+    assert payloads(messaging.poll("orders", isolation="committed")) == [b"order-7"]
+    page.click("#transactions button.roll-back")
+    page.reads("#ending", "Roll back this prepared transaction?", "order-8 is prepared")
+    messaging.rollback_prepared("order-8")
+    prepared(messaging, "order-8")  # another one of that name stays
+    page.click("#ending-now")
+    page.wait(lambda: not page.all("#ending"), "the dialog closed")
+    assert [one.name for one in messaging.prepared()] == ["order-8"]
+    page.wait(lambda: not row_of(page, second, table="transactions"), "the other one")
+    page.click("#transactions button.commit")
+    messaging.rollback_prepared("order-8")
+    page.click("#ending-now")
+    page.reads("#ending-problem", "rolled back")
+    page.press(Keys.ESCAPE)
+    page.reads("#transactions", "No transaction is open.")
+    held(messaging, clock)
+    page.reads("#topics button.abort", "Abort…")
+    assert not page.all("#topics button.commit")
+    assert len(page.complaints()) == 1  # the refusal
 
 
 def test_a_group_that_nobody_reads_for_needs_attention(
@@ -339,7 +394,7 @@ def test_whose_transaction_blocks_is_shown(
         theirs = client.coordinator.start_short(timeout_s=900).transaction_id
         row_reads(page, str(theirs), "anybody at 127.0.0.1:", table="transactions")
     page.click("#topics button.abort")
-    page.reads("#abort-text", f"{own}", "Begun by: the coordinator's own process.")
+    page.reads("#ending-text", f"{own}", "Begun by: the coordinator's own process.")
 
 
 def test_messages_are_looked_at_without_being_consumed(
@@ -464,8 +519,8 @@ def test_a_token_is_asked_for_and_kept_in_the_tab(
     browser.driver.refresh()
     browser.reads("#connection", "Live")
     browser.click("#attention button.abort")
-    browser.click("#abort-now")
-    browser.reads("#abort-problem", "ops may not use transactions")
+    browser.click("#ending-now")
+    browser.reads("#ending-problem", "ops may not use transactions")
     assert pointer in messaging.coordinator.snapshot().in_progress
     assert browser.complaints(but="Failed to load resource") == []
     browser.close_page()
@@ -549,7 +604,7 @@ def test_everything_can_be_reached_with_a_keyboard(
         assert name in walk
     assert walk[-1] == "Abort…"
     page.press(Keys.ENTER)
-    page.reads("#abort", "Abort this transaction?")
+    page.reads("#ending", "Abort this transaction?")
     page.press(Keys.ESCAPE)
     page.wait(lambda: focused(page) == "Abort…", "the focus where it was")
     page.run("document.activeElement.blur()")

@@ -2,7 +2,7 @@
 
 import { announce, showGlance } from "./glance.js";
 import { Model } from "./model.js";
-import { whenAborted } from "./abort.js";
+import { whenEnded } from "./endings.js";
 import { ask, hasToken, NoAnswer, Refused, useToken } from "./server.js";
 import { setText } from "./table.js";
 import { showTables } from "./tables.js";
@@ -132,7 +132,7 @@ find("change-token").addEventListener("click", changeToken);
 find("token-cancel").addEventListener("click", () => token.close());
 token.addEventListener("close", () => lookAgain(0));
 find("again").addEventListener("click", () => lookAgain(0));
-whenAborted((sentence) => {
+whenEnded((sentence) => {
   announce(sentence);
   lookAgain(0);
 });

@@ -1,8 +1,8 @@
 // What an operator sees first: what needs somebody, four figures, how the server is.
 
 import { Chart } from "./charts.js";
-import { askToAbort } from "./abort.js";
-import { button, child, make, setName, setText } from "./table.js";
+import { showEndings } from "./endings.js";
+import { child, make, setName, setText } from "./table.js";
 import * as words from "./words.js";
 
 // A transaction that is open for a moment is nothing to look at.
@@ -116,7 +116,7 @@ function showAttention(report) {
 function announceChanges(wrong, shown, left, unworked, report) {
   const now = [
     ...wrong.map((part) => `The ${part} is not well: ${report[part]}.`),
-    ...shown.map((one) => `Readers of ${words.some(one.blocks, 3, words.short)} wait for transaction ${one.id}.`),
+    ...shown.map((one) => `Readers of ${words.some(one.blocks, 3, words.short)} wait for ${words.named(one)}.`),
     ...left.map((one) => `Nobody reads ${words.short(one.topic)} for group ${words.short(one.group)}.`),
     ...unworked.map((one) => `Nobody works on queue ${words.short(one.queue)}.`),
   ].join(" ");
@@ -179,11 +179,10 @@ function showWaiting(transaction, report) {
   const groups = [...new Set(waiting.map((group) => group.group))];
   const verb = groups.length > 1 ? "wait" : "waits";
   const who = (say) => (groups.length ? `; ${words.some(groups, 3, say)} ${verb}` : "");
-  const by = `by transaction ${id} (${words.begunBy(transaction)})${left}`;
-  const shown = item(id, what, (say) => `${by}${who(say)}`);
+  const by = (say) => `by ${words.named(transaction, say)} (${words.begunBy(transaction)})${left}`;
+  const shown = item(id, what, (say) => `${by(say)}${who(say)}`);
   shown.classList.toggle("grave", blocksMs >= GRAVE_AFTER_MS);
-  button(shown, "abort", "Abort…", () => askToAbort(transaction))
-    .setAttribute("aria-label", `Abort what blocks ${words.some(blocks)}`);
+  showEndings(shown, transaction, `what blocks ${words.some(blocks)}`);
 }
 
 function showState(report) {

@@ -22,7 +22,7 @@ export function useToken(token) {
   sessionStorage.setItem(TOKEN, token);
 }
 
-/** The answer to a request, parsed; paths are relative to the page. */
+/** The answer to a request, parsed; paths are relative to the page, `body` is JSON. */
 export async function ask(path, { method = "GET", body } = {}) {
   const headers = { Accept: "application/json" };
   const token = sessionStorage.getItem(TOKEN);
@@ -33,7 +33,7 @@ export async function ask(path, { method = "GET", body } = {}) {
     response = await fetch(path, {
       method,
       headers,
-      body: body === undefined ? undefined : JSON.stringify(body),
+      body,
       cache: "no-store",
       signal: AbortSignal.timeout(TIME_LIMIT_MS),
     });

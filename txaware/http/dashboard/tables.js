@@ -3,7 +3,7 @@
 import { Chart } from "./charts.js";
 import { BLOCKED_AFTER_MS, nobodyWorks } from "./glance.js";
 import { showMessages } from "./messages.js";
-import { askToAbort } from "./abort.js";
+import { showEndings } from "./endings.js";
 import { button, child, LiveTable, setName, setText } from "./table.js";
 import * as words from "./words.js";
 
@@ -65,7 +65,7 @@ const queues = table(
 const transactions = table(
   "transactions",
   [
-    { name: "id", label: "Transaction", sort: (t) => t.id, show: (c, t) => setText(c, t.id) },
+    { name: "id", label: "Transaction", sort: (t) => t.id, show: showTransaction },
     { name: "type", label: "Type", sort: typeOf, show: (c, t) => setText(c, typeOf(t)) },
     { name: "by", label: "Begun by", sort: words.begunBy, show: (c, t) => setText(c, words.begunBy(t)) },
     duration("age", "Open for", (t) => t.ageMs),
@@ -76,7 +76,7 @@ const transactions = table(
       sort: (t) => -t.blocks.length,
       show: (c, t) => setName(child(c, "span", "names"), t.blocks.length ? words.some(t.blocks) : "–"),
     },
-    { name: "act", label: "End it", show: showAbort },
+    { name: "act", label: "End it", show: (c, t) => showEndings(c, t, words.named(t)) },
   ],
   { key: (t) => t.id, sorted: "age", downwards: true },
 );
@@ -178,9 +178,7 @@ function showTopicState(cell, topic) {
   const text = isBlocked ? `blocked for ${words.duration(topic.blockedMs)}` : unseen;
   cell.classList.toggle("nothing", !text);
   setText(child(cell, "span", "badge"), text);
-  const abort = button(cell, "abort", "Abort…", () => askToAbort(topic.blocker));
-  abort.setAttribute("aria-label", `Abort what blocks ${topic.topic}`);
-  abort.hidden = !isBlocked;
+  showEndings(cell, isBlocked ? topic.blocker : null, `what blocks ${topic.topic}`);
 }
 
 function showGroup(cell, { group }) {
@@ -277,7 +275,8 @@ function typeOf({ stage, type }) {
   return stage === null || stage === "open" ? (type ?? "–") : `${type}, ${stage}`;
 }
 
-function showAbort(cell, transaction) {
-  const abort = button(cell, "abort", "Abort…", () => askToAbort(transaction));
-  abort.setAttribute("aria-label", `Abort transaction ${transaction.id}`);
+function showTransaction(cell, { id, prepared }) {
+  setText(child(cell, "span", "id"), id);
+  const name = setName(child(cell, "div", "prepared"), prepared ?? "");
+  name.hidden = !prepared;
 }

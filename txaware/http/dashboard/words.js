@@ -64,6 +64,11 @@ export function begunBy({ principal, address, type, isHeld }) {
   return type ? "not known since the restart" : "not known";
 }
 
+/** A transaction in a sentence: a prepared one by its name. */
+export function named({ id, prepared }, say = short) {
+  return prepared ? `${say(prepared)}, prepared as transaction ${id}` : `transaction ${id}`;
+}
+
 export function several(number, one, many = `${one}s`) {
   return `${count(number)} ${number === 1 ? one : many}`;
 }

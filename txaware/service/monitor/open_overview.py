@@ -6,6 +6,7 @@ import attrs
 
 from coordinator.interfaces import Coordinator
 from coordinator.optional_ports import in_process
+from coordinator.prepared_transactions import TwoPhases
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from coordinator.transaction_status import OPEN, standings
 from txaware.service.monitor.blocked_topics import Blocker
@@ -34,6 +35,9 @@ def _open_ones(coordinator: Coordinator, snapshot: Transaction) -> list[OpenOver
             OpenOverview(pointer, pointer // POINTERS_PER_MS, pointers=(pointer,))
             for pointer in snapshot.in_progress
         ]
+    names = {}
+    if isinstance(coordinator, TwoPhases):
+        names = {one.transaction_id: one.name for one in coordinator.prepared()}
     return [
         OpenOverview(
             one.transaction_id,
@@ -44,6 +48,7 @@ def _open_ones(coordinator: Coordinator, snapshot: Transaction) -> list[OpenOver
             expires_ms=one.expires_ms,
             address=one.address,
             is_held=one.is_held,
+            prepared=names.get(one.transaction_id),
         )
         for one in standings(coordinator, OPEN)
     ]

@@ -61,7 +61,7 @@ class OpenOverview:
     Only the embedded coordinator tells its type, its stage and when it times out.
     `principal` and `address` are of whoever began it, where that is known. That it
     `is_held` means that they surely still have it; `heard_ms` is when they last used
-    it, where that is known.
+    it, where that is known. `prepared` is the name that it is prepared under.
     """
 
     id: int
@@ -76,6 +76,7 @@ class OpenOverview:
     address: str | None = None
     is_held: bool = False
     heard_ms: int | None = None
+    prepared: str | None = None
 
 
 @attrs.frozen(kw_only=True)
