@@ -318,8 +318,18 @@ FIGURES = [
     ),
 ]
 LETTERS = "".join(figure.letter for figure in FIGURES)
+# What each of them is measured beside.
+PEERS = {
+    "a": [peers.PERSIST_QUEUE],
+    "b": [*peers.IN_POSTGRES, *peers.IN_REDIS],
+    "c": [*peers.IN_POSTGRES, *peers.IN_REDIS],
+    "d": [],
+    "e": peers.IN_POSTGRES,
+}
 
 
 def figures(trial: Trial, letters: Collection[str] = LETTERS) -> Iterator[Figure]:
-    """Measures one figure after the other."""
+    """Measures one figure after the other; tells first which peers are missing."""
+    needed = {one.name: one for letter in letters for one in PEERS[letter]}
+    peers.require(needed.values())
     return measured(FIGURES, trial, letters)

@@ -2,9 +2,11 @@
 
 import json
 import os
+import shlex
+import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +20,8 @@ from txaware.errors import MissingExtra
 
 UP_WITHIN_S = 30
 POSTGRES = "postgres"
+# Where Debian's packages have the servers of PostgreSQL, by version.
+SERVERS = Path("/usr/lib/postgresql")
 # Pushes one, and takes it off in a transaction, as a worker does that works in it.
 PUSH = "INSERT INTO jobs (payload) VALUES (%s)"
 POP = (
@@ -26,6 +30,40 @@ POP = (
 )
 
 Cycle = Callable[[int], Callable[[], object]]
+
+
+@attrs.frozen
+class Peer:
+    """Something that this machine may have, and what installs it."""
+
+    name: str
+    installer: str
+    package: str
+    is_there: Callable[[], object]
+
+
+def require(peers: Iterable[Peer]) -> None:
+    """Raises `MissingExtra` with all that are missing, and how to install them."""
+    missing = [one for one in peers if not one.is_there()]
+    if not missing:
+        return
+    commands: dict[str, list[str]] = {}
+    for one in missing:
+        commands.setdefault(one.installer, []).append(shlex.quote(one.package))
+    raise MissingExtra(
+        f"this benchmark needs {', '.join(one.name for one in missing)}: "
+        + "; ".join(
+            f"{installer} {' '.join(packages)}"
+            for installer, packages in commands.items()
+        )
+    )
+
+
+def _from_pip(package: str, module: str) -> Peer:
+    return Peer(package, "pip install", package, lambda: find_spec(module))
+
+
+PERSIST_QUEUE = _from_pip("persist-queue", "persistqueue")
 
 
 @attrs.frozen
@@ -41,8 +79,21 @@ class Postgres:
 
 def postgres_binaries() -> Path | None:
     """The newest server of Debian's packages, if there is one."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    found = sorted(SERVERS.glob("*/bin/postgres"))
     return found[-1].parent if found else None
+
+
+IN_POSTGRES = [
+    Peer("PostgreSQL", "apt-get install", "postgresql", postgres_binaries),
+    _from_pip("psycopg[binary]", "psycopg"),
+    _from_pip("pgmq", "pgmq"),
+]
+IN_REDIS = [
+    Peer(
+        "Redis", "apt-get install", "redis-server", lambda: shutil.which("redis-server")
+    ),
+    _from_pip("redis", "redis"),
+]
 
 
 @contextmanager
@@ -61,8 +112,6 @@ def postgres(directory: Path) -> Iterator[Postgres]:
     if os.getuid() == 0:  # it refuses to run as root
         for above in (directory, directory.parent):  # made for this run alone
             above.chmod(0o711)
-        import shutil
-
         shutil.chown(home, POSTGRES)
         as_user["user"] = POSTGRES
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 
@@ -11,7 +13,7 @@ import pytest
 from click import Command
 from click.testing import CliRunner
 
-from tests.benchmarks import before, hbase, large, memory, queue
+from tests.benchmarks import before, hbase, large, memory, queue, queue_peers
 from tests.benchmarks import producers as beside_kafka
 from tests.benchmarks.__main__ import benchmarks
 from tests.benchmarks.measure import peer, program
@@ -249,6 +251,17 @@ def test_a_disk_is_measured(tmp_path: Path) -> None:
     assert measure.fdatasync_p50_s(tmp_path, count=3) > 0
 
 
+def test_sqlite_inserts_rows_that_are_on_disk(tmp_path: Path) -> None:
+    costs_us: list[float] = []
+    with measure.sqlite_inserts(tmp_path, b"x") as insert:
+        rate = measure.with_cost(lambda: measure.per_second(insert), costs_us)()
+        with closing(sqlite3.connect(tmp_path / "sqlite.db")) as other:
+            assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+            (rows,) = other.execute("SELECT count(*) FROM messages").fetchone()
+    assert rows > 0
+    assert 0 < costs_us[0] * rate < 1e6 * (os.cpu_count() or 1)
+
+
 def test_the_command_prints_one_line_and_one_object_for_each(tmp_path: Path) -> None:
     arguments = ["bench", "embedded", "--quick", "--only", "c", "--directory"]
     done = CliRunner().invoke(command, [*arguments, str(tmp_path)])
@@ -316,6 +329,31 @@ def test_a_peer_whose_client_is_missing_names_its_package(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtra, match=re.escape(f"pip install '{package}'")):
         peer(module, package=package)
+
+
+@pytest.mark.parametrize(
+    ("letters", "said"),
+    [
+        ("a", "needs persist-queue: pip install persist-queue"),
+        (
+            "abcde",
+            "needs persist-queue, PostgreSQL, psycopg[binary], pgmq, Redis, redis: "
+            "pip install persist-queue 'psycopg[binary]' pgmq redis; "
+            "apt-get install postgresql redis-server",
+        ),
+    ],
+)
+def test_all_missing_peers_of_queues_are_told_before_anything_is_measured(
+    letters: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(queue_peers, "find_spec", lambda name: None)
+    monkeypatch.setattr(queue_peers, "SERVERS", tmp_path)
+    told: list[str] = []
+    trial = Trial(directory=tmp_path, tell=told.append, **TINY)  # type: ignore[arg-type]
+    with pytest.raises(MissingExtra, match=re.escape(said) + "$"):
+        next(queue.figures(trial, letters))
+    assert told == []
 
 
 def test_a_peer_whose_program_is_missing_names_its_package(

@@ -2,11 +2,14 @@
 
 import json
 import os
+import sqlite3
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -124,6 +127,27 @@ def p99(values: list[float]) -> float:
     return sorted(values)[(len(values) * 99 - 1) // 100]
 
 
+def p50_s(work: Callable[[], object], *, count: int) -> float:
+    """Returns how long `work` takes: half of so many times take less."""
+    return statistics.median([took_ms(work) for _ in range(count)]) / 1000
+
+
+def with_cost(per_second: Measure, costs_us: list[float]) -> Measure:
+    """Returns a measure that also notes the processor time for each thing done.
+
+    It is that of all threads of this process, in microseconds.
+    """
+
+    def run() -> float:
+        began_s, used_s = time.perf_counter(), time.process_time()
+        found = per_second()
+        done = found * (time.perf_counter() - began_s)
+        costs_us.append((time.process_time() - used_s) / done * 1e6)
+        return found
+
+    return run
+
+
 def took_ms(work: Callable[[], object]) -> float:
     """Returns how long `work` takes."""
     began_s = time.perf_counter()
@@ -185,13 +209,28 @@ def fdatasyncs_per_second(directory: Path, *, for_s: float = 0.7) -> float:
 def fdatasync_p50_s(directory: Path, *, count: int) -> float:
     """Returns how long a synced append of 128 bytes takes: half take less."""
     fd = os.open(directory / "limit", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def append() -> None:
+        os.write(fd, b"x" * 128)
+        os.fdatasync(fd)
+
     try:
-        times_s = []
-        for _ in range(count):
-            began_s = time.perf_counter()
-            os.write(fd, b"x" * 128)
-            os.fdatasync(fd)
-            times_s.append(time.perf_counter() - began_s)
-        return statistics.median(times_s)
+        return p50_s(append, count=count)
     finally:
         os.close(fd)
+
+
+@contextmanager
+def sqlite_inserts(directory: Path, payload: bytes) -> Iterator[Callable[[], object]]:
+    """Yields what inserts a row in SQLite, on disk when it returns.
+
+    What users have without us: Python's module, WAL, synchronous=FULL. One thread at a
+    time may call it.
+    """
+    path = directory / "sqlite.db"
+    opened = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    with closing(opened) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("CREATE TABLE IF NOT EXISTS messages (payload BLOB)")
+        yield partial(connection.execute, "INSERT INTO messages VALUES (?)", (payload,))

@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 # The shortest time that wrk can measure is one second.
 HTTP_FOR_S, HTTP_QUICK_S = 2.0, 1.0
 
-METHOD = """Measures the embedded mode against what LevelDB and the disk allow.
+METHOD = """Measures the embedded mode against SQLite, and what LevelDB allows.
 
 Every figure is one line and one JSON object: its value, the limit it is compared with,
 the median of their ratio over the rounds, the least and the greatest, and the bound. A
