@@ -101,6 +101,7 @@ VERBS = [
     ["queue", "pop", "mail"],
     ["queue", "peek", "mail"],
     ["queue", "list"],
+    ["queue", "update", "mail", "--lease", "10m"],
     ["queue", "stats", "mail", "--pipes"],
     ["queue", "pause", "mail"],
     ["queue", "resume", "mail"],
