@@ -253,6 +253,50 @@ def test_close_waits_for_the_handlers_at_work(mail: Queue) -> None:
     assert mail.stats().depth == 1
 
 
+def test_a_failure_is_logged_with_its_traceback_and_what_becomes_of_the_job(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.messaging.create_queue("mail", max_deliveries=2)
+    site.messaging.create_queue("ever")
+    for name, deliveries in (("mail", 2), ("ever", 1)):
+        queue = site.messaging.queue(name)
+        queue.push(b"a")
+        with running(working(queue, fails, first_pause_s=0.001)) as worker:
+            for number in range(1, deliveries + 1):
+                assert until(
+                    lambda: worker.metrics().failed >= number,  # noqa: B023
+                    timeout_s=PATIENCE_S,
+                )
+                site.clock.advance_s(1)
+    first, last, ever, *_ = [
+        record for record in caplog.records if "failed: " in record.getMessage()
+    ]
+    assert "failed: that was delivery 1 of 2, and it comes again in " in first.message
+    assert "that was delivery 2 of 2, and it goes to mail-dead" in last.message
+    assert "failed: it comes again in 0.0 s" in ever.message
+    for record in (first, last, ever):
+        assert record.exc_info is not None
+        assert record.exc_info[0] is ZeroDivisionError
+
+
+def fails(_: Job) -> None:
+    raise ZeroDivisionError
+
+
+def test_an_idle_worker_looks_often_whether_it_is_to_stop(
+    mail: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    def popping(self: Queue, wait_s: float = 0) -> None:
+        waits.append(wait_s)
+
+    monkeypatch.setattr(Queue, "pop", popping)
+    with running(mail.worker(fails)):
+        assert until(lambda: bool(waits), timeout_s=PATIENCE_S)
+    assert max(waits) <= 0.2
+
+
 def test_a_store_that_is_away_is_asked_again(
     mail: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """Subscribers: every message handled once, with the position, whatever fails."""
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -223,6 +224,55 @@ def test_a_batch_whose_commit_fails_is_taken_apart(here: Setting) -> None:
     assert run_until_idle(subscriber) == 3
     assert handler.groups == [[*"0123"], ["0"], ["1"], ["2"], ["2"], ["3"]]
     assert subscriber.metrics().skipped == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"tries": 2, "dead_letter_topic": "dead"},
+            [
+                "that was try 1 of 2 of message {}, which comes again in",
+                "that was try 2 of 2 of message {}, which goes to dead in",
+            ],
+        ),
+        ({"tries": 1}, ["that was try 1 of 1 of message {}, which is skipped in"]),
+        ({}, ["message {} comes again in", "message {} comes again after"]),
+        (
+            {"together": True, "messages_per_transaction": 2},
+            ["its 2 messages come again, each alone, in", "message {} comes again"],
+        ),
+    ],
+)
+def test_a_failure_is_logged_with_its_traceback_and_what_becomes_of_the_message(
+    here: Setting,
+    caplog: pytest.LogCaptureFixture,
+    options: dict[str, Any],
+    said: list[str],
+) -> None:
+    here.service.create_topic("dead")
+    here.publish(*("xy" if "together" in options else "x"))
+    stop = threading.Event()
+    failures: list[Any] = []
+
+    def fails(message: Any) -> None:
+        failures.append(message)
+        if len(failures) >= len(said):
+            stop.set()
+        raise ZeroDivisionError
+
+    subscriber = here.subscriber(fails, first_pause_s=0.001, **options)
+    subscriber.run(stop)
+    first = here.inner.poll("t")[0].id
+    records = [one for one in caplog.records if "in a row failed; " in one.getMessage()]
+    for record, text in zip(records, said, strict=True):
+        expected = text.format(first)
+        if record is records[-1]:  # the loop was told to stop
+            expected = expected.removesuffix(" in")
+        assert f"failed; {expected}" in record.getMessage()
+        assert record.exc_info is not None
+        assert record.exc_info[0] is ZeroDivisionError
+    assert "after the next start, as this loop ends" in records[-1].getMessage()
 
 
 def test_what_cannot_be_decoded_is_skipped_with_a_warning(

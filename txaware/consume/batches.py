@@ -95,10 +95,12 @@ class MessageBatches:
         self._target = target
         self._origins: str | None = None
         self._began_s = 0.0
+        # What becomes of the messages of the last failure, once the loop goes on.
+        self.fate = "again"
 
     def one(self) -> int:
         """Runs one transaction; answers how many messages it went past."""
-        step = Step()
+        step, self.fate = Step(), "again"
         if isinstance(self._consumer, Inbox):
             self._mark_ahead(self._consumer)
         timeout_s = self._delivery.timeout_s
@@ -224,6 +226,7 @@ class MessageBatches:
         )
 
     def _failed(self, step: Step, error: BaseException) -> None:
+        self.fate = "all comes again"
         if isinstance(error, TransactionConflict):
             self._count(conflicts=1)
             return
@@ -231,8 +234,28 @@ class MessageBatches:
             self._count(failures=1)
         if self._is_messages_fault(error):
             step.blame(self._suspects, error_text(error))
+            self.fate = self._fate(step)
         elif self._durable is not None:
             self._durable.take_back()
+
+    def _fate(self, step: Step) -> str:
+        """Says what becomes of the messages that made a transaction fail."""
+        blamed = [step.trying] if step.trying is not None else step.done
+        if len(blamed) != 1:
+            return (
+                f"its {len(blamed)} messages come again, each alone,"
+                if blamed
+                else ("all comes again")
+            )
+        message_id, tries = blamed[0].message.id, self._delivery.tries
+        if tries is None:
+            return f"message {message_id} comes again"
+        count = f"try {self._suspects.failures(message_id)} of {tries}"
+        if not self._suspects.is_poison(message_id):
+            return f"that was {count} of message {message_id}, which comes again"
+        topic = self._delivery.dead_letter_topic
+        way = f"goes to {topic}" if topic else "is skipped"
+        return f"that was {count} of message {message_id}, which {way}"
 
     def _is_messages_fault(self, error: BaseException) -> bool:
         """Tells whether the messages of the batch may have caused an error.

@@ -21,24 +21,32 @@ def retrying(
     stops: tuple[Event, ...],
     sleep: Callable[[float], object],
     may_pass: Callable[[BaseException], bool] = _may_pass,
+    fate: Callable[[], str] = lambda: "again",
     jitter_s: float = 0,
 ) -> tenacity.Retrying:
     """Returns what calls a step of a loop until it works, or one of `stops` is set.
 
-    Then it returns None. Each failure is logged, with the pause after it; each pause is
-    twice the one before, and up to `jitter_s` longer. An error that `may_pass` refuses
-    is raised.
+    Then it returns None. Each failure is logged with its traceback, with what `fate`
+    says becomes of what failed, and the pause after it; each pause is twice the one
+    before, and up to `jitter_s` longer. An error that `may_pass` refuses is raised.
     """
     doubled = tenacity.wait_exponential(multiplier=first_pause_s, max=longest_pause_s)
 
     def warn(state: tenacity.RetryCallState) -> None:
+        pause_s = state.next_action.sleep if state.next_action else 0
+        tell(state, f"{fate()} in {pause_s:.1f} s")
+
+    def tell(state: tenacity.RetryCallState, what: str) -> None:
         logger.warning(
-            "%r: try %d in a row failed; again in %.1f s",
+            "%r: try %d in a row failed; %s",
             loop,
             state.attempt_number,
-            state.next_action.sleep if state.next_action else 0,
+            what,
             exc_info=state.outcome.exception() if state.outcome else None,
         )
+
+    def stopped(state: tenacity.RetryCallState) -> None:
+        tell(state, f"{fate()} after the next start, as this loop ends")
 
     def pause(pause_s: float) -> None:
         sleep(pause_s)
@@ -49,5 +57,5 @@ def retrying(
         stop=tenacity.stop_any(*map(tenacity.stop_when_event_set, stops)),
         sleep=pause,
         before_sleep=warn,
-        retry_error_callback=lambda _: None,
+        retry_error_callback=stopped,
     )

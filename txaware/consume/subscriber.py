@@ -70,6 +70,7 @@ class Subscriber:
             stops=(stop, self._closed),
             sleep=lambda pause_s: self._pause(pause_s, stop),
             may_pass=_may_pass,
+            fate=lambda: self._batches.fate,
         )
         try:
             idle = False  # then waiting is enough: no transaction begins in vain

@@ -12,7 +12,7 @@ from txaware.config import Settings
 from txaware.consume import Consumer, consumer_of
 from txaware.consume.start_places import StartAt
 from txaware.encoding import Decode, Encode
-from txaware.errors import MisusedTransaction, Unavailable
+from txaware.errors import BadRequest, MisusedTransaction, Unavailable
 from txaware.http.server.server_file import ServerFile
 from txaware.interfaces import COMMITTED, Isolation
 from txaware.messaging.addresses import open_parts, served_already
@@ -473,6 +473,17 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def checked_messaging(messaging: object, *, taker: str) -> Messaging:
+    """Returns a `Messaging`; for anything else `BadRequest` says what to use."""
+    if isinstance(messaging, Messaging):
+        return messaging
+    raise BadRequest(
+        f"{taker} takes the Messaging of txaware.connect, whose calls block, not "
+        f"{messaging!r:.100}; in asyncio, connect beside it and run the block in a "
+        f"thread, by asyncio.to_thread"
+    )
 
 
 class MessagingTransaction(TransactionContext):

@@ -24,6 +24,7 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.messaging import Messaging
+from txaware.messaging.messaging import checked_messaging
 from txaware.participants.file_changes import FileChanges
 from txaware.participants.file_intents import FileIntents
 from txaware.participants.file_places import Changes, FilePlaces
@@ -41,6 +42,7 @@ def files(
     open; `close` gives it back. Committed files that cannot be put in place are told to
     the log, and wait until `recover` or `skip` ends them; all others can be used.
     """
+    checked_messaging(messaging, taker="participants.files")
     opened = Files(messaging.coordinator, Path(directory).absolute(), name=name)
     try:
         messaging.register_keeper(opened)

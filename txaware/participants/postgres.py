@@ -13,6 +13,7 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.messaging import Messaging
+from txaware.messaging.messaging import checked_messaging
 from txaware.participants.inbox_cleaner import InboxCleaner
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.postgres_block import require_idle, require_whole
@@ -63,6 +64,7 @@ def postgres(
     PostgreSQL's own commit decides, and a relay carries the messages over, in the
     background of this process unless `relay` is False.
     """
+    checked_messaging(messaging, taker="participants.postgres")
     checked = checked_connection(connection)
     if outbox:
 

@@ -29,7 +29,10 @@ def driver() -> Any:
 def checked_connection(connection: Any) -> "Connection[Any]":
     """Returns a connection of psycopg 3; raises `BadRequest` for anything else."""
     if not isinstance(connection, driver().Connection):
-        raise BadRequest(f"{connection!r:.200} is no psycopg.Connection (psycopg 3)")
+        raise BadRequest(
+            f"{connection!r:.200} is no psycopg.Connection: open one of psycopg 3, by "
+            f"psycopg.connect, whose calls block"
+        )
     return connection  # type: ignore[no-any-return]  # it was looked at
 
 

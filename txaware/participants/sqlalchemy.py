@@ -11,6 +11,7 @@ from txaware.consume.start_places import StartAt
 from txaware.errors import BadRequest, MisusedTransaction
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.messaging.messaging import checked_messaging
 from txaware.participants.database_outbox import DatabaseOutbox
 from txaware.participants.deciding_database import DecidingDatabase
 from txaware.participants.postgres import Postgres, postgres, prepared_beside
@@ -37,8 +38,17 @@ def sqlalchemy(
     connection; `outbox` is for PostgreSQL, and `relay` for both. The end of the block
     flushes and commits the session.
     """
+    checked_messaging(messaging, taker="participants.sqlalchemy")
+    if hasattr(session, "sync_session"):
+        raise BadRequest(
+            f"{session!r:.200} is a session of asyncio: use a sqlalchemy.orm.Session, "
+            f"and run the block in a thread, by asyncio.to_thread"
+        )
     if not hasattr(session, "connection") or not hasattr(session, "flush"):
-        raise BadRequest(f"{session!r:.200} is no session of SQLAlchemy")
+        raise BadRequest(
+            f"{session!r:.200} is no session of SQLAlchemy: make one by "
+            f"sqlalchemy.orm.Session(engine)"
+        )
     return SqlalchemySession(messaging, session, outbox=outbox, relay=relay)
 
 

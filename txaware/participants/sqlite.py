@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from txaware.errors import BadRequest, MisusedTransaction, Unavailable
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.messaging.messaging import checked_messaging
 from txaware.participants.deciding_database import DecidingDatabase
 from txaware.participants.inbox_cleaner import InboxCleaner
 from txaware.participants.outbox_relay import OutboxRelay
@@ -41,8 +42,12 @@ def sqlite(
     They are carried over in the background of this process, also those that a crash has
     left; with `relay=False` that is left to `txaware outbox relay`.
     """
+    checked_messaging(messaging, taker="participants.sqlite")
     if not isinstance(connection, sqlite3.Connection):
-        raise BadRequest(f"{connection!r:.200} is no connection of sqlite3")
+        raise BadRequest(
+            f"{connection!r:.200} is no connection of sqlite3: open one by "
+            f"sqlite3.connect(path)"
+        )
     path = _path_of(connection)
 
     def make() -> OutboxRelay[OutboxRows]:

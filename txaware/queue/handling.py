@@ -1,7 +1,6 @@
 """The handling of one job: the call of a handler, and the end of the job."""
 
 import contextvars
-import inspect
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -11,11 +10,13 @@ from typing import Any
 
 import attrs
 
+from coordinator.callbacks import is_async
 from coordinator.context import TransactionContext
 from coordinator.interfaces import TransactionAware
 from txaware.errors import LeaseLost, TransactionConflict, TxAwareError, error_text
 from txaware.queue.job import Job
 from txaware.queue.worker_options import WorkerOptions
+from txaware.queues import QueueDescriptor
 
 logger = logging.getLogger(__name__)
 
@@ -93,14 +94,15 @@ class Handling:
         options: WorkerOptions,
         *,
         begin: Callable[..., TransactionContext],
+        descriptor: Callable[[], QueueDescriptor],
         participants: tuple[TransactionAware, ...] = (),
     ) -> None:
         self._handler = handler
         self._options = options
         self._begin_transaction = begin
+        self._descriptor = descriptor
         self._participants = participants
-        called = getattr(handler, "__call__", handler)  # noqa: B004
-        self._is_async = any(map(inspect.iscoroutinefunction, (handler, called)))
+        self._is_async = is_async(handler)
 
     @contextmanager
     def thread(self) -> Iterator[Callable[[HandledJob], Outcome]]:
@@ -170,14 +172,25 @@ class Handling:
         except LeaseLost as lost:
             logger.warning("%s", lost)
             return Outcome("lost")
-        except TxAwareError as unavailable:  # it comes again at the end of its lease
+        except TxAwareError as unavailable:
             logger.warning("%r is not given back: %s", job, unavailable)
+            what = "it comes again when its lease has ended"
+        else:
+            what = f"it comes again in {pause_s:.1f} s"
         if is_conflict and self._options.transaction:
             return Outcome("conflicts", pause_s if is_over else 0)
-        logger.warning(
-            "%r failed; unless that was the last delivery, it comes again in %.1f s",
-            job,
-            pause_s,
-            exc_info=error,
-        )
+        logger.warning("%r failed: %s", job, self._fate(job, what), exc_info=error)
         return Outcome("failed", pause_s if is_over else 0)
+
+    def _fate(self, job: Job, comes_again: str) -> str:
+        """Says what becomes of a job that failed."""
+        try:
+            queue = self._descriptor()
+        except TxAwareError:
+            return f"unless that was its last delivery, {comes_again}"
+        if queue.max_deliveries is None:
+            return comes_again
+        count = f"delivery {job.deliveries} of {queue.max_deliveries}"
+        if job.deliveries >= queue.max_deliveries:
+            return f"that was {count}, and it goes to {queue.dead_letters}"
+        return f"that was {count}, and {comes_again}"

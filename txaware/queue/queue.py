@@ -25,7 +25,7 @@ from txaware.queue.job import Job
 from txaware.queue.popped_jobs import PoppedJobs, joined_jobs
 from txaware.queue.reserved_pipes import ReservedPipes
 from txaware.queue.worker import Worker
-from txaware.queue.worker_options import THREADS, WorkerOptions
+from txaware.queue.worker_options import IDLE_WAIT_S, THREADS, WorkerOptions
 from txaware.queue_service import QueueService
 from txaware.queues import (
     Popped,
@@ -396,7 +396,7 @@ class Queue(Popper):
         timeout_s: float | None = None,
         first_pause_s: float = 0.1,
         longest_pause_s: float = 60,
-        idle_wait_s: float = 0.5,
+        idle_wait_s: float = IDLE_WAIT_S,
     ) -> Worker:
         """Returns a loop that calls `handler(job)` in `threads`; `run` runs it.
 
@@ -423,7 +423,11 @@ class Queue(Popper):
         )
         access = self._access
         handling = Handling(
-            handler, options, begin=access.begin, participants=participants
+            handler,
+            options,
+            begin=access.begin,
+            descriptor=lambda: self.descriptor,
+            participants=participants,
         )
         worker = Worker(self, handling, options, coordinator=access.coordinator)
         access.opened(worker)

@@ -8,6 +8,7 @@ import attrs
 from txaware.consume.subscribe_options import number_above_zero
 
 THREADS = 1
+IDLE_WAIT_S = 0.2
 
 
 @attrs.frozen(kw_only=True)
@@ -28,8 +29,9 @@ class WorkerOptions:
     it, and it differs by a random part of a half, so that jobs do not come together."""
     longest_pause_s: float = number_above_zero(60)
     """The longest such time."""
-    idle_wait_s: float = number_above_zero(0.5)
-    """The time that a thread waits for a job before it looks whether it is to stop."""
+    idle_wait_s: float = number_above_zero(IDLE_WAIT_S)
+    """The time that a thread waits for a job before it looks whether it is to stop: an
+    idle worker stops within it."""
 
     def pause_s(self, failures: int, *, random: Callable[[], float] = random) -> float:
         """Returns how long a job waits that failed so often."""
