@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from types import MethodType
 from typing import Any, Self, TypeVar
 
+from coordinator.brief_errors import shorten
 from coordinator.callbacks import CallsBack
 from coordinator.context_status import ACTIVE, COMMITTED, ENDING, NEW
 from coordinator.context_status import Status as Status
@@ -237,6 +238,7 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
         except BaseException as error:
             if self.may_undo:
                 self._undo(error)
+            shorten(error)
             raise
         self._within = True
         return self
@@ -258,6 +260,7 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
         except BaseException as interrupt:
             if self.may_undo:  # the interrupt came between two steps
                 self._undo(interrupt)
+            shorten(interrupt)
             raise
         finally:
             self._place = None  # also for tasks that were made in the block

@@ -31,6 +31,8 @@ class TxAwareError(Exception):
     """
 
     changed_nothing: ClassVar[bool] = False
+    # An error of a server is shown without the frames that it came through.
+    is_from_server: bool = False
 
 
 def changed_nothing(error: BaseException) -> bool:

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import attrs
 
 from coordinator import codec, errors
+from coordinator.brief_errors import from_server
 from coordinator.cargo import load
 from coordinator.errors import (
     BadRequest,
@@ -311,9 +312,10 @@ class RemoteCoordinator:
         try:
             status, answer = self._send(method, ROOT + path, body)
         except OSError as error:
-            raise Unavailable(f"the coordinator did not answer: {error}") from error
+            no_answer = Unavailable(f"the coordinator did not answer: {error}")
+            raise from_server(no_answer) from error
         if status != 200:
-            raise _raised(status, answer)
+            raise from_server(_raised(status, answer))
         return answer
 
 

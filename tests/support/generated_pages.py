@@ -73,10 +73,10 @@ The three to know:
   took place. Nothing was undone and nothing is repeated; look before you do.
 
 Over HTTP an error is a status and `{"error": class, "message": text}`; a client of ours
-raises the same class again. The command line ends with 0 when it did what it was asked
-for, 1 when it was refused or found something wrong, 2 when the call or a setting is
-wrong, 3 when the same command may work later, and 4 when nobody knows whether it was
-committed.
+raises the same class again, and its traceback shows the line of yours and at most three
+of ours. The command line ends with 0 when it did what it was asked for, 1 when it was
+refused or found something wrong, 2 when the call or a setting is wrong, 3 when the same
+command may work later, and 4 when nobody knows whether it was committed.
 
 ## The tree
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, cast
 
+from coordinator.brief_errors import briefly
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
@@ -122,6 +123,7 @@ class Consumer(Generic[T]):
         """The row that stopped the last poll before the end of the topic, if any."""
         return self._blocked_by
 
+    @briefly
     def poll(self, limit: int = 100) -> Page[T]:
         """Returns the next messages, at most `limit`; an empty page if there are none.
 
@@ -138,12 +140,14 @@ class Consumer(Generic[T]):
             place: ReadPlace = self._cursor.within(context)
         return self._poll(place, limit, context.transaction)
 
+    @briefly
     def seek(self, start: StartAt, *, inclusive: bool = True) -> None:
         """Goes on from another place; in a transaction, only if it commits."""
         position = self._position_of(start, inclusive=inclusive)
         with self._lock:
             self._place().move(BEGINNING if position is None else position)
 
+    @briefly
     def wait(self, timeout_s: float) -> bool:
         """Waits until there is something to poll; False after the time-out.
 
@@ -189,6 +193,7 @@ class Consumer(Generic[T]):
             return last is None
         return position == last or position.row_key > last.row_key
 
+    @briefly
     def commit(self) -> None:
         """Saves the group's position after polls outside transactions.
 

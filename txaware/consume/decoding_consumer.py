@@ -2,6 +2,7 @@
 
 from typing import Any, TypeVar
 
+from coordinator.brief_errors import briefly
 from txaware.consume.consumer import Consumer
 from txaware.encoding import Decode, decoder
 from txaware.messages import Page
@@ -29,6 +30,7 @@ class DecodingConsumer(Consumer[T]):
         self._decode = decoder(decode)
         super().__init__(*arguments, **options)
 
+    @briefly
     def poll(self, limit: int = 100) -> Page[T]:
         """Returns the next messages, decoded."""
         before = self.position

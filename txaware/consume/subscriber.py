@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from coordinator.brief_errors import briefly
 from coordinator.callbacks import check_function
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
@@ -79,6 +80,7 @@ class Subscriber:
         finally:
             self._stops.discard(stop)
 
+    @briefly
     def run_once(self) -> int:
         """Runs one transaction, and returns how many messages it went past.
 

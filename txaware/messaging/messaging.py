@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from weakref import WeakSet
 
 from coordinator import Coordinator, Transaction, TransactionAware, TransactionContext
+from coordinator.brief_errors import briefly
 from coordinator.fork_guard import guard
 from txaware.auth import AuditLog, Tokens
 from txaware.clock import ClockMs, system_clock_ms
@@ -390,6 +391,7 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
         decode: Decode[V],
     ) -> Consumer[V]: ...
 
+    @briefly
     def consumer(
         self,
         topic: str,
@@ -516,6 +518,7 @@ class ProducerTransaction(FencedTransaction, MessagingTransaction):
     """A transaction of a `Messaging` that counts for a producer."""
 
 
+@briefly
 def connect(
     url: str,
     *,

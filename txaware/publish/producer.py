@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Self
 
+from coordinator.brief_errors import briefly
 from coordinator.fork_guard import guard
 from txaware.errors import BadRequest, PublisherClosed
 from txaware.interfaces import Payload
@@ -77,6 +78,7 @@ class Producer:
         """The id and the epoch, as `publish_once` takes them."""
         return self._identity
 
+    @briefly
     def publish(
         self,
         topic: str,

@@ -3,11 +3,17 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeVar, cast
 
+from coordinator.brief_errors import shorten
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
 from txaware.encoding import Encode, encoded, encoder
-from txaware.errors import BadRequest, MisusedTransaction, RequestTooLarge
+from txaware.errors import (
+    BadRequest,
+    MisusedTransaction,
+    RequestTooLarge,
+    TxAwareError,
+)
 from txaware.interfaces import MessagingService, Payload
 from txaware.messages import Outgoing, Receipt, outgoing
 from txaware.publish.outbox import TransactionPublisher
@@ -225,7 +231,11 @@ class Publisher:
 
     def _joined(self) -> TransactionPublisher | None:
         context = current_transaction(self._coordinator)
-        return None if context is None else self._joined_in(context)
+        try:
+            return None if context is None else self._joined_in(context)
+        except TxAwareError as error:
+            shorten(error)
+            raise
 
     def _joined_in(self, context: TransactionContext) -> TransactionPublisher:
         if self.topic not in self._known_topics.names:

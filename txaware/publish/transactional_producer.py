@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol, Self
 
+from coordinator.brief_errors import briefly
 from coordinator.callbacks import check_answer, check_function
 from coordinator.context import Status
 from coordinator.fork_guard import guard
@@ -120,6 +121,7 @@ class TransactionalProducer:
         """
         return self._made(participants, timeout_s, "transaction")
 
+    @briefly
     def run_once(self, key: str, function: Callable[..., object]) -> bool:
         """Runs a function in a transaction, unless this id has committed that key.
 
@@ -136,6 +138,7 @@ class TransactionalProducer:
             check_answer(call(function, context))
         return context.status is Status.COMMITTED
 
+    @briefly
     def begin(
         self, *participants: TransactionAware, timeout_s: float | None = None
     ) -> None:
@@ -143,6 +146,7 @@ class TransactionalProducer:
         with self._lock:
             self._made(participants, timeout_s, "begin").start()
 
+    @briefly
     def publish(
         self,
         topic: str,
@@ -177,6 +181,7 @@ class TransactionalProducer:
             self._publisher(topic).publish_in(context, many)
             return []
 
+    @briefly
     def save_positions(self, *consumers: SavesPosition) -> None:
         """Moves the groups of consumers, to where these have polled, with the commit.
 
@@ -195,6 +200,7 @@ class TransactionalProducer:
             for consumer in consumers:
                 consumer.save_in(context)
 
+    @briefly
     def commit(self) -> None:
         """Commits what `begin` began.
 
@@ -211,6 +217,7 @@ class TransactionalProducer:
                 context.finish()
             self._is_over = True
 
+    @briefly
     def abort(self) -> None:
         """Undoes everything that was done since `begin`.
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import attrs
 
+from coordinator.brief_errors import briefly
 from coordinator.callbacks import check_function
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
@@ -105,6 +106,7 @@ class Pusher:
         self._is_closed = self._is_known = False
         guard(self)
 
+    @briefly
     def push(
         self,
         payload: Payload,
@@ -121,6 +123,7 @@ class Pusher:
         """
         self._push([outgoing(payload, key, headers)], delay_s, priority)
 
+    @briefly
     def push_all(
         self, payloads: Iterable[Payload], *, delay_s: float = 0, priority: int = 0
     ) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, Generic, cast
 
+from coordinator.brief_errors import briefly
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
@@ -161,6 +162,7 @@ class Table(JoinsByItself, Generic[T]):
                 return
             start = page.next
 
+    @briefly
     def _change(self, change: RowChange) -> None:
         if self._request_bytes is not None:
             check_row_size(change, limit_bytes=self._request_bytes)

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import httpcore
 import tenacity
 
+from coordinator.brief_errors import from_server
 from txaware.errors import TxAwareError, Unavailable
 from txaware.http.client.calls.call import Call, HttpAnswer, Repeat, error_of
 from txaware.http.client.http11 import (
@@ -116,7 +117,7 @@ class Retry(Generic[T]):
                 self._link.leave(self.place)  # one that is gone refuses the next try
             if self._may_repeat and not isinstance(error, AnswerTooLarge | CallTimeout):
                 self._again(self._backoff_s())
-        return Unavailable(f"{self.place.url}: {self._why(error)}")
+        return from_server(Unavailable(f"{self.place.url}: {self._why(error)}"))
 
     @property
     def _may_repeat(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import httpcore
 import tenacity
 
+from coordinator.brief_errors import shorten
 from txaware.errors import TxAwareError, Unavailable
 from txaware.http.client.calls.call import Call, Steps
 from txaware.http.client.connections import Connections, destination, shown
@@ -163,7 +164,11 @@ def blocking(
     """
 
     def performed(self: Any, *args: P.args, **options: P.kwargs) -> T:
-        answer: T = self._transport.run(steps(self._calls, *args, **options))
+        try:
+            answer: T = self._transport.run(steps(self._calls, *args, **options))
+        except TxAwareError as error:
+            shorten(error)
+            raise
         return answer
 
     return signed_as(verb)(performed)

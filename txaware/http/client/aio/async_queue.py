@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar
 
 import attrs
 
+from coordinator.brief_errors import briefly
 from coordinator.interfaces import Coordinator
 from txaware.http.client.aio.async_transaction import Workers, open_transaction
 from txaware.queue import Job, Popper, Pusher, Queue
@@ -29,6 +30,7 @@ class Loop:
     workers: Workers
     pop: Callable[..., Awaitable[list[Popped]]]
 
+    @briefly
     async def run(self, call: Callable[[], T]) -> T:
         """Calls something that blocks, in a thread."""
         return await self.workers.run(self.coordinator, call)

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import ParamSpec, Self, TypeVar
 
+from coordinator.brief_errors import briefly
 from coordinator.callbacks import CallsBack, grouped
 from coordinator.context import Status, TransactionContext
 from coordinator.interfaces import Coordinator
@@ -88,6 +89,7 @@ class Workers:
         finally:
             self.give_back(worker)
 
+    @briefly
     async def run(
         self,
         coordinator: Coordinator,
@@ -152,6 +154,7 @@ class AsyncTransaction(CallsBack):
             and self.status is not Status.COMMITTED
         )
 
+    @briefly
     async def run(
         self, function: Callable[P, R], /, *args: P.args, **options: P.kwargs
     ) -> R:

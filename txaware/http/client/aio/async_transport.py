@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import httpcore
 import tenacity
 
+from coordinator.brief_errors import briefly, shorten
 from txaware.errors import TxAwareError, Unavailable
 from txaware.http.client.calls.call import Call, Steps
 from txaware.http.client.connections import destination, shown
@@ -129,6 +130,7 @@ class AsyncTransport:
         self._giving_back: set[asyncio.Task[None]] = set()
         self._closed = False
 
+    @briefly
     async def run(self, steps: Steps[T] | Call[T]) -> T:
         """Performs the calls of a verb, and answers what it returns."""
         if isinstance(steps, Call):
@@ -233,7 +235,11 @@ def awaited(
     """
 
     async def performed(self: Any, *args: P.args, **options: P.kwargs) -> T:
-        answer: T = await self._transport.run(steps(self._calls, *args, **options))
+        try:
+            answer: T = await self._transport.run(steps(self._calls, *args, **options))
+        except TxAwareError as error:
+            shorten(error)
+            raise
         return answer
 
     return signed_as(verb)(performed)

@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import attrs
 
 from coordinator import codec
+from coordinator.brief_errors import from_server
 from coordinator.transaction import Transaction
 from txaware import errors
 from txaware.errors import (
@@ -160,7 +161,7 @@ def error_of(answer: HttpAnswer) -> TxAwareError:
         kind = _BY_STATUS.get(answer.status, Unavailable)
         beginning = answer.body[:_SHOWN_BYTES].decode("utf-8", "replace")
         message = f"{answer.url}: the answer was {answer.status}, {beginning!r}"
-    return kind(message)
+    return from_server(kind(message))
 
 
 def reading(parse: Callable[[bytes], T]) -> Callable[[HttpAnswer], T]:
@@ -175,8 +176,8 @@ def reading(parse: Callable[[bytes], T]) -> Callable[[HttpAnswer], T]:
         try:
             return parse(answer.body)
         except (BadRequest, ValueError, TypeError, OverflowError) as error:
-            raise Unavailable(
-                f"{answer.url}: the answer cannot be read, {error}"
+            raise from_server(
+                Unavailable(f"{answer.url}: the answer cannot be read, {error}")
             ) from error
 
     return read
