@@ -270,5 +270,5 @@ def test_the_largest_page_that_a_server_makes_is_below_the_limit() -> None:
         store.messaging.publish("t", [bytes(60 << 20)])
         assert len(messaging.poll("t")[0].payload) == 60 << 20
         messaging.table("v").put(b"k", bytes(9 << 20))
-        assert len(messaging.table("v").get(b"k")) == 9 << 20
+        assert len(messaging.table("v").get(b"k") or b"") == 9 << 20
         assert messaging.bounds("t").next > MessageId.of(0)
