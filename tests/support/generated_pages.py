@@ -70,7 +70,8 @@ The three to know:
   `@retry_on_conflict` does that.
 - `Unavailable`: not now. Nothing of your transaction is or will be visible.
 - `TransactionOutcomeUnknown`: the coordinator could not be asked whether the commit
-  took place. Nothing was undone and nothing is repeated; look before you do.
+  took place, or the data was put back from a copy and does not know. Nothing was undone
+  and nothing is repeated; look before you do.
 
 Over HTTP an error is a status and `{"error": class, "message": text}`; a client of ours
 raises the same class again, and its traceback shows the line of yours and at most three
