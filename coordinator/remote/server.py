@@ -215,10 +215,10 @@ class CoordinatorRoutes:
     def _find_hanging(self, fields: Fields) -> Answer:
         try:
             older_than_ms = float(fields.get("olderThanS", HANGING_S)) * 1000
-            if not math.isfinite(older_than_ms):
+            if not 0 <= older_than_ms < math.inf:
                 raise ValueError(older_than_ms)
         except ValueError as error:
-            raise BadRequest("olderThanS is a number of seconds") from error
+            raise BadRequest("olderThanS is a number of seconds from 0 on") from error
         before_ms = int(self._clock_ms() - older_than_ms)
         found = (
             self._told(one.transaction_id, one)

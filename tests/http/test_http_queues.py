@@ -148,6 +148,33 @@ def test_jobs_wait_again_whose_popper_is_gone_before_the_answer(
     assert popped(queue).deliveries == 1
 
 
+def test_a_popper_that_leaves_is_no_error_in_the_log(
+    here: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its connection may be closing, and not be closed yet, when that is noticed."""
+    queue, body = here.messaging.queue("mail"), b"{}"
+    queue.push(b"a")
+    noticed = threading.Event()
+
+    def gone(_: object) -> bool:
+        noticed.set()
+        return True
+
+    monkeypatch.setattr(Connection, "is_gone", property(gone))
+    monkeypatch.setattr(Connection, "is_closed", property(lambda _: noticed.is_set()))
+    chunked = (
+        f"POST {MAIL}/pop HTTP/1.1\r\nHost: localhost\r\n"
+        f"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        f"{len(body):x}\r\n{body.decode()}\r\n0\r\n\r\n"
+    )
+    with here.connect() as raw:
+        raw.send(chunked.encode())
+        assert raw.response().status == 400  # 500 is uvicorn's, with an error
+    monkeypatch.undo()
+    assert [one.message for one in caplog.records if one.levelname == "ERROR"] == []
+    assert queue.stats().popped == 0
+
+
 def test_a_popper_that_waits_takes_no_thread(here: Served, remote: Messaging) -> None:
     signal = queues_of(here.messaging).signal("mail")
     found: list[bytes] = []

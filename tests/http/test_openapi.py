@@ -94,6 +94,40 @@ def test_the_server_answers_as_it_is_described(described: Described, run: Run) -
     assert_as_described(described, run)
 
 
+def test_a_server_without_tokens_asks_for_none(described: Described) -> None:
+    def asks(document: dict[str, Any]) -> bool:
+        return "bearer" in json.dumps(document) or any(
+            operation["security"]
+            for operations in document["paths"].values()
+            for operation in operations.values()
+        )
+
+    with (
+        described.messaging.serve() as server,
+        urllib.request.urlopen(f"{server.url}/openapi.json", timeout=10) as answer,
+    ):
+        assert not asks(json.load(answer))
+    assert asks(described.document)
+
+
+def test_bounds_are_described_as_they_are_checked(described: Described) -> None:
+    paths, caller = (
+        described.document["paths"],
+        Caller(described.server.url, described.token),
+    )
+    push = paths["/v1/namespaces/{namespace}/queues/{queue}/push"]["post"]
+    schema = push["requestBody"]["content"]["application/json"]["schema"]
+    assert schema["allOf"][1]["properties"]["messages"]["minItems"] == 1
+    path = "/v1/namespaces/default/queues/mail/push"
+    assert caller.ask("POST", path, {"messages": []}).status == 400
+    (older,) = paths["/v1/transactions/find-hanging"]["get"]["parameters"]
+    assert older["schema"]["minimum"] == 0
+    for value, status in (("-1", 400), ("-0.001", 400), ("0", 200)):
+        where = f"/v1/transactions/find-hanging?olderThanS={value}"
+        assert caller.ask("GET", where).status == status
+    caller.close()
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("run", [RUNS["fuzzing"], RUNS["fuzzing a topic"]])

@@ -21,7 +21,7 @@ from txaware.messaging import Messaging
 TOPIC = "/v1/namespaces/default/topics/orders"
 POSITION = "/v1/namespaces/default/groups/billing/positions/orders"
 TRANSACTIONS = "/v1/transactions"
-ROUTES = all_routes(Mock(), Mock(), Mock())
+ROUTES = all_routes(Mock(), Mock(), Mock(), needs_tokens=True)
 
 ORDERS = 'topics = ["orders"]\nverbs = ["{}"]\n'
 CONSUMES = ORDERS.format("consume")

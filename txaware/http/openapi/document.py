@@ -167,12 +167,18 @@ _KEYED = [
 ]
 
 
-def described(routes: Iterable[Route]) -> dict[str, Any]:
-    """Returns the document for these routes; a `KeyError` for one not described."""
+def described(routes: Iterable[Route], *, needs_tokens: bool) -> dict[str, Any]:
+    """Returns the document for these routes; a `KeyError` for one not described.
+
+    A server without tokens asks for none, so that nothing of them is in its document.
+    """
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         path = paths.setdefault(route.path, {})
-        path[route.method.lower()] = _operation(route, operation_of(route))
+        path[route.method.lower()] = _operation(
+            route, operation_of(route), needs_tokens=needs_tokens
+        )
+    token = {"token": {"type": "http", "scheme": "bearer"}}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -184,17 +190,19 @@ def described(routes: Iterable[Route]) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": {"Error": ERROR, **wire_schemas(), **report_schemas()},
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            **({"securitySchemes": token} if needs_tokens else {}),
         },
     }
 
 
-def _operation(route: Route, operation: Operation) -> dict[str, Any]:
+def _operation(
+    route: Route, operation: Operation, *, needs_tokens: bool
+) -> dict[str, Any]:
     found: dict[str, Any] = {
         "operationId": _operation_id(route),
         "summary": operation.summary,
         "tags": [operation.tag],
-        "security": [] if route.is_open else [{"token": []}],
+        "security": [{"token": []}] if needs_tokens and not route.is_open else [],
         "parameters": _parameters(route, operation),
         "responses": {
             "200": _answer(operation),

@@ -80,7 +80,12 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         tag=_TAG,
         body=in_all_formats(
             json_of(
-                ref("PublishRequest"),
+                {
+                    "allOf": [
+                        ref("PublishRequest"),
+                        {"properties": {"messages": {"minItems": 1}}},
+                    ]
+                },
                 example={"messages": ["to ann", {"utf8": "to bob", "key": "bob"}]},
             ),
             body="PublishRequest",

@@ -133,7 +133,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", ROOT + "/find-hanging"): _look(
         "Those that are open for long, and that nobody has or has used since.",
         array(_STANDING),
-        olderThanS={"type": "number"},
+        olderThanS={"type": "number", "minimum": 0},
     ),
     ("GET", ROOT + "/state"): _look("How many there are.", _STATE),
     ("GET", ROOT + "/invalid-size"): _look(

@@ -23,7 +23,11 @@ from txaware.service.monitor.overview import Overview
 
 
 def all_routes(
-    hosted: ServerContext, overview: Overview, exposition: Exposition
+    hosted: ServerContext,
+    overview: Overview,
+    exposition: Exposition,
+    *,
+    needs_tokens: bool,
 ) -> list[Route]:
     """Returns every route of the server."""
     transactions = TransactionRoutes(hosted)
@@ -47,4 +51,4 @@ def all_routes(
         *DashboardRoutes(hosted, overview).routes(),
         *OpenRoutes(hosted).routes(),
     ]
-    return [*routes, *OpenApiRoutes(routes).routes()]
+    return [*routes, *OpenApiRoutes(routes, needs_tokens=needs_tokens).routes()]

@@ -106,10 +106,12 @@ class OpenRoutes:
 class OpenApiRoutes:
     """Describes all other routes, and this one."""
 
-    def __init__(self, others: Sequence[Route]) -> None:
+    def __init__(self, others: Sequence[Route], *, needs_tokens: bool) -> None:
         own = Route("GET", "/openapi.json", self._answer, is_open=True)
         self._routes = [own]
-        self._document = json.dumps(described([*others, own])).encode()
+        self._document = json.dumps(
+            described([*others, own], needs_tokens=needs_tokens)
+        ).encode()
 
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""

@@ -46,6 +46,8 @@ class App:
                 answer = await self._answer(match, head, scope, receive, send)
             except ClientGone as error:
                 if head.peer.is_closed:
+                    # Nobody gets it, but uvicorn logs an error where nothing is sent.
+                    await _reply(Reply(400), head.headers, send)
                     return
                 answer = self._rules.refusal(error, head)
             except (TxAwareError, asyncio.CancelledError) as error:

@@ -304,7 +304,12 @@ class HttpServer:
             clock_ms=served.clock_ms,
         )
         rules = RequestRules(
-            all_routes(hosted, served.overview, exposition),
+            all_routes(
+                hosted,
+                served.overview,
+                exposition,
+                needs_tokens=access.tokens is not None,
+            ),
             admission=admission,
             repeats=Idempotency(self.instance, time.monotonic),
             observer=exposition,
