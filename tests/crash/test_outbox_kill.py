@@ -103,7 +103,8 @@ def look(owner: Messaging, database: str) -> int:
     for entry in shop.outbox.set_aside():
         shop.outbox.retry(entry.topic)
     assert (shop.outbox.waiting(), shop.outbox.set_aside()) == (0, [])
-    orders = [name for (name,) in connection.execute("SELECT number FROM orders")]
+    found = connection.execute("SELECT number FROM orders").fetchall()
+    orders = sorted([name for (name,) in found], key=place)
     connection.close()
     assert read(owner, "orders") == orders
     assert [item.decode() for item in taken(owner.queue("mails"))] == orders
@@ -111,6 +112,11 @@ def look(owner: Messaging, database: str) -> int:
     expected = [name for name in orders if int(name.rpartition("-")[2]) % EVERY == 0]
     assert sorted(large) == sorted(expected)
     return len(orders)
+
+
+def place(order: str) -> list[int]:
+    """The place of an order among all: each life of the shop begins after the last."""
+    return [int(part) for part in order.split("-")]
 
 
 def read(owner: Messaging, topic: str) -> list[str]:
