@@ -2,7 +2,8 @@
 
 TxAwareError
 ├── BadRequest                  the call itself is wrong: correct it
-│   └── MalformedTransaction    these bytes are no transaction
+│   ├── MalformedTransaction    these bytes are no transaction
+│   └── InvalidTransactionTimeout   ask for a time-out that is allowed
 ├── MisusedTransaction          called out of order: nothing was done, fix the program
 ├── ParticipantFailed           a participant could not write: all was rolled back
 ├── TransactionRefused          a definite no: nothing was committed
@@ -48,6 +49,10 @@ class BadRequest(TxAwareError, ValueError):
 
 class MalformedTransaction(BadRequest):
     """The bytes are not a transaction as Tephra's TransactionCodec writes it."""
+
+
+class InvalidTransactionTimeout(BadRequest):
+    """A transaction cannot have that time-out; the message says what it may be."""
 
 
 class MisusedTransaction(TxAwareError, RuntimeError):

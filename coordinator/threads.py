@@ -69,6 +69,16 @@ class Condition(type(threading.RLock())):  # type: ignore[misc]
         if self._waiters:
             deque(map(_PUT, self._waiters, repeat(None)), maxlen=0)
 
+    def notify(self, most: int) -> int:
+        """Wakes those that have waited longest, and returns how many there were.
+
+        An interrupt may leave some to be woken twice, which does no harm.
+        """
+        woken = self._waiters[:most]
+        deque(map(_PUT, woken, repeat(None)), maxlen=0)
+        del self._waiters[: len(woken)]
+        return len(woken)
+
     def _take_back(self, saved: list[Any]) -> None:
         interrupt: BaseException | None = None
         while saved:

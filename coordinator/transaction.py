@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 import attrs
 
-from coordinator.errors import BadRequest
+from coordinator.errors import BadRequest, InvalidTransactionTimeout
 from coordinator.pointers import NO_POINTERS, Pointers, as_pointers
 
 POINTERS_PER_MS = 1_000_000
@@ -186,11 +186,13 @@ def elapsed_of(clock_ms: ClockMs) -> ClockMs:
 
 
 def checked_timeout_s(timeout_s: float) -> float:
-    """Returns the time-out; raises `BadRequest` unless above 0 and not too long."""
+    """Returns the time-out; refuses one that is not above 0, or too long."""
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
-        raise BadRequest(f"a time-out is a number of seconds, not {timeout_s!r}")
+        raise InvalidTransactionTimeout(
+            f"a time-out is a number of seconds, not {timeout_s!r}"
+        )
     if not 0 < timeout_s <= LONGEST_TIMEOUT_S:
-        raise BadRequest(
+        raise InvalidTransactionTimeout(
             f"a time-out of {timeout_s} s is not above 0 and at most "
             f"{LONGEST_TIMEOUT_S} s"
         )

@@ -19,6 +19,8 @@ from txaware.consume import Consumer, Delivery, Subscriber, SubscriberMetrics
 from txaware.encoding import from_json, from_json_as, to_json
 from txaware.errors import (
     BadRequest,
+    DuplicateSequence,
+    InvalidTransactionTimeout,
     KeeperMissing,
     LeaseLost,
     MisusedTransaction,
@@ -128,9 +130,11 @@ __all__ = [
     "Copied",
     "Delivery",
     "DirectPublisher",
+    "DuplicateSequence",
     "EncodingPublisher",
     "HttpAdministration",
     "HttpServer",
+    "InvalidTransactionTimeout",
     "Job",
     "Keeper",
     "KeeperMissing",

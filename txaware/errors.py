@@ -20,6 +20,7 @@ TxAwareError
 ├── ProducerFenced      also TransactionRefused: a newer one took over, or it expired
 ├── ProducerNotFound    the store knows no such producer: look at the list
 ├── OutOfOrderSequence  messages before these are missing: open a new producer
+│   └── DuplicateSequence   it was published long ago, and is not again: go on
 ├── QueueFull           the asynchronous publisher has too much waiting: slow down
 ├── NotApplied          a committed file cannot be put in place: mend it, or skip it
 └── StoreCorrupted      the data on disk is not what was written: run check, restore
@@ -29,6 +30,7 @@ import traceback
 
 from coordinator.errors import (
     BadRequest,
+    InvalidTransactionTimeout,
     JournalCorrupted,
     MalformedTransaction,
     MissingExtra,
@@ -152,6 +154,13 @@ class NotApplied(TxAwareError):
     """
 
 
+class DuplicateSequence(OutOfOrderSequence):
+    """A sequence was published before, too long ago to say under which ids.
+
+    Nothing was stored, and the producer may go on with its next sequence.
+    """
+
+
 class StoreCorrupted(TxAwareError):
     """The data on disk is not what was written; `txaware check` says what is wrong."""
 
@@ -167,6 +176,8 @@ def error_text(error: BaseException) -> str:
 
 __all__ = [
     "BadRequest",
+    "DuplicateSequence",
+    "InvalidTransactionTimeout",
     "JournalCorrupted",
     "KeeperMissing",
     "KeeperNotFound",

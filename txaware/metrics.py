@@ -292,14 +292,14 @@ class ProducerMetrics:
     """Publishes of producers that stored nothing: repeats, and those refused.
 
     `live` is how many producers the store knows, and `transactional_ids` how many of
-    their names; None where that was not counted.
+    their names.
     """
 
     repeated: int = 0
     fenced: int = 0
     out_of_order: int = 0
-    live: int | None = None
-    transactional_ids: int | None = None
+    live: int = 0
+    transactional_ids: int = 0
 
 
 class ProducerCounters:

@@ -114,6 +114,11 @@ def test_metrics_tell_how_far_groups_are_behind(site: Site) -> None:
     assert messaging.lag_ms("g", "t") == 2000
     assert messaging.lag_ms("nobody", "t") == 2000
     assert messaging.lag_ms("nobody", "other") == 0
+    with messaging.transaction():  # before the first message there ever was
+        reset = messaging.consumer("t", group="g")
+        reset.seek(MessageId(bytes(20)), inclusive=False)
+    assert messaging.lag_ms("g", "t") == 2000
+    assert messaging.metrics().groups[0].lag_ms == 2000
     messaging.delete_topic("t")
     assert messaging.metrics().groups == []
 

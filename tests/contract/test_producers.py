@@ -9,6 +9,7 @@ from tests.support.messagings import DAY_S, Site
 from txaware import Messaging
 from txaware.errors import (
     BadRequest,
+    DuplicateSequence,
     OutOfOrderSequence,
     ProducerFenced,
     ProducerNotFound,
@@ -63,7 +64,7 @@ def test_the_last_five_requests_are_known_again_and_older_ones_are_refused(
     ids = [producer.publish("t", [b"%d" % number]) for number in range(6)]
     for number in range(1, 6):
         assert producer.publish("t", [b"again"], sequence=number) == ids[number]
-    with pytest.raises(OutOfOrderSequence, match="not all among its last 5 requests"):
+    with pytest.raises(DuplicateSequence, match="not all among its last 5 requests"):
         producer.publish("t", [b"again"], sequence=0)
     producer.publish("t", [b"6"])
     assert payloads(messaging) == [b"%d" % number for number in range(7)]

@@ -26,6 +26,7 @@ from txaware.keys import LEASE, MESSAGE, PAYLOAD, PIPE
 from txaware.messages import Outgoing
 from txaware.queue import Job, Queue
 from txaware.queues import row_name
+from txaware.service.queue.local_queues import LocalQueues
 from txaware.topics import data_prefix
 
 
@@ -665,3 +666,39 @@ def test_nothing_is_left_of_a_pipe_whose_items_are_gone(site: Site) -> None:
     prefix = data_prefix(row_name("mail"), 1)
     for table in (MESSAGE, PAYLOAD, LEASE):
         assert not site.table.scan(table + prefix)
+
+
+@pytest.mark.in_process
+def test_a_push_wakes_as_many_poppers_as_it_has_items(
+    mail: Queue, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = site.embedded._queue_service
+    assert isinstance(queues, LocalQueues)
+    woken = list[int | None]()
+    monkeypatch.setattr(
+        queues.signal("mail"), "tell", lambda most=None: woken.append(most)
+    )
+    mail.push(b"a")
+    mail.push_all(numbered(3))
+    assert woken == [1, 3]
+    with site.messaging.transaction():
+        mail.push_all(numbered(2))
+    assert None not in woken
+    assert max(filter(None, woken[2:])) == 2
+
+
+def test_an_update_that_closes_a_ring_of_dead_letters_is_refused(site: Site) -> None:
+    """By another queue of letters, or by deliveries that had no end before."""
+    messaging = site.messaging
+    messaging.create_queue("a", max_deliveries=2, dead_letter_queue="b")
+    messaging.create_queue("b", max_deliveries=2, dead_letter_queue="c")
+    messaging.create_queue("c", dead_letter_queue="a")
+    with pytest.raises(BadRequest, match="round: b to a to b"):
+        messaging.update_queue("b", dead_letter_queue="a")
+    with pytest.raises(BadRequest, match="round"):
+        messaging.update_queue("c", max_deliveries=2)
+    with pytest.raises(BadRequest, match="its own"):
+        messaging.update_queue("b", dead_letter_queue="b")
+    assert messaging.queue("b").descriptor.dead_letter_queue == "c"
+    assert messaging.queue("c").descriptor.max_deliveries is None
+    messaging.update_queue("c", max_deliveries=2, dead_letter_queue="d")

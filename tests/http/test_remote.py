@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from coordinator.context import transaction
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import (
-    BadRequest,
+    InvalidTransactionTimeout,
     TransactionConflict,
     TransactionNotInProgress,
     Unavailable,
@@ -162,7 +162,7 @@ def test_errors_arrive_as_the_class_they_left_as(routes: CoordinatorRoutes) -> N
         remote.can_commit(two, [b"\x00\xff"])
     with pytest.raises(TransactionNotInProgress, match="has ended"):
         remote.commit(one)
-    with pytest.raises(BadRequest, match="time-out"):
+    with pytest.raises(InvalidTransactionTimeout, match="time-out"):
         remote.start_short(timeout_s=0)
 
 

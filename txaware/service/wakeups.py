@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from coordinator.threads import Condition
 
@@ -9,34 +10,51 @@ Listener = Callable[[], object]
 
 
 class Signal:
-    """A count of what happened; a wait ends when the count is not the seen one."""
+    """A count of what happened; a wait ends when the count is not the seen one.
+
+    Those who wait take whatever is there, unless they say that they choose.
+    """
 
     def __init__(self) -> None:
         self._changed = Condition()
         self._waiting = 0
-        self._listeners: dict[Listener, None] = {}
+        self._choosing = 0
+        self._listeners: dict[Listener, bool] = {}
         self.count = 0
 
-    def tell(self) -> None:
-        """Counts one more, and wakes everybody who waits."""
-        self.count += 1  # read without the lock; a waiter looks again after taking it
-        if self._waiting:
-            with self._changed:
-                self._changed.notify_all()
-        if self._listeners:
-            with self._changed:
-                listeners, self._listeners = self._listeners, {}
-            for listener in listeners:
-                listener()
+    @property
+    def is_awaited(self) -> bool:
+        """True while anybody waits."""
+        return bool(self._waiting or self._listeners)
 
-    def listen(self, seen: int, listener: Listener) -> bool:
+    def tell(self, most: int | None = None) -> None:
+        """Counts one more, and wakes everybody who waits, or `most` of them.
+
+        Whoever chooses may not take what is there, so while one does, all are woken.
+        """
+        self.count += 1  # read without the lock; a waiter looks again after taking it
+        if not self.is_awaited:
+            return
+        with self._changed:
+            if most is None or self._choosing or any(self._listeners.values()):
+                self._changed.notify_all()
+                listeners, self._listeners = list(self._listeners), {}
+            else:
+                left = most - self._changed.notify(most)
+                listeners = list(islice(self._listeners, left))
+                for listener in listeners:
+                    del self._listeners[listener]
+        for listener in listeners:
+            listener()
+
+    def listen(self, seen: int, listener: Listener, *, chooses: bool = False) -> bool:
         """Has `listener` called once, when something happens; for an event loop.
 
         It may be called in any thread, so it must be quick. Returns False where the
         count is no longer `seen`.
         """
         with self._changed:
-            self._listeners[listener] = None
+            self._listeners[listener] = chooses
         if self.count == seen:
             return True
         self.forget(listener)
@@ -47,15 +65,17 @@ class Signal:
         with self._changed:
             self._listeners.pop(listener, None)
 
-    def wait(self, seen: int, timeout_s: float) -> None:
+    def wait(self, seen: int, timeout_s: float, *, chooses: bool = False) -> None:
         """Waits until the count is no longer `seen`, or until the time-out."""
         with self._changed:
             self._waiting += 1
+            self._choosing += chooses
             try:
                 if self.count == seen:
                     self._changed.wait(timeout_s)
             finally:
                 self._waiting -= 1
+                self._choosing -= chooses
 
 
 class Endings:

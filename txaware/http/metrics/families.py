@@ -14,6 +14,7 @@ from txaware.http.metrics.topic_labels import (
     QUEUE,
 )
 from txaware.http.metrics.transaction_counts import transactions
+from txaware.metrics import WriteCounters
 from txaware.service.monitor.queue_overview import MOST_QUEUES
 
 MOST_BLOCKED, MOST_GROUPS = 100, 200
@@ -186,14 +187,12 @@ def latencies(moment: Moment) -> Iterator[Metric]:
 def producers(moment: Moment) -> Iterator[Metric]:
     """Makes the metrics of producers, whose repeats store nothing."""
     found = moment.counts().producers
-    if found.live is not None:
-        yield gauge("live_producers", "Producers that are known.", {(): found.live})
-    if found.transactional_ids is not None:
-        yield gauge(
-            "active_transactional_ids",
-            "Transactional ids that are known, each with its producer.",
-            {(): found.transactional_ids},
-        )
+    yield gauge("live_producers", "Producers that are known.", {(): found.live})
+    yield gauge(
+        "active_transactional_ids",
+        "Transactional ids that are known, each with its producer.",
+        {(): found.transactional_ids},
+    )
     yield counter(
         "producer_repeats",
         "Publishes that were stored before, and stored nothing again.",
@@ -285,10 +284,8 @@ _QUEUE_COUNTERS = {
 
 
 def writes(moment: Moment) -> Iterator[Metric]:
-    """Yields what goes to disk; nothing for data in memory."""
-    found = moment.counts().writes
-    if found is None:
-        return
+    """Yields what goes to disk, nothing of which is data in memory."""
+    found = moment.counts().writes or WriteCounters().snapshot()
     yield histogram(
         "batch_rows",
         "Rows that went to disk together; so many shared one sync.",
@@ -378,4 +375,4 @@ FAMILIES: tuple[Callable[[Moment], Iterable[Metric]], ...] = (
 
 def _rest(counts: Iterable[int]) -> dict[tuple[str, ...], float]:
     total = sum(counts)
-    return {(OTHER,): total} if total else {}
+    return {(OTHER,): total}

@@ -183,6 +183,7 @@ class QueueJobRoutes:
                 min(left_s, look.pause_s),
                 peer=peer,
                 stopping=hosted.stopping,
+                chooses=asked["ownsPipe"] or asked["transaction"] is not None,
             )
             told = Outcome()
             look = self._look_here(request, asked, told)

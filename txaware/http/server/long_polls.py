@@ -118,7 +118,13 @@ class LongPolls:
 
 
 async def signalled(
-    signal: Signal, seen: int, timeout_s: float, *, peer: Peer, stopping: Stopping
+    signal: Signal,
+    seen: int,
+    timeout_s: float,
+    *,
+    peer: Peer,
+    stopping: Stopping,
+    chooses: bool = False,
 ) -> bool:
     """Waits until something may have changed since the look that had `seen`.
 
@@ -130,7 +136,7 @@ async def signalled(
         with suppress(RuntimeError):  # the loop may be closed by now
             loop.call_soon_threadsafe(event.set)
 
-    if not signal.listen(seen, tell):
+    if not signal.listen(seen, tell, chooses=chooses):
         return True
     stopping.tell(event)
     peer.tell_when_gone(event)

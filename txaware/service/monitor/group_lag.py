@@ -57,11 +57,15 @@ class GroupState:
 
     @property
     def lag_ms(self) -> int:
-        """The time from what it read to the last committed message; 0 at its end."""
-        if self.bounds.first is None or self.bounds.last is None:
+        """The time from what it read to the last committed message; 0 at its end.
+
+        Where it has read nothing of what is there, it is that from the first message.
+        """
+        first, last = self.bounds.first, self.bounds.last
+        if first is None or last is None:
             return 0
-        read = self.bounds.first if self.position is None else self.position
-        return max(0, self.bounds.last.publish_time_ms - read.publish_time_ms)
+        read = first if self.position is None else max(first, self.position)
+        return max(0, last.publish_time_ms - read.publish_time_ms)
 
     def has_read(self, key: bytes) -> bool:
         """Tells whether there is no row from that key on."""

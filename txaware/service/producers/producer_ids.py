@@ -196,17 +196,16 @@ class ProducerIds:
                     self._named[row.transactional_id] -= 1
             return True
 
-    @property
-    def count(self) -> int | None:
-        """The number of producers; None until they were counted."""
-        with self._lock:
-            return None if self._owned is None else sum(self._owned.values())
+    def totals(self) -> tuple[int, int]:
+        """Returns the numbers of producers and of transactional ids.
 
-    @property
-    def named_count(self) -> int | None:
-        """The number of transactional ids; None until they were counted."""
+        They are read for that once. Where a read may wait for a network, they are 0
+        until a clean-up has counted them.
+        """
         with self._lock:
-            return None if self._owned is None else len(+self._named)
+            if self._owned is None and self._table.reads_wait:
+                return 0, 0
+            return sum(self.counts().values()), len(+self._named)
 
     def counts(self) -> Counter[str | None]:
         """Returns how many producers each owner has."""

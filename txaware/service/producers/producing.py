@@ -245,10 +245,10 @@ class Producing:
     def metrics(self) -> ProducerMetrics:
         """Returns the counts of publishes, and how many producers are known.
 
-        It reads nothing: that is known once a clean-up has counted them.
+        Those are counted once, when that is first asked for.
         """
         now = self.counters.snapshot()
-        live, named = self.ids.count, self.ids.named_count
+        live, named = self.ids.totals()
         return attrs.evolve(now, live=live, transactional_ids=named)
 
     def producers(self) -> list[KnownProducer]:

@@ -8,7 +8,12 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from txaware.errors import OutOfOrderSequence, ProducerFenced, Unavailable
+from txaware.errors import (
+    DuplicateSequence,
+    OutOfOrderSequence,
+    ProducerFenced,
+    Unavailable,
+)
 from txaware.interfaces import OrderedTable
 from txaware.messages import MessageId
 from txaware.producers import SEQUENCES, ProducerIdentity
@@ -59,7 +64,7 @@ def judge(
             f"{number} publishes at sequence {base}, and {expected} is next: messages "
             f"are missing, and it publishes nothing more"
         )
-    raise OutOfOrderSequence(
+    raise DuplicateSequence(
         f"{number} publishes {count} messages at sequence {base} again, which are not "
         f"all among its last {REMEMBERED} requests; {expected} is next"
     )

@@ -1,9 +1,8 @@
 """Dead letters: items that were delivered too often, and their way back."""
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 
-from txaware.errors import BadRequest, LeaseLost, QueueNotFound, Unavailable
+from txaware.errors import BadRequest, QueueNotFound, Unavailable
 from txaware.labels import MAX_HEADERS_BYTES, packed_bytes, unpacked
 from txaware.messages import Outgoing
 from txaware.queues import Popped, QueueDescriptor
@@ -123,6 +122,5 @@ def send_all_back(
         ) from error
     finally:
         for one in kept:
-            with suppress(LeaseLost, Unavailable):  # its lease ends by itself
-                letters.put_back(one.id, one.lease)
+            letters.put_back_surely(one.id, one.lease)
     return moved

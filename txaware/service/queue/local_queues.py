@@ -274,6 +274,7 @@ class LocalQueues:
         self._bury(self._queue(name))
         undo = partial(self.put_back, name)
         is_main = threading.get_ident() == self.calls.main_thread
+        chooses = owns_pipe or transaction is not None
         until_s = time.monotonic() + wait_s if wait_s else 0
         while True:
             queue = self._queue(name)  # another one, once it was truncated
@@ -289,7 +290,7 @@ class LocalQueues:
             if popped or left_s <= 0:
                 self._bury(queue)
                 return popped
-            queue.state.signal.wait(seen, min(left_s, queue.pause_s()))
+            queue.state.signal.wait(seen, min(left_s, queue.pause_s()), chooses=chooses)
 
     @whole
     def put_back(self, name: str, popped: Iterable[Popped]) -> None:

@@ -20,6 +20,7 @@ from txaware.service.queue.queue_state import Pushed, QueueState
 from txaware.service.queue.step_batch import WouldWait
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
+from txaware.service.wakeups import Signal
 from txaware.service.write.publishing import Publishing
 from txaware.service.write.topic_writer import TopicWriter
 from txaware.store.queue_table import NO_TIME, PipeKind
@@ -36,6 +37,22 @@ MOST_OPEN = 5_000
 MAKE_ROOM_EVERY_MS = 1_000
 # The pusher of the one pipe that keeps an order for all.
 EVERYBODY = ""
+
+
+class PipeSignal(Signal):
+    """The signal of a pipe's writer, for what transactions push there.
+
+    A plain push tells by itself, once its items are counted.
+    """
+
+    def __init__(self, pipe: Pipe, of_queue: Signal) -> None:
+        self._pipe = pipe  # and nobody waits for this one
+        self._of_queue = of_queue
+
+    def tell(self, most: int | None = None) -> None:
+        """Wakes poppers for what may be visible now."""
+        if not self._pipe.pushing:
+            self._of_queue.tell(sum(self._pipe.undecided.values()) or 1)
 
 
 class Pushing:
@@ -114,7 +131,7 @@ class Pushing:
 
     def _has_pushed(self, pushed: Pushed) -> None:
         self._state.pushed_soon.append(pushed)
-        self._state.signal.tell()
+        self._state.signal.tell(len(pushed.rows))
 
     def _has_failed(self, pipe: Pipe) -> None:
         self._state.is_in_doubt = True
@@ -209,7 +226,7 @@ class Pushing:
         if pipe.handle is not None:
             return pipe.handle
         writer = TopicWriter(self._table)
-        writer.signal = self._state.signal
+        writer.signal = PipeSignal(pipe, self._state.signal)
         counters = PipeCounters(self._latencies, partial(self._counted, pipe))
         return opened(pipe, writer, counters)
 
@@ -224,7 +241,7 @@ class Pushing:
                 self._state.watched.setdefault(pointer, set()).add(pipe)
             else:
                 pipe.undecided.pop(pointer, None)
-        self._state.signal.tell()
+        self._state.signal.tell(count or None)
 
     def _pipe_for(
         self,

@@ -2,13 +2,14 @@
 
 import heapq
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 
 from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
 from coordinator.transaction import Transaction
-from txaware.errors import BadRequest, QueueNotFound, Unavailable
+from txaware.errors import BadRequest, LeaseLost, QueueNotFound, Unavailable
 from txaware.interfaces import Write
 from txaware.queues import Popped, QueueStats, Waiting
 from txaware.requests import Payloads
@@ -241,6 +242,16 @@ class WorkQueue:
             self._popping.put_back(self.state.held(item, token), now_ms, batch)
             wait = self._submit(batch)
         self._written(wait)
+
+    def put_back_surely(self, item: str, token: str) -> None:
+        """Has an item wait again; by the next step where that cannot be written now."""
+        try:
+            self.put_back(item, token)
+        except LeaseLost:  # it waits again already
+            return
+        except Unavailable:
+            with self.state.lock, suppress(LeaseLost):
+                self.failed([self.state.held(item, token)])
 
     def look(self, lease: Lease) -> Item | None:
         """Reads the item of a lease; None if it is gone."""
