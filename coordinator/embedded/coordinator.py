@@ -324,9 +324,14 @@ class EmbeddedCoordinator(TwoPhaseCommit):
                 f"decided by hand"
             )
         with self._lock:
-            known = self._ledger.life_of(pointer)
+            known, current = self._ledger.life_of(pointer), self._ledger.lives.current
         named = NAMELESS if known is None else known.life
         named = named if life is None else life_named(life)
+        if known is None and named == current.life:
+            raise TransactionRefused(
+                f"transaction {pointer} was not given out in the life {life}, which "
+                f"goes on"
+            )
         outcome = Outcome.COMMITTED if committed else Outcome.ROLLED_BACK
         record = decided(pointer, named, outcome)
         self._journal.append(record)

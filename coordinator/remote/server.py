@@ -187,7 +187,7 @@ class CoordinatorRoutes:
 
     def _outcome(self, pointer: int, fields: Fields) -> Answer:
         coordinator = self._coordinator
-        if fields.get("life") is None:
+        if "life" not in fields:
             found = coordinator.outcome(pointer)
         else:
             found = outcome_of(coordinator, pointer, life=life_in(fields))
@@ -208,7 +208,7 @@ class CoordinatorRoutes:
         coordinator.decide(
             whole_number(pointer, "the transaction's id"),
             committed=told == Outcome.COMMITTED.value,
-            life=None if fields.get("life") is None else life_in(fields),
+            life=life_in(fields) if "life" in fields else None,
         )
         return Answer(200)
 

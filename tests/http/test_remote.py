@@ -65,6 +65,15 @@ def error_of(answer: Any) -> tuple[int, str]:
         ("POST", f"{ROOT}/5/can-commit", b'{"changes": ["?"]}', (400, "BadRequest")),
         ("POST", f"{ROOT}/5/can-commit", b'{"changes": [7]}', (400, "BadRequest")),
         ("POST", f"{ROOT}/truncate", b'{"beforeMs": -1}', (400, "BadRequest")),
+        ("POST", f"{ROOT}/7/decide", b'{"outcome": "forgotten"}', (400, "BadRequest")),
+        *(
+            (
+                *("POST", f"{ROOT}/7/decide"),
+                b'{"outcome": "committed", "life": %b}' % life,
+                (400, "BadRequest"),
+            )
+            for life in (b"null", b"7", b'"7"')
+        ),
         ("POST", f"{ROOT}/truncate", b'{"pointers": ["1"]}', (400, "BadRequest")),
     ],
 )

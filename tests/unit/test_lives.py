@@ -210,6 +210,9 @@ def test_a_person_decides_what_nobody_knows_and_it_stays_so(
                 coordinator.decide(pointer, committed=yes, life=wrong)
         coordinator.decide(pointer, committed=yes, life=life)
         assert coordinator.outcome(pointer) is Outcome.FORGOTTEN  # of whichever life
+        own = coordinator.life_of(coordinator.start_short())
+        with pytest.raises(TransactionRefused, match="which goes on"):
+            coordinator.decide(2**62, committed=yes, life=own)
     expected = Outcome.COMMITTED if yes else Outcome.ROLLED_BACK
     journal = JournalFile(Disk(copy), compact_bytes=1)
     journal.fold([])  # it is written anew, in few records
