@@ -1,15 +1,19 @@
 """Items that are popped in a block of a database: handled once with its rows."""
 
+import sqlite3
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.concurrency import until
 from tests.support.deciders import Decider, killed_behind_the_commit
 from tests.support.queues import popped, taken, waiting
-from txaware.errors import LeaseLost, MisusedTransaction
+from txaware import participants
+from txaware.errors import BadRequest, LeaseLost, MisusedTransaction
 from txaware.messaging import Messaging
-from txaware.queue import Queue
+from txaware.queue import Job, Queue
 
 
 @pytest.fixture
@@ -205,3 +209,51 @@ def test_a_file_of_some_thousand_items_does_not_grow(
     assert until(lambda: decider.notes() == 0)
     assert len(decider.rows()) == 3_000
     worker.close()
+
+
+def test_a_worker_handles_each_job_once_with_its_rows(
+    decider: Decider, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function opens the database in each thread, and again where it was lost."""
+    made: list[Decider] = []
+
+    def opened() -> Any:
+        made.append(decider.another())
+        made[-1].participant.decider = made[-1]
+        return made[-1].participant
+
+    def handle(job: Job, tx: Any) -> None:
+        tx.participants[0].decider.handle(job.payload)
+
+    queue.push_all([b"%d" % number for number in range(20)])
+    with killed_behind_the_commit(decider.messaging, monkeypatch):
+        handle_next(decider, queue, n=3)
+    worker = queue.worker(
+        handle, threads=3, transaction=True, participants=[opened], idle_wait_s=0.05
+    )
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    assert until(lambda: queue.stats().committed == 20)
+    worker.close()
+    thread.join()
+    assert len(made) == 3
+    assert sorted(map(int, decider.rows())) == [*range(20)]
+    for one in made:
+        one.close()
+
+
+def test_a_connection_that_a_worker_cannot_have_is_one_sentence(
+    decider: Decider, queue: Queue, tmp_path: Path
+) -> None:
+    def handle(job: Job, tx: object) -> None:
+        decider.handle(job.payload)
+
+    given: dict[str, Any] = {"transaction": True}
+    with pytest.raises(BadRequest, match="give a function that opens one"):
+        queue.worker(handle, threads=2, participants=[decider.participant], **given)
+    queue.worker(handle, participants=[decider.participant], **given).close()
+    own = sqlite3.connect(tmp_path / "own.db")
+    shop = participants.sqlite(decider.messaging, own, relay=False)
+    with pytest.raises(BadRequest, match="check_same_thread=False"):
+        queue.worker(handle, participants=[shop], **given)
+    own.close()

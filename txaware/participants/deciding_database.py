@@ -41,6 +41,7 @@ class DecidingDatabase:
     flushes_last = True
     # No row elsewhere has a pointer of the transaction.
     shares_journal = True
+    connection: Any
 
     def __init__(
         self,
@@ -149,6 +150,13 @@ class DecidingDatabase:
             self._leave()
             self._rollback()
         return True
+
+    def close(self) -> None:
+        """Closes its connection."""
+        self.connection.close()
+
+    def require_any_thread(self) -> None:
+        """Raises `BadRequest` where only one thread may use the connection."""
 
     def require_block(self, call: str) -> None:
         """Raises `MisusedTransaction` where no block of it is open here."""

@@ -139,6 +139,18 @@ class Postgres:
         """Ends what a crash left prepared; returns what is still open."""
         return self._prepared.recover()
 
+    @property
+    def is_closed(self) -> bool:
+        """True once the connection was closed or lost."""
+        return bool(self.connection.closed)
+
+    def close(self) -> None:
+        """Closes its connection."""
+        self.connection.close()
+
+    def require_any_thread(self) -> None:
+        """Does nothing: any thread may use the connection."""
+
     def require_coordinator(self, coordinator: Coordinator) -> None:
         """Refuses a block whose outcome its own coordinator would not know."""
         require_own(self.transaction_aware_name, self._coordinator, coordinator)

@@ -220,6 +220,11 @@ class DecidingPostgres(DecidingDatabase):
         """Moves a group, with the block."""
         self.connection.execute(SAVE, (bytes(position), group, topic))
 
+    @property
+    def is_closed(self) -> bool:
+        """True once the connection was closed or lost."""
+        return bool(self.connection.closed)
+
     def is_away(self, error: BaseException) -> bool:
         """Tells whether an error says that PostgreSQL is away, or has a conflict.
 

@@ -136,6 +136,13 @@ class SqlalchemySession:
         """Carries over now what has committed; see `participants.sqlite`."""
         return self._deciding("relay").relay()
 
+    def close(self) -> None:
+        """Closes the session."""
+        self.session.close()
+
+    def require_any_thread(self) -> None:
+        """Does nothing: the pool lends connections that the thread may use."""
+
     def require_coordinator(self, coordinator: Coordinator) -> None:
         """Refuses a block whose outcome its own coordinator would not know."""
         own = self._messaging.coordinator

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from txaware.errors import BadRequest, MisusedTransaction, Unavailable
 from txaware.messages import MessageId
@@ -91,6 +92,18 @@ class Sqlite(DecidingDatabase):
         # The synchronous setting of the program, while another one takes its place.
         self._synchronous: int | None = None
         self._was_synced = False
+
+    def require_any_thread(self) -> None:
+        """Raises `BadRequest` where only one thread may use the connection."""
+        with ThreadPoolExecutor(1) as other:
+            try:
+                other.submit(lambda: self.connection.cursor().close()).result()
+            except sqlite3.ProgrammingError as error:
+                raise BadRequest(
+                    f"the connection to {self.transaction_aware_name} is for the "
+                    f"thread that opened it: open it with check_same_thread=False, or "
+                    f"give a function that opens one in each thread"
+                ) from error
 
     def position(self, group: str, topic: str) -> MessageId | None:
         """Returns how far a group has come, as the block sees it."""

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from random import uniform
 from typing import Any
 
@@ -15,6 +16,10 @@ from coordinator.context import TransactionContext
 from coordinator.interfaces import TransactionAware
 from txaware.errors import LeaseLost, TransactionConflict, TxAwareError, error_text
 from txaware.queue.job import Job
+from txaware.queue.participants_of_threads import (
+    MakesParticipant,
+    ParticipantsOfThread,
+)
 from txaware.queue.worker_options import WorkerOptions
 from txaware.queues import QueueDescriptor
 
@@ -85,6 +90,18 @@ class Outcome:
     pause_s: float = 0
 
 
+@attrs.frozen
+class HandlingInThread:
+    """The handling of jobs in one thread: `call` handles one."""
+
+    call: Callable[[HandledJob], Outcome]
+    _participants: ParticipantsOfThread
+
+    def ready(self) -> None:
+        """Opens what the next job needs, before that is popped."""
+        self._participants.ready()
+
+
 class Handling:
     """Calls a handler with jobs, and ends them as the options say."""
 
@@ -95,7 +112,7 @@ class Handling:
         *,
         begin: Callable[..., TransactionContext],
         descriptor: Callable[[], QueueDescriptor],
-        participants: tuple[TransactionAware, ...] = (),
+        participants: tuple[TransactionAware | MakesParticipant, ...] = (),
     ) -> None:
         self._handler = handler
         self._options = options
@@ -105,23 +122,28 @@ class Handling:
         self._is_async = is_async(handler)
 
     @contextmanager
-    def thread(self) -> Iterator[Callable[[HandledJob], Outcome]]:
+    def thread(self) -> Iterator["HandlingInThread"]:
         """Surrounds the work of a thread; a coroutine has one event loop there."""
-        if not self._is_async:
-            yield lambda handled: self._outcome(handled, self._call)
-            return
-        import asyncio  # most programs have no coroutine
+        participants = ParticipantsOfThread(self._participants)
+        try:
+            if not self._is_async:
+                call = partial(self._call, participants)
+                yield HandlingInThread(partial(self._outcome, call), participants)
+                return
+            import asyncio  # most programs have no coroutine
 
-        with asyncio.Runner() as runner:
+            with asyncio.Runner() as runner:
 
-            def awaited(handled: HandledJob) -> None:
-                here = contextvars.copy_context()
-                runner.run(self._await(handled), context=here)
+                def awaited(handled: HandledJob) -> None:
+                    here = contextvars.copy_context()
+                    runner.run(self._await(participants, handled), context=here)
 
-            yield lambda handled: self._outcome(handled, awaited)
+                yield HandlingInThread(partial(self._outcome, awaited), participants)
+        finally:
+            participants.close()
 
     def _outcome(
-        self, handled: HandledJob, call: Callable[[HandledJob], object]
+        self, call: Callable[[HandledJob], object], handled: HandledJob
     ) -> Outcome:
         try:
             call(handled)
@@ -129,17 +151,19 @@ class Handling:
             return self._failed(handled, error)
         return Outcome("done")
 
-    def _call(self, handled: HandledJob) -> None:
+    def _call(self, participants: ParticipantsOfThread, handled: HandledJob) -> None:
         if not self._options.transaction:
             self._handler(handled.job)
             handled.end()
             return
-        with self._begin() as tx:
+        with self._begin(participants) as tx:
             if not handled.job.was_handled():
                 self._handler(handled.job, tx)
                 handled.end()
 
-    async def _await(self, handled: HandledJob) -> None:
+    async def _await(
+        self, participants: ParticipantsOfThread, handled: HandledJob
+    ) -> None:
         import asyncio
 
         async with asyncio.timeout(self._options.timeout_s):
@@ -147,14 +171,14 @@ class Handling:
                 await self._handler(handled.job)
                 handled.end()
                 return
-            with self._begin() as tx:
+            with self._begin(participants) as tx:
                 if not handled.job.was_handled():
                     await self._handler(handled.job, tx)
                     handled.end()
 
-    def _begin(self) -> TransactionContext:
+    def _begin(self, participants: ParticipantsOfThread) -> TransactionContext:
         return self._begin_transaction(
-            *self._participants, timeout_s=self._options.timeout_s
+            *participants.ready(), timeout_s=self._options.timeout_s
         )
 
     def _failed(self, handled: HandledJob, error: BaseException) -> Outcome:

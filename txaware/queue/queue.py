@@ -15,7 +15,6 @@ from coordinator.callbacks import check_function
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator, TransactionAware
-from coordinator.participants import checked_participant
 from txaware.errors import BadRequest, MisusedTransaction, PublisherClosed
 from txaware.interfaces import MessagingService, Payload
 from txaware.messages import Receipt, outgoing
@@ -23,6 +22,10 @@ from txaware.publish import TakesItems, TransactionPublisher, publisher_key
 from txaware.publish.publisher import checked_many, checked_size_bytes
 from txaware.queue.handling import Handling
 from txaware.queue.job import Job
+from txaware.queue.participants_of_threads import (
+    MakesParticipant,
+    checked_participants,
+)
 from txaware.queue.popped_jobs import PoppedJobs, joined_jobs
 from txaware.queue.reserved_pipes import ReservedPipes
 from txaware.queue.worker import Worker
@@ -395,7 +398,7 @@ class Queue(Popper):
         *,
         threads: int = THREADS,
         transaction: bool = False,
-        participants: Iterable[TransactionAware] = (),
+        participants: Iterable[TransactionAware | MakesParticipant] = (),
         timeout_s: float | None = None,
         first_pause_s: float = 0.1,
         longest_pause_s: float = 60,
@@ -405,15 +408,15 @@ class Queue(Popper):
 
         A job is committed when its handler returns, and comes again after a pause when
         that raises. With `transaction` the handler is called with `(job, tx)` in a
-        transaction, which `participants` join, and which also ends the job. A handler
-        may be `async def`. `WorkerOptions` explains the options.
+        transaction, which `participants` join, and which also ends the job. One of them
+        may be a function that makes it: it is called in each thread, as a connection to
+        a database serves one thread. A handler may be `async def`. `WorkerOptions`
+        explains the options.
         """
         check_function(handler, may_await=True)
         if not isinstance(participants, Iterable):
             raise BadRequest(f"participants are many, not {participants!r:.100}")
-        participants = tuple(participants)
-        for participant in participants:
-            checked_participant(participant)
+        participants = checked_participants(participants, threads=threads)
         if participants and not transaction:
             raise BadRequest("participants join a transaction: say transaction=True")
         options = WorkerOptions(

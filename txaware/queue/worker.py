@@ -11,7 +11,12 @@ from coordinator.interfaces import Coordinator
 from coordinator.threads import Event
 from txaware.consume.loop_retry import retrying
 from txaware.errors import MisusedTransaction
-from txaware.queue.handling import HandledJob, Handling, Outcome
+from txaware.queue.handling import (
+    HandledJob,
+    Handling,
+    HandlingInThread,
+    Outcome,
+)
 from txaware.queue.job import Job
 from txaware.queue.worker_options import WorkerMetrics, WorkerOptions
 from txaware.queues import QueueDescriptor
@@ -131,11 +136,15 @@ class Worker:
             stops=stops,
             sleep=self._sleep or leaving.wait,
         )
-        with self._handling.thread() as handle:
+        with self._handling.thread() as handling:
             while not (myself.is_replaced or any(one.is_set() for one in stops)):
-                job = again(self._queue.pop, self._options.idle_wait_s)
+                job = again(self._next, handling)
                 if job is not None:
-                    self._work(job, handle, myself, leaving)
+                    self._work(job, handling.call, myself, leaving)
+
+    def _next(self, handling: HandlingInThread) -> Job | None:
+        handling.ready()
+        return self._queue.pop(self._options.idle_wait_s)
 
     def _work(
         self,

@@ -6,9 +6,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, cast
 
 import click
 
+from coordinator.interfaces import TransactionAware
 from txaware.cli.progress import later_bar
 from txaware.cli.queue.worker_processes import WorkerProcesses
 from txaware.cli.session import Session, pass_session
@@ -18,6 +20,7 @@ from txaware.cli.values import duration
 from txaware.errors import BadRequest, Unavailable
 from txaware.messaging import Messaging
 from txaware.queue import Queue
+from txaware.queue.participants_of_threads import MakesParticipant
 from txaware.queues import QueueStats
 
 TELL_EVERY_S = 1.0
@@ -47,6 +50,14 @@ TELL_EVERY_S = 1.0
     "with (job, tx).",
 )
 @click.option(
+    "--participant",
+    "makers",
+    metavar="MODULE:FUNCTION",
+    multiple=True,
+    help="A function that opens your database, as FUNCTION(messaging), in each thread: "
+    "the job is handled once with its rows. Implies --transaction.",
+)
+@click.option(
     "--timeout",
     "timeout_s",
     type=duration,
@@ -62,6 +73,7 @@ def worker(
     processes: int,
     threads: int,
     transaction: bool,
+    makers: tuple[str, ...],
     timeout_s: float | None,
     is_child: bool,
 ) -> None:
@@ -79,8 +91,11 @@ def worker(
     Example:
       txaware worker shop.mails:send --queue mail
       txaware worker shop.mails:send --queue mail --processes 4 --timeout 30s
+      txaware worker shop.mails:send --queue mail --participant shop.db:open_shop
     """
     handler = handler_of(target)
+    opened = [handler_of(maker) for maker in makers]
+    transaction = transaction or bool(opened)
     with session.open() as messaging, stopped_by_signal() as stop:
         queue = messaging.queue(name)
         before = queue.stats()
@@ -90,7 +105,11 @@ def worker(
             note(f"{target} works on queue {name}, {crew_text}; Ctrl-C ends it")
         if processes == 1:
             loop = queue.worker(
-                handler, threads=threads, transaction=transaction, timeout_s=timeout_s
+                handler,
+                threads=threads,
+                transaction=transaction,
+                participants=[_opener(one, messaging) for one in opened],
+                timeout_s=timeout_s,
             )
             if is_child:
                 _stop_with_stdin(stop)
@@ -99,6 +118,8 @@ def worker(
         else:
             options = ["--threads", str(threads)]
             options += ["--transaction"] * transaction
+            for maker in makers:
+                options += ["--participant", maker]
             if timeout_s is not None:
                 options += ["--timeout", str(timeout_s)]
             arguments = [target, "--queue", name, *options]
@@ -130,6 +151,11 @@ def handler_of(target: str) -> Callable[..., object]:
     if not callable(found):
         raise BadRequest(f"module {module_name} has no function {path}")
     return found
+
+
+def _opener(maker: Callable[..., Any], messaging: Messaging) -> MakesParticipant:
+    """Returns a function that opens a participant of this messaging."""
+    return lambda: cast(TransactionAware, maker(messaging))
 
 
 @contextmanager
