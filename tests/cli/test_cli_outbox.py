@@ -36,6 +36,21 @@ def test_the_relay_carries_over_what_a_program_has_left() -> None:
         assert committed(messaging) == [b"1", b"2"]
 
 
+def test_the_relay_removes_the_notes_of_items_that_have_ended() -> None:
+    connection = sqlite3.connect("shop.db")
+    with txaware.connect("leveldb:./data") as messaging:
+        messaging.create_queue("mail")
+        messaging.queue("mail").push_all([b"1", b"2"])
+        shop = participants.sqlite(messaging, connection, relay=False)
+        with messaging.transaction(shop):
+            assert len(messaging.queue("mail").pop_many(2)) == 2
+    count = "SELECT count(*) FROM txaware_inbox_items"
+    assert connection.execute(count).fetchone() == (2,)
+    run("outbox", "relay", "shop.db")
+    assert connection.execute(count).fetchone() == (0,)
+    connection.close()
+
+
 def test_what_is_no_outbox_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     relay = ("outbox", "relay")
     assert "no file of SQLite at away.db" in error_of(*relay, "away.db", code=2)

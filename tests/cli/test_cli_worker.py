@@ -1,7 +1,9 @@
 """`txaware worker`: a function that is called with the jobs of a queue."""
 
 import signal
+import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,9 @@ from txaware.cli.queue.worker_processes import WorkerProcesses
 
 PATIENCE_S = 60
 HANDLERS = """
+import sqlite3
+from txaware import participants
+
 import os, pathlib, threading, time
 
 def note(job, tx=None):
@@ -27,6 +32,16 @@ class Group:
 
 group = Group()
 number = 5
+
+
+def open_shop(messaging):
+    connection = sqlite3.connect("shop.db", timeout=60)
+    return participants.sqlite(messaging, connection)
+
+
+def note_in_shop(job, tx):
+    [shop] = tx.participants
+    shop.connection.execute("INSERT INTO handled VALUES (?)", (job.payload,))
 """
 
 
@@ -89,6 +104,32 @@ def test_processes_share_the_jobs_and_end_with_their_parent(here: Path) -> None:
     workers = {path.read_text() for path in (here / "done").iterdir()}
     assert str(process.pid) not in workers
     assert len(workers) <= 2
+
+
+def test_a_participant_is_opened_in_each_thread(here: Path) -> None:
+    """The rows and the ends of the jobs commit together, in each process."""
+    connection = sqlite3.connect(here / "shop.db")
+    connection.execute("CREATE TABLE handled (what)")
+    process = start(
+        *("worker", "handlers_of_a_test:note_in_shop", "--queue", "mail"),
+        *("--participant", "handlers_of_a_test:open_shop"),
+        *("--processes", "2", "--threads", "2"),
+    )
+
+    def handled() -> list[Any]:
+        return connection.execute("SELECT what FROM handled ORDER BY what").fetchall()
+
+    with process:
+        try:
+            assert until(lambda: len(handled()) == 3, timeout_s=PATIENCE_S)
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert process.returncode == 0, err
+    assert out == b"queue mail: 3 jobs done meanwhile, 0 failed, 0 waiting\n"
+    assert handled() == [(b"1",), (b"2",), (b"slow",)]
+    connection.close()
 
 
 def test_what_cannot_be_called_is_one_sentence() -> None:

@@ -13,6 +13,8 @@ import txaware
 from tests.support.power_cuts.images import Recorded
 from tests.support.power_cuts.recording import recorded, recorder
 from txaware import participants
+from txaware.messaging import Messaging
+from txaware.participants import Sqlite
 
 PROGRAM = """
 import sqlite3
@@ -30,8 +32,12 @@ with (
     messaging.create_topic("orders")
     messaging.create_topic("paid")
     messaging.publish("paid", [b"1", b"2", b"3"])
+    messaging.create_queue("mail")
+    mail = messaging.queue("mail")
+    mail.push_all([b"1", b"2", b"3"])
     connection.execute("PRAGMA journal_mode = " + sys.argv[2])
     connection.execute("PRAGMA synchronous = " + sys.argv[3])
+    connection.execute("CREATE TABLE sent (number TEXT)")
     connection.execute("CREATE TABLE orders (number TEXT)")
     shop = participants.sqlite(messaging, connection, relay=False)
     inbox = shop.consumer("paid", group="orders")
@@ -41,6 +47,8 @@ with (
                 text = message.payload.decode()
                 connection.execute("INSERT INTO orders VALUES (?)", (text,))
                 messaging.publisher("orders").publish(message.payload)
+            text = mail.pop().payload.decode()
+            connection.execute("INSERT INTO sent VALUES (?)", (text,))
         print(number, file=told)
         if number != 2:
             shop.relay()
@@ -67,12 +75,26 @@ def look(below: Path) -> tuple[list[str], list[str]]:
         inbox = shop.consumer("paid", group="orders")
         with messaging.transaction(shop):
             left = [message.payload.decode() for message in inbox.poll()]
+        send_all(messaging, shop)
+        sent = connection.execute("SELECT number FROM sent").fetchall()
+        assert sorted(sent) == [("1",), ("2",), ("3",)], "each is sent once"
         [waiting] = connection.execute("SELECT count(*) FROM txaware_outbox").fetchone()
     connection.close()
     orders = [number for (number,) in found]
     assert [*orders, *left] == ["1", "2", "3"], "each is handled once"
     assert not waiting
     return orders, [message.payload.decode() for message in messages]
+
+
+def send_all(messaging: Messaging, shop: Sqlite) -> None:
+    """Handles what is left of the queue."""
+    while True:
+        with messaging.transaction(shop):
+            job = messaging.queue("mail").pop()
+            if job is None:
+                return
+            text = job.payload.decode()
+            shop.connection.execute("INSERT INTO sent VALUES (?)", (text,))
 
 
 @EVERY

@@ -1,7 +1,7 @@
 """A program that handles the items of a queue with rows of a database, until killed.
 
-`python -m tests.support.inbox_child DATA DATABASE WAY BEHIND`: it kills itself behind so
-many commits of the database, before those of the store; 0 is never.
+`python -m tests.support.inbox_child DATA DATABASE WAY BEHIND`: it kills itself behind
+so many commits of the database, before those of the store; 0 is never.
 """
 
 import os
@@ -51,8 +51,8 @@ def handle(shop: Any, payload: bytes) -> None:
     print(payload.decode(), flush=True)
 
 
-def work(messaging: Messaging, database: str) -> None:
-    """Works with two threads until nothing is left."""
+def work(messaging: Messaging, database: str, threads: int) -> None:
+    """Works until nothing is left."""
 
     def handler(job: Any, tx: Any) -> None:
         handle(tx.participants[0], job.payload)
@@ -60,7 +60,7 @@ def work(messaging: Messaging, database: str) -> None:
     queue, stop = messaging.queue("mail"), threading.Event()
     worker = queue.worker(
         handler,
-        threads=2,
+        threads=threads,
         transaction=True,
         participants=[lambda: opened(messaging, database)],
         idle_wait_s=0.02,
@@ -79,7 +79,8 @@ def main(data: str, database: str, way: str, behind: str) -> None:
         kill_behind(int(behind))
     with txaware.connect(f"leveldb:{data}") as messaging:
         if way == "worker":
-            work(messaging, database)
+            # What others have popped when it kills itself is lost before it is handled.
+            work(messaging, database, threads=1 if int(behind) else 2)
             return
         queue, shop = messaging.queue("mail"), opened(messaging, database)
         while queue.stats().depth:

@@ -21,7 +21,8 @@ from txaware.cli.stop import stopped_by_signal
 from txaware.cli.values import interval, is_sure, json_option, limit_option, yes_option
 from txaware.messages import text_or_base64
 from txaware.participants.database_outbox import DatabaseOutbox
-from txaware.participants.databases import open_outbox
+from txaware.participants.databases import open_noted_items, open_outbox
+from txaware.participants.inbox_cleaner import InboxCleaner
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.outbox_row import SetAside
 
@@ -61,7 +62,7 @@ def relay(session: Session, *, database: str, every: float | None) -> None:
     """Carry over what waits in a DATABASE, each message once and in order.
 
     A program with a participant does this by itself, in the background; both may work
-    on one outbox.
+    on one outbox. Notes of popped items that have ended are removed, too.
 
     \b
     Example:
@@ -70,15 +71,18 @@ def relay(session: Session, *, database: str, every: float | None) -> None:
     """
     with session.open() as messaging, stopped_by_signal() as stop:
         work = OutboxRelay(messaging, open_outbox(database))
+        cleaner = InboxCleaner(messaging, open_noted_items(database))
         try:
             while True:
                 count = work.carry_over()
+                cleaner.clean()
                 if count or every is None:
                     click.echo(f"carried over {counted(count, 'message')}")
                 if every is None or stop.wait(every):
                     return
         finally:
             work.close()
+            cleaner.close()
 
 
 @outbox.command("list")

@@ -6,10 +6,13 @@ from txaware.errors import BadRequest
 from txaware.messaging import Messaging
 from txaware.participants.file_places import PLACE
 from txaware.participants.files import Files
+from txaware.participants.inbox_cleaner import NotedItems
 from txaware.participants.outbox_row import OutboxRows
+from txaware.participants.postgres_inbox import PostgresNotedItems
 from txaware.participants.postgres_link import PostgresLink
 from txaware.participants.postgres_outbox import PostgresOutbox
 from txaware.participants.prepared_transactions import PreparedTransactions
+from txaware.participants.sqlite_inbox import SqliteNotedItems
 from txaware.participants.sqlite_outbox import SqliteOutbox
 
 
@@ -20,6 +23,13 @@ def open_outbox(database: str) -> OutboxRows:
     if not Path(database).is_file():
         raise BadRequest(f"there is no file of SQLite at {database}")
     return SqliteOutbox(database)
+
+
+def open_noted_items(database: str) -> NotedItems:
+    """Opens the notes of popped items in a database whose outbox was opened."""
+    if is_postgres(database):
+        return PostgresNotedItems(PostgresLink(database))
+    return SqliteNotedItems(database)
 
 
 def recover(messaging: Messaging, place: str) -> list[int]:

@@ -32,8 +32,8 @@ class NotedItems(Protocol):
     Calls come from one thread at a time.
     """
 
-    def has_any(self, store: str) -> bool:
-        """Tells whether an item of a store is noted."""
+    def has_any(self) -> bool:
+        """Tells whether an item is noted, of any store."""
 
     def take(
         self, store: str, gone: Sequence[Noted], *, after: Noted, limit: int
@@ -78,7 +78,7 @@ class InboxCleaner:
         count = 0
         with self._lock:
             self._count = 0
-            if self._is_closed or not self._items.has_any(self.store):
+            if self._is_closed or not self._items.has_any():
                 return 0
             gone: list[Noted] = []
             after = ("", "")

@@ -20,7 +20,7 @@ FORGET = """DELETE FROM txaware_inbox_items
 # A commit that is not synced could be lost when its items have ended.
 SYNCED = """SELECT set_config('synchronous_commit', 'on', true)
     WHERE current_setting('synchronous_commit') = 'off'"""
-_ANY = "SELECT 1 FROM txaware_inbox_items WHERE store = %s LIMIT 1"
+_ANY = "SELECT 1 FROM txaware_inbox_items LIMIT 1"
 _REMOVE = """DELETE FROM txaware_inbox_items AS row
     USING unnest(%s::text[], %s::text[]) AS gone (queue, item)
     WHERE row.store = %s AND row.queue = gone.queue AND row.item = gone.item"""
@@ -34,9 +34,9 @@ class PostgresNotedItems:
     def __init__(self, link: PostgresLink) -> None:
         self._link = link
 
-    def has_any(self, store: str) -> bool:
-        """Tells whether an item of a store is noted."""
-        found = self._link.run(lambda link: link.execute(_ANY, (store,)).fetchone())
+    def has_any(self) -> bool:
+        """Tells whether an item is noted, of any store."""
+        found = self._link.run(lambda link: link.execute(_ANY).fetchone())
         return found is not None
 
     def take(

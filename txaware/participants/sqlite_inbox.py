@@ -13,7 +13,7 @@ NOTE = "INSERT OR IGNORE INTO txaware_inbox_items VALUES (?, ?, ?)"
 IS_NOTED = """SELECT 1 FROM txaware_inbox_items
     WHERE store = ? AND queue = ? AND item = ?"""
 FORGET = "DELETE FROM txaware_inbox_items WHERE store = ? AND queue = ? AND item = ?"
-_ANY = "SELECT 1 FROM txaware_inbox_items WHERE store = ? LIMIT 1"
+_ANY = "SELECT 1 FROM txaware_inbox_items LIMIT 1"
 _NEXT = """SELECT queue, item FROM txaware_inbox_items
     WHERE store = ? AND (queue, item) > (?, ?) ORDER BY queue, item LIMIT ?"""
 _SYNC = "UPDATE txaware_state SET reads = reads + 1"
@@ -27,10 +27,10 @@ class SqliteNotedItems:
         self._lock = threading.Lock()
         self._opened: sqlite3.Connection | None = None
 
-    def has_any(self, store: str) -> bool:
-        """Tells whether an item of a store is noted."""
+    def has_any(self) -> bool:
+        """Tells whether an item is noted, of any store."""
         with self._used() as connection:
-            return connection.execute(_ANY, (store,)).fetchone() is not None
+            return connection.execute(_ANY).fetchone() is not None
 
     def take(
         self, store: str, gone: Sequence[Noted], *, after: Noted, limit: int
