@@ -15,7 +15,7 @@ from examples.shop.rows import DATABASE
 PARTS = {
     "server": ("txaware", "serve", "--data", "./shop-data"),
     "web": ("uvicorn", "examples.shop.web:app", "--workers", "2", "--port", "8000"),
-    "relay": ("txaware", "outbox", "relay"),
+    "relay": ("txaware", "outbox", "relay", "--every", "1s"),
     "mails": ("examples.shop", "mails"),
     "ledger": ("examples.shop", "ledger"),
 }

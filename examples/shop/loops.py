@@ -1,6 +1,7 @@
 """Sends mails, and keeps a ledger of the orders: the loops beside the web server."""
 
 import signal
+import threading
 from typing import Any, Protocol
 
 from sqlalchemy.orm import Session
@@ -66,6 +67,11 @@ def keep_ledger() -> None:
 
 def run_until_told(loop: Loop) -> None:
     """Runs a loop until SIGTERM or Ctrl-C."""
+
+    def close(*_: object) -> None:
+        # Not in this thread: `close` waits until `run` has ended, which runs in it.
+        threading.Thread(target=loop.close).start()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: loop.close())
+        signal.signal(number, close)
     loop.run()

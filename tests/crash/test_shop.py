@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,10 @@ class Shop:
         self._commands = {
             "server": ("txaware", "serve", "--data", "./data", "--port", port),
             "web": ("uvicorn", "examples.shop.web:app", "--port", web_port),
-            "relay": ("txaware", "outbox", "relay", relayed(database)),
+            "relay": (
+                *("txaware", "outbox", "relay"),
+                *(relayed(database), "--every", "1s"),
+            ),
             "mails": ("examples.shop", "mails"),
             "ledger": ("examples.shop", "ledger"),
         }
@@ -77,8 +80,7 @@ class Shop:
 
     def open(self) -> None:
         self.start("server")
-        with txaware.connect(self.url) as messaging:
-            assert until(lambda: answers(messaging), timeout_s=PATIENCE_S)
+        assert until(lambda: answers(self.url), timeout_s=PATIENCE_S), self.logs()
         self.start("web")
         for customer in self._customers:
             customer.start()
@@ -89,7 +91,18 @@ class Shop:
     def wait_for_orders(self, more: int) -> None:
         """Waits until so many more orders have been accepted."""
         enough = self.accepted + more
-        assert until(lambda: self.accepted >= enough, timeout_s=PATIENCE_S), self.logs()
+        assert self.until(lambda: self.accepted >= enough), self.logs()
+
+    def until(self, look: Callable[[], bool]) -> bool:
+        """Waits for something; meanwhile what has ended by itself is started anew."""
+
+        def revive_and_look() -> bool:
+            for part, process in list(self._running.items()):
+                if process.poll() is not None:
+                    self.start(part)
+            return look()
+
+        return until(revive_and_look, timeout_s=PATIENCE_S)
 
     def send_customers_home(self) -> None:
         self._closing.set()
@@ -137,12 +150,12 @@ class Shop:
                 continue  # a part is away: nobody knows whether it was accepted
 
 
-def answers(messaging: txaware.Messaging) -> bool:
+def answers(url: str) -> bool:
     try:
-        messaging.topics()
+        with txaware.connect(url):
+            return True
     except txaware.Unavailable:
         return False
-    return True
 
 
 @contextmanager
@@ -186,11 +199,11 @@ def kill_parts(shop: Shop, *, kills: int, seed: int) -> None:
         shop.start(part)
     shop.wait_for_orders(1)
     shop.send_customers_home()
-    until(lambda: agree(shop), timeout_s=PATIENCE_S)
+    shop.until(lambda: agree(shop))
     found = orders_of(shop)
     assert len(found["orders"]) >= shop.accepted
-    for numbers in found.values():
-        assert numbers == found["orders"], shop.logs()
+    for table, numbers in found.items():
+        assert numbers == found["orders"], (table, shop.logs())
     shop.close()
 
 
