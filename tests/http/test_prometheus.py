@@ -602,6 +602,7 @@ def test_a_store_far_away_is_asked_once_a_look_while_it_is_away(
         raise Unavailable("it does not answer")
 
     monkeypatch.setattr(table, "scan", away)
+    monkeypatch.setattr(table, "reads_wait", True)
     monkeypatch.setattr(monitored.service, "_reads_wait", True)
     found = monitored.look()
     assert values(found, "up") == {("coordinator",): 1, ("store",): 0}

@@ -7,6 +7,8 @@ from txaware.errors import changed_nothing
 
 NO = {
     "BadRequest",
+    "DuplicateSequence",
+    "InvalidTransactionTimeout",
     "KeeperNotFound",
     "LeaseLost",
     "MalformedTransaction",
@@ -25,6 +27,7 @@ NO = {
     "QueueFull",
     "QueueNotFound",
     "RequestTooLarge",
+    "TooManyPipes",
     "TopicExists",
     "TopicNotFound",
     "TransactionConflict",

@@ -10,7 +10,7 @@ import attrs
 
 from txaware.auth import Principal
 from txaware.clock import ClockMs
-from txaware.errors import BadRequest, NotAuthorized, ProducerFenced
+from txaware.errors import BadRequest, NotAuthorized, ProducerFenced, Unavailable
 from txaware.interfaces import OrderedTable, Write
 from txaware.producers import MAX_EPOCH, MAX_PRODUCER_ID, ProducerIdentity
 from txaware.store.producer_table import (
@@ -199,13 +199,17 @@ class ProducerIds:
     def totals(self) -> tuple[int, int]:
         """Returns the numbers of producers and of transactional ids.
 
-        They are read for that once. Where a read may wait for a network, they are 0
-        until a clean-up has counted them.
+        They are read for that once, and are 0 while they cannot be read. Where a read
+        may wait for a network, they are 0 until a clean-up has counted them.
         """
         with self._lock:
             if self._owned is None and self._table.reads_wait:
                 return 0, 0
-            return sum(self.counts().values()), len(+self._named)
+            try:
+                producers = sum(self.counts().values())
+            except Unavailable:
+                return 0, 0
+            return producers, len(+self._named)
 
     def counts(self) -> Counter[str | None]:
         """Returns how many producers each owner has."""
