@@ -109,7 +109,7 @@ def test_a_time_out_above_the_maximum_is_refused_whatever_the_permission(
             answer = site.begin(name, type="short", timeoutS=timeout_s)
             assert answer.status == 400
             assert answer.json == {
-                "error": "BadRequest",
+                "error": "InvalidTransactionTimeout",
                 "message": f"a time-out of {timeout_s:,.10g} s is too long: over the "
                 f"network a short transaction may take 900 s at most "
                 f"(max_transaction_timeout_s); what takes longer is a long one",

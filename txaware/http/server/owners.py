@@ -14,7 +14,7 @@ from coordinator.transaction_status import OPEN, standings
 from txaware.auth import ANYBODY, Principal
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
-from txaware.errors import BadRequest, NotAuthorized
+from txaware.errors import InvalidTransactionTimeout, NotAuthorized
 from txaware.http.server.admission import TooManyOpen
 
 # For each principal: a flood of one does not push out the owners of others'
@@ -108,7 +108,7 @@ class Owners:
             )
         if timeout_s > self.longest_timeout_s:
             self._count("timeout")
-            raise BadRequest(
+            raise InvalidTransactionTimeout(
                 f"a time-out of {timeout_s:,.10g} s is too long: over the network a "
                 f"short transaction may take {self.longest_timeout_s:,.10g} s at most "
                 f"(max_transaction_timeout_s); what takes longer is a long one"
