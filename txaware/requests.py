@@ -1,7 +1,7 @@
 """Checks of what callers pass in, and the types of it: payloads, starts, ranges."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, Literal, cast
@@ -381,6 +381,17 @@ def checked_position(position: object) -> MessageId:
     if not isinstance(position, MessageId) or len(position) != ID_BYTES:
         raise BadRequest(f"a position is a MessageId, not {position!r}")
     return position
+
+
+def checked_positions(group: str, positions: object) -> dict[str, MessageId]:
+    """Returns the positions of a group by topic, all of which are looked at first."""
+    checked_group(group)
+    if not isinstance(positions, Mapping):
+        raise BadRequest(f"positions are {{topic: id}}, not {positions!r:.100}")
+    return {
+        str(TopicName.parse(topic)): checked_position(position)
+        for topic, position in positions.items()
+    }
 
 
 @attrs.frozen

@@ -526,6 +526,44 @@ def test_what_has_no_position_is_refused(messaging: Messaging) -> None:
     producer.commit()
 
 
+def test_positions_of_a_group_by_topic_move_with_the_commit(
+    messaging: Messaging,
+) -> None:
+    messaging.create_topic("u")
+    for topic in ("t", "u"):
+        messaging.publish(topic, [b"a", b"b"])
+    places = {topic: messaging.poll(topic)[0].id for topic in ("t", "u")}
+    producer = messaging.producer("p")
+    for end in (producer.abort, producer.commit):
+        producer.begin()
+        producer.save_positions("g", places)
+        assert messaging.position("g", "t") is None
+        end()
+    assert {topic: messaging.position("g", topic) for topic in places} == places
+
+
+def test_a_wrong_position_saves_none_of_them(messaging: Messaging) -> None:
+    messaging.publish("t", [b"a"])
+    places: Any = {"t": messaging.poll("t")[0].id, "u": "far away"}
+    with messaging.transaction() as tx, pytest.raises(BadRequest, match="far away"):
+        messaging.save_positions("g", places, transaction=tx.transaction)
+    assert messaging.position("g", "t") is None
+
+
+def test_positions_by_topic_go_back_with_their_block(messaging: Messaging) -> None:
+    messaging.publish("t", [b"a"])
+    places = {"t": messaging.poll("t")[0].id}
+
+    def save() -> None:
+        with messaging.transaction() as tx:
+            messaging.save_positions("g", places, transaction=tx.transaction)
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        save()
+    assert messaging.position("g", "t") is None
+
+
 def test_positions_of_a_moved_group_are_refused(messaging: Messaging) -> None:
     messaging.publish("t", [b"a", b"b"])
     one, other = (messaging.consumer("t", group="g") for _ in range(2))

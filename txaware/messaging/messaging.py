@@ -129,6 +129,7 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
             transactional_id,
             make=self._fenced,
             publisher=self.publisher,
+            saves=self._service,
             message_limit_bytes=self._parts.settings.message_limit_bytes,
             shares_journal=self._parts.shares_journal,
             begins=self._parts.begins,

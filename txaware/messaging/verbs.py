@@ -1,6 +1,6 @@
 """The verbs of a `Messaging`, passed on to the services that perform them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO
 
 from coordinator.context import current_transaction
@@ -18,7 +18,7 @@ from txaware.producers import ProducerService
 from txaware.publish import WrittenByHand, written_by_hand
 from txaware.queue_service import QueueService
 from txaware.reports import Progress
-from txaware.requests import Payload, Pointer
+from txaware.requests import Payload, Pointer, checked_positions
 from txaware.service.transfer.backup import Backup, save
 from txaware.signatures import passed_on, signed_as
 
@@ -129,6 +129,17 @@ class Verbs:
         """
         by_hand = self._by_hand(transaction) or self._service
         by_hand.save_position(group, topic, position, transaction=transaction)
+
+    def save_positions(
+        self, group: str, positions: Mapping[str, MessageId], *, transaction: Pointer
+    ) -> None:
+        """Moves a group in several topics, `{topic: id}`, with the commit.
+
+        All are checked before the first is saved. As with `save_position`, a `with`
+        block of that transaction takes the moves back when it fails.
+        """
+        for topic, position in checked_positions(group, positions).items():
+            self.save_position(group, topic, position, transaction=transaction)
 
     def _by_hand(self, transaction: Pointer) -> WrittenByHand | None:
         return written_by_hand(

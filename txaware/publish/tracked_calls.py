@@ -1,17 +1,17 @@
 """Tracked calls: writes that a program makes by itself in a block that may fail."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 
-from coordinator.context import current_transaction
+from coordinator.context import TransactionContext, current_transaction
 from coordinator.interfaces import Coordinator
 from coordinator.participants import TrackedWrite
 from coordinator.transaction import Transaction
 from txaware.errors import TopicNotFound
 from txaware.interfaces import MessagingService
 from txaware.messages import MessageId, PublishResponse, Receipt
-from txaware.requests import Payload, Pointer
+from txaware.requests import Payload, Pointer, checked_positions
 
 
 class WrittenByHand:
@@ -69,6 +69,13 @@ class WrittenByHand:
             partial(save, None, transaction=transaction),
         )
 
+    def save_positions(
+        self, group: str, positions: Mapping[str, MessageId], *, transaction: Pointer
+    ) -> None:
+        """Saves the positions of a group in several topics; all are checked first."""
+        for topic, position in checked_positions(group, positions).items():
+            self.save_position(group, topic, position, transaction=transaction)
+
     def _track(
         self, write: Callable[[], object], take_back: Callable[[], object]
     ) -> None:
@@ -123,6 +130,13 @@ def written_by_hand(
         pointer = transaction.transaction_id
     if pointer not in context.transaction.pointers:
         return None
+    return joined_by_hand(service, context, shares_journal=shares_journal)
+
+
+def joined_by_hand(
+    service: MessagingService, context: TransactionContext, *, shares_journal: bool
+) -> WrittenByHand:
+    """Returns the participant of a transaction for what its program writes itself."""
     return context.joined(
         ("by hand", id(service)),
         lambda: WrittenByHand(service, shares_journal=shares_journal),

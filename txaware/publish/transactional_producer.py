@@ -4,7 +4,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, overload
 
 from coordinator.brief_errors import briefly
 from coordinator.callbacks import check_answer, check_function
@@ -19,7 +19,7 @@ from txaware.errors import (
     PublisherClosed,
     TransactionNotInProgress,
 )
-from txaware.interfaces import Payload
+from txaware.interfaces import MessagingService, Payload
 from txaware.messages import MessageId
 from txaware.producers import BeginsTransactions, ProducerService, checked_key
 from txaware.publish.fenced_transaction import (
@@ -30,6 +30,7 @@ from txaware.publish.fenced_transaction import (
 from txaware.publish.producer import Producer, one_or_many
 from txaware.publish.producer_states import REFUSALS, State
 from txaware.publish.publisher import Publisher, checked_many
+from txaware.publish.tracked_calls import joined_by_hand
 from txaware.topics import checked_transactional_id
 
 
@@ -56,6 +57,7 @@ class TransactionalProducer:
         *,
         make: Callable[..., FencedTransaction],
         publisher: Callable[[str], Publisher],
+        saves: MessagingService,
         message_limit_bytes: int,
         shares_journal: bool,
         begins: BeginsTransactions | None = None,
@@ -70,6 +72,7 @@ class TransactionalProducer:
         )
         self._make = make
         self._publisher = publisher
+        self._saves = saves
         self._lock = threading.RLock()
         self._context: FencedTransaction | None = None
         self._is_over = True  # whoever runs the transaction has seen it end
@@ -181,21 +184,38 @@ class TransactionalProducer:
             self._publisher(topic).publish_in(context, many)
             return []
 
-    @briefly
-    def save_positions(self, *consumers: SavesPosition) -> None:
-        """Moves the groups of consumers, to where these have polled, with the commit.
+    @overload
+    def save_positions(self, *consumers: SavesPosition) -> None: ...
 
-        They polled outside transactions, and have not committed. If the transaction is
-        rolled back, they go back to where their groups stand.
+    @overload
+    def save_positions(
+        self, group: str, positions: Mapping[str, MessageId], /
+    ) -> None: ...
+
+    @briefly
+    def save_positions(self, *consumers: Any) -> None:
+        """Moves groups with the commit: of consumers, or one group by `{topic: id}`.
+
+        Consumers have polled outside transactions, and have not committed; their groups
+        go to where they have polled. If the transaction is rolled back, they go back to
+        where their groups stand. An id is that of the last message that was handled.
         """
         with self._lock:
             context = self._require("save_positions")
             assert context is not None
+            if len(consumers) == 2 and isinstance(consumers[0], str):
+                group, positions = consumers
+                joined_by_hand(
+                    self._saves,
+                    context,
+                    shares_journal=self._instance.shares_journal,
+                ).save_positions(group, positions, transaction=context.transaction)
+                return
             for consumer in consumers:
                 if not hasattr(consumer, "save_in"):
                     raise BadRequest(
-                        f"save_positions takes consumers, which have a group, not "
-                        f"{consumer!r:.100}"
+                        f"save_positions takes consumers, which have a group, or a "
+                        f"group and {{topic: id}}, not {consumer!r:.100}"
                     )
             for consumer in consumers:
                 consumer.save_in(context)

@@ -1,6 +1,6 @@
 """The asyncio client: the same calls, awaited; one implementation of what they say."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
 from typing import Any, Self, TypeVar, overload
 
@@ -63,7 +63,7 @@ from txaware.queue import Queue, Worker
 from txaware.queue.queue import Access
 from txaware.queue_service import QueueService
 from txaware.queues import Popped, QueueDescriptor
-from txaware.requests import Payload, Pointer
+from txaware.requests import Payload, Pointer, checked_positions
 from txaware.signatures import signed_as
 from txaware.tables import Table
 from txaware.tables.table_changes import Conflicts
@@ -280,6 +280,7 @@ class AsyncMessaging(AsyncService):
             transactional_id,
             make=partial(FencedTransaction, self._coordinator),
             publisher=lru_cache(KNOWN_PUBLISHERS)(self._publisher),
+            saves=self._blocking,
             message_limit_bytes=within_limits(Settings(), info).message_limit_bytes,
             shares_journal=info.shares_journal,
             begins=self._blocking,
@@ -454,6 +455,13 @@ class AsyncMessaging(AsyncService):
             by_hand.save_position(group, topic, position, transaction=transaction)
 
         await block.run(save)
+
+    async def save_positions(
+        self, group: str, positions: Mapping[str, MessageId], *, transaction: Pointer
+    ) -> None:
+        """Moves a group in several topics, `{topic: id}`, with the commit."""
+        for topic, position in checked_positions(group, positions).items():
+            await self.save_position(group, topic, position, transaction=transaction)
 
     def _by_hand(self, transaction: Pointer) -> WrittenByHand | None:
         return written_by_hand(

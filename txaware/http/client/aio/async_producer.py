@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, overload
 
 from coordinator.callbacks import check_answer, check_function
 from coordinator.context import Status
@@ -188,9 +188,20 @@ class AsyncTransactionalProducer(Opened[TransactionalProducer]):
         messages = one_or_many(payloads, key, headers, expire_after_s)
         return await self._in_thread(publish, topic, messages, sequence)
 
-    async def save_positions(self, *consumers: TopicConsumer) -> None:
-        """Moves the groups of consumers with the commit."""
-        blocking = [blocking_one(consumer) for consumer in consumers]
+    @overload
+    async def save_positions(self, *consumers: TopicConsumer) -> None: ...
+
+    @overload
+    async def save_positions(
+        self, group: str, positions: Mapping[str, MessageId], /
+    ) -> None: ...
+
+    async def save_positions(self, *consumers: Any) -> None:
+        """Moves groups with the commit: of consumers, or one group by `{topic: id}`."""
+        if consumers and isinstance(consumers[0], str):
+            blocking = list(consumers)
+        else:
+            blocking = [blocking_one(consumer) for consumer in consumers]
         await self._in_thread(self._producer.save_positions, *blocking)
 
     async def commit(self) -> None:
