@@ -25,6 +25,7 @@ from txaware.labels import (
     unpacked,
 )
 from txaware.messages import ID_BYTES, MessageId, Outgoing, PublishResponse, Receipt
+from txaware.topics import TopicName, checked_group
 
 Payload = bytes | Outgoing
 Pointer = Transaction | int
