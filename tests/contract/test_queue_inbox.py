@@ -5,8 +5,11 @@ import pytest
 from tests.support.messagings import Site
 from tests.support.queues import made, popped, waiting
 from txaware.errors import BadRequest
+from txaware.messages import MessageId
 from txaware.queue_service import QueueService
 from txaware.queues import Popped
+from txaware.service.queue.pipe import Item
+from txaware.service.queue.pipe_reader import PipeReader
 
 
 def service_of(site: Site) -> QueueService:
@@ -83,6 +86,20 @@ def test_items_that_were_handled_stay_away_after_a_crash(lasting: Site) -> None:
     assert service_of(lasting).end_handled("mail", [found.id]) == []
     messaging = lasting.crash()
     assert waiting(messaging.queue("mail")) == [b"b"]
+
+
+@pytest.mark.in_process
+def test_an_item_that_ended_is_gone_though_its_row_is_still_there(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for the batch that deletes what a transaction has popped."""
+    queue = made(site.messaging)
+    queue.push_all([b"a", b"b"])
+    job = popped(queue)
+    job.commit()
+    row = Item(MessageId(bytes(20)), b"a")
+    monkeypatch.setattr(PipeReader, "look", lambda *_: row)
+    assert service_of(site).end_handled("mail", [job.id]) == []
 
 
 def test_no_two_items_have_one_id(site: Site) -> None:

@@ -315,7 +315,11 @@ class WorkQueue:
     def _is_unread(self, item: str) -> bool:
         place = self.state.place_of(item)
         pipe = None if place is None else self.state.pipe(place[0])
-        if pipe is None or place is None or self.state.known(pipe, place[1]):
+        if pipe is None or place is None:
+            return False
+        if place[1] <= pipe.read:  # the row of one that ended may still be there
+            return any(one.id == place[1] for one in pipe.buffer)
+        if self.state.known(pipe, place[1]):
             return False
         return self._reader.look(pipe.prefix, place[1]) is not None
 
