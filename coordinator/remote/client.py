@@ -280,8 +280,10 @@ class RemoteCoordinator:
         outcome = Outcome.COMMITTED if committed else Outcome.ROLLED_BACK
         fields = {"outcome": outcome.value}
         if life is not None:
+            if not isinstance(life, str):
+                raise BadRequest(f"the id of a life is text, not {life!r:.50}")
             fields["life"] = life
-        self._post(f"/{_known(checked_pointer(tx))}/decide", **fields)
+        self._post(f"/{checked_written(tx)}/decide", **fields)
 
     def close(self) -> None:
         """Does nothing: the connection belongs to the owner of `send`."""

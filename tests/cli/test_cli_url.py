@@ -124,6 +124,7 @@ VERBS = [
     ["transactions", "prune", "--exclusive"],
     ["transactions", "keepers"],
     ["transactions", "forget-keeper", "kept"],
+    ["transactions", "decide", "7", "--life", "00000000000000a1", "--rolled-back"],
     ["outbox", "relay", "shop.db"],
     ["participants", "recover", "files"],
     ["janitor"],
@@ -132,8 +133,11 @@ VERBS = [
 ]
 
 
-# It goes on until it is stopped.
-TRIED_ELSEWHERE = ("queue watch",)
+# One goes on until it is stopped, the others need what was set aside.
+TRIED_ELSEWHERE = (
+    "queue watch",
+    *(f"outbox {verb}" for verb in ("list", "show", "retry", "send", "discard")),
+)
 
 
 def leaves(group: click.Group, *names: str) -> Iterator[tuple[str, ...]]:

@@ -190,6 +190,7 @@ def test_a_row_whose_pointer_nobody_gave_out_stops_them(
         assert found == Bounds(rows[0], rows[2], messaging.bounds("t").next)
 
 
+@pytest.mark.foreign_pointers
 def test_a_reader_that_meets_such_a_row_after_a_restart_tells_of_it(
     lasting: Site,
 ) -> None:

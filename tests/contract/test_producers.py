@@ -203,7 +203,7 @@ def test_a_wrong_sequence_is_a_bad_request(
     assert payloads(messaging) == []
 
 
-@pytest.mark.parametrize("messages", [[], b"a", [1], None, ["a"]])
+@pytest.mark.parametrize("messages", [[], "a", [1], None, ["a"]])
 def test_wrong_messages_are_a_bad_request(
     messaging: Messaging, producer: Producer, messages: list[bytes]
 ) -> None:

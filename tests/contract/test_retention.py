@@ -136,6 +136,7 @@ def test_61_stores_of_foreign_transactions_wait_for_a_grace(site: Site) -> None:
     assert payloads(messaging.poll("t")) == [b"b"]
 
 
+@pytest.mark.foreign_pointers
 def test_a_removed_store_stays_refused_after_a_restart(lasting: Site) -> None:
     messaging = lasting.open(orphan_grace_s=1.0)
     messaging.create_topic("t", ttl_s=1)

@@ -688,9 +688,10 @@ def test_many_messages_with_keys_are_cut_to_fit(
     many = [Outgoing(b"%d" % n, b"k%d" % n, {"h": bytes(60_000)}) for n in range(300)]
     with pytest.raises(RequestTooLarge, match="above the limit"):
         remote.publish("t", many)
-    receipt = remote.store("t", many, transaction=5)
+    tx = store.messaging.coordinator.start_short()
+    receipt = remote.store("t", many, transaction=tx)
     assert receipt.count == 300
-    remote.publish("t", [], transaction=5, receipts=[receipt])
+    remote.publish("t", [], transaction=tx, receipts=[receipt])
     page = remote.poll("t", limit=50)
     assert [(one.payload, one.key) for one in page] == [
         (one.payload, one.key) for one in many[: len(page)]

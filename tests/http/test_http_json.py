@@ -2,7 +2,6 @@
 
 import base64
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import txaware
 from coordinator import codec
 from coordinator.remote.client import RemoteCoordinator
 from tests.support.http_access import ROUTES, TRANSACTIONS, Answer, Caller
@@ -280,27 +278,3 @@ def test_only_the_page_and_ping_take_any_query() -> None:
     lenient = {one.path for one in ROUTES if one.query is None}
     assert {"/", "/ping"} <= lenient
     assert all(path == "/ping" or "." in path or path == "/" for path in lenient)
-
-
-def test_whole_transactions_with_curl_as_the_page_has_them(tmp_path: Path) -> None:
-    """Its commands one after the other; what they print is what stands below them."""
-    text = PAGE.read_text()
-    block = "".join(re.findall(r"^```console\n(.*?)^```$", text, re.M | re.S))
-    with (
-        txaware.connect(f"leveldb:{tmp_path / 'data'}") as messaging,
-        messaging.serve() as store,
-    ):
-        script, printed = "set -e\n", ""
-        for line in block.replace("http://127.0.0.1:11015", store.url).splitlines():
-            is_command = line.startswith(("$ ", "> "))
-            script += f"{line[2:]}\n" if is_command else ""
-            printed += "" if is_command else f"{line}\n"
-        done = subprocess.run(
-            ["bash", "-c", script],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    assert (done.stdout, done.stderr, done.returncode) == (printed, "", 0)

@@ -60,11 +60,14 @@ COORDINATOR: dict[str, Call] = {
 # - what was never begun has nothing to undo or to persist in the same process, and is
 #   refused where its number cannot be that of a transaction;
 # - `prune(exclusive=)` is not looked at in the same process;
-# - names of more than 64 KiB do not fit into a request.
+# - names of more than 64 KiB do not fit into a request;
+# - a short transaction has a maximum over the network alone.
 KNOWN = {
     "receipt count": ["True", str(2**63), str(2**80)],
     "truncate one": ["-1", str(2**63), str(2**80), str(-(2**70))],
     "truncate before": ["-1", str(2**63), str(2**80), str(-(2**70))],
+    "time-out": [str(2**31 - 1)],
+    "start": [str(2**31 - 1)],
     "persist": [repr(NEVER_BEGUN[2]), repr(NEVER_BEGUN[3])],
     "abort": [repr(NEVER_BEGUN[2]), repr(NEVER_BEGUN[3])],
 }

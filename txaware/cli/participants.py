@@ -12,7 +12,7 @@ def participants() -> None:
     """End what a crash left in a PostgreSQL or in files.
 
     \b
-    Examples:
+    Example:
       txaware participants recover postgresql://shop@localhost/shop
       txaware participants recover ./invoices
     """
@@ -38,7 +38,7 @@ def recover(session: Session, *, place: str, skip: bool) -> None:
     lost: the file that the answer names says which files beside it that is.
 
     \b
-    Examples:
+    Example:
       txaware participants recover postgresql://shop@localhost/shop
       txaware participants recover ./invoices --skip
     """
