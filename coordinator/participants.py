@@ -264,7 +264,9 @@ def take_cargo(
             break
         del to_flush[-1]
         cargoes += (cargo,)
-    return joined(cargoes[::-1]) if cargoes else None
+    if cargoes[1:]:
+        return joined(cargoes[::-1])
+    return cargoes[0] if cargoes else None
 
 
 def flushes_last(participant: TransactionAware) -> bool:

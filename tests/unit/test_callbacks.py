@@ -188,7 +188,7 @@ async def _waits() -> None:
     [
         (None, "is no function to call"),
         (lambda one: one, "called without arguments, and: missing"),
-        (_waits, "a coroutine, which nobody awaits here"),
+        (_waits, "a coroutine function, which nobody awaits"),
     ],
     ids=["none", "takes one", "coroutine"],
 )

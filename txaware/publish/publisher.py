@@ -186,7 +186,9 @@ class Publisher:
         `key`, `headers` and `expire_after_s` are those of an `Outgoing`. An error that
         can be known before the commit is raised here.
         """
-        payload = outgoing(payload, key, headers, expire_after_s)
+        # Asked here too: each call counts in a transaction of one message.
+        if key is not None or headers is not None or expire_after_s is not None:
+            payload = outgoing(payload, key, headers, expire_after_s)
         joined = self._joined()
         if joined is None:
             self._direct.publish(payload)
