@@ -139,7 +139,7 @@ def run(
 ) -> None:
     """A step, its version and its two events are one transaction."""
     audit, lineage = messaging.publisher("audit"), messaging.publisher("lineage")
-    with messaging.transaction(versions, timeout_s=900):
+    with messaging.transaction(versions, timeout_s=3600):
         inputs = [
             f"{name} v{versions.of(name)}" if versions.of(name) else name
             for name in step.inputs

@@ -338,9 +338,10 @@ def test_from_embedded_to_tephra_and_back(
 ) -> None:
     messaging = durable.messaging  # with pointers of the past, as its clock is
     messaging.create_topic("t", ttl_s=MAX_TTL_S)
-    with messaging.transaction():
+    with messaging.transaction() as tx:
         messaging.publisher("t", buffer_limit_bytes=10).publish(b"stored ahead of it")
-        messaging.save_position("g", "t", MessageId(bytes(20)), transaction=2)
+        first = MessageId(bytes(20))
+        messaging.save_position("g", "t", first, transaction=tx.transaction)
     durable.close()
     place = [f"leveldb:{tmp_path / name}" for name in ("other", "same", "back")]
     if middle == "hbase":

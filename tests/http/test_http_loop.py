@@ -175,8 +175,8 @@ def listening(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Whether a long poll waits for something to happen."""
     event, listen = threading.Event(), Signal.listen
 
-    def noting(signal: Signal, *args: Any) -> bool:
-        is_listening = listen(signal, *args)
+    def noting(signal: Signal, *args: Any, **options: Any) -> bool:
+        is_listening = listen(signal, *args, **options)
         event.set()
         return is_listening
 

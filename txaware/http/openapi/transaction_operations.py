@@ -111,11 +111,13 @@ def _look(summary: str, schema: Schema, **query: Schema) -> Operation:
 
 
 _CHECK: dict[str, Any] = {
-    "description": "True where can-commit was not asked: it is now, for the changes."
+    "type": ["boolean", "null"],
+    "description": "True where can-commit was not asked: it is now, for the changes.",
 }
 _REPEAT: dict[str, Any] = {
+    "type": ["boolean", "null"],
     "description": "True where it is asked again after a lost answer, and what became "
-    "of it the first time is to be told."
+    "of it the first time is to be told.",
 }
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
