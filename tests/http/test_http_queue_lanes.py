@@ -100,9 +100,12 @@ def life_of_jobs(raw: Raw) -> list[Any]:
 
 @pytest.fixture
 def tokens(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Has the tokens of leases begin anew when it is called."""
+    """Has the tokens of leases and the numbers of pipes begin anew when called."""
 
     def begin() -> None:
+        drawn = count()
+        draw = "txaware.service.queue.queue_state.getrandbits"
+        monkeypatch.setattr(draw, lambda _: next(drawn))
         found = count(1)
         for module in ("popping", "lease"):
             name = f"txaware.service.queue.{module}.new_token"
