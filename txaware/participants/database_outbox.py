@@ -21,7 +21,7 @@ class SetAsideAgain(TxAwareError):
 
 
 class DatabaseOutbox:
-    """What waits in an outbox, and what is set aside: it could not be carried over.
+    """The rows that wait in an outbox, and those set aside, which cannot be carried.
 
     A topic or queue that is made again takes what was set aside for it by `retry`, and
     never by itself. `queue` tells whether a name is that of a queue; by default it is

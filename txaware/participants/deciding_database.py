@@ -75,7 +75,7 @@ class DecidingDatabase:
 
     @cached_property
     def outbox(self) -> DatabaseOutbox:
-        """What waits in the outbox, and what could not be carried over."""
+        """Returns the outbox: what waits there, and what could not be carried over."""
         return DatabaseOutbox(self._relay.rows, self._relay)
 
     def relay(self) -> int:

@@ -39,7 +39,7 @@ class Refused:
 
 @attrs.frozen
 class Progress:
-    """What the last transaction of a relay carried over, and what it refused.
+    """The rows that a relay's last transaction carried over, and those it refused.
 
     Whoever looks next removes the former from the outbox, and sets the latter aside.
     With `is_piece` the marks are those of the first and the last row of a piece.

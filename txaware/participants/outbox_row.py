@@ -140,7 +140,7 @@ class SetAside:
 
     @property
     def destination(self) -> Destination:
-        """That topic or queue."""
+        """The topic or queue."""
         return Destination(self.topic, self.is_queue)
 
 

@@ -103,7 +103,7 @@ class SqlalchemySession:
 
     @property
     def outbox(self) -> DatabaseOutbox:
-        """What waits in the outbox, and what could not be carried over."""
+        """Returns the outbox: what waits there, and what could not be carried over."""
         return self._deciding("outbox").outbox
 
     def require_block(self, call: str) -> None:

@@ -178,7 +178,7 @@ class Outbox:
 
 
 class TakesItems(ABC):
-    """What stands in for a `TransactionPublisher`, and takes items of queues as such.
+    """A stand-in for a `TransactionPublisher` that takes items of queues as such.
 
     To others items are messages to a pipe, which they are told of before.
     """
