@@ -23,7 +23,7 @@ from txaware.messaging import Messaging
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 240
-OPEN_S = 3600
+OPEN_S = 900
 # A JVM that lives for seconds does not gain by the second compiler.
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
