@@ -10,8 +10,7 @@ the second loop copied the rest
 """
 
 import txaware
-from txaware.errors import ProducerFenced
-from txaware.messages import Message
+from txaware import Message, ProducerFenced
 
 
 def main() -> None:

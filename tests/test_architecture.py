@@ -15,21 +15,22 @@ PACKAGES = ("coordinator", "txaware")
 # Lowest first. What shares a line knows nothing of its neighbours there.
 LAYERS = [
     ["coordinator"],
-    ["txaware.errors", "txaware.clock", "txaware.metrics", "txaware.signatures"],
-    ["txaware.labels"],
-    ["txaware.topics", "txaware.messages"],
-    ["txaware.queues"],
-    ["txaware.config", "txaware.loopback"],
+    ["txaware.errors", "txaware.model"],
+    ["txaware.model.clock", "txaware.model.metrics", "txaware.model.signatures"],
+    ["txaware.model.labels"],
+    ["txaware.model.topics", "txaware.model.messages"],
+    ["txaware.model.queues"],
+    ["txaware.model.settings", "txaware.http.loopback"],
     [
-        "txaware.rows",
-        "txaware.requests",
-        "txaware.keys",
-        "txaware.markers",
-        "txaware.avro_items",
+        "txaware.model.rows",
+        "txaware.model.requests",
+        "txaware.store.keys",
+        "txaware.model.markers",
+        "txaware.model.avro_items",
     ],
-    ["txaware.encoding"],
-    ["txaware.reports", "txaware.keeper", "txaware.producers"],
-    ["txaware.auth", "txaware.interfaces", "txaware.queue_service"],
+    ["txaware.model.encoding"],
+    ["txaware.model.reports", "txaware.model.keeper", "txaware.model.producers"],
+    ["txaware.auth", "txaware.model.interfaces", "txaware.model.queue_service"],
     ["txaware.store", "txaware.local_hbase"],
     ["txaware.service", "txaware.publish", "txaware.consume", "txaware.tables"],
     ["txaware.queue"],
@@ -111,7 +112,7 @@ def test_no_test_file_imports_from_another() -> None:
 
 
 def test_the_client_and_the_ports_know_nothing_of_the_engine() -> None:
-    outside = ("txaware.interfaces", "txaware.http.client", "txaware.http.wire")
+    outside = ("txaware.model.interfaces", "txaware.http.client", "txaware.http.wire")
     engine = ("txaware.service", "txaware.store")
     for module, path in modules().items():
         if module.startswith(outside):

@@ -14,9 +14,7 @@ from coordinator import (
 )
 from coordinator.prepared_transactions import PreparedTransaction
 from txaware.auth import AuditLog, Tokens
-from txaware.config import Settings
 from txaware.consume import Consumer, Delivery, Subscriber, SubscriberMetrics
-from txaware.encoding import from_json, from_json_as, to_json
 from txaware.errors import (
     BadRequest,
     DuplicateSequence,
@@ -46,9 +44,14 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.http.client import ClientSettings, HttpAdministration, ServerInfo
-from txaware.interfaces import OperatorService
-from txaware.keeper import Keeper, KeepsRows
-from txaware.messages import (
+from txaware.messaging import Messaging, MessagingTransaction, connect
+from txaware.messaging.parts import Reach
+from txaware.messaging.processor import Processor
+from txaware.messaging.store_copy import copy
+from txaware.model.encoding import from_json, from_json_as, to_json
+from txaware.model.interfaces import OperatorService
+from txaware.model.keeper import Keeper, KeepsRows
+from txaware.model.messages import (
     BlockedBy,
     Bounds,
     Message,
@@ -58,17 +61,17 @@ from txaware.messages import (
     PublishResponse,
     Receipt,
 )
-from txaware.messaging import Messaging, MessagingTransaction, connect
-from txaware.messaging.parts import Reach
-from txaware.messaging.processor import Processor
-from txaware.messaging.store_copy import copy
-from txaware.metrics import Metrics
-from txaware.producers import (
+from txaware.model.metrics import Metrics
+from txaware.model.producers import (
     KnownProducer,
     ProducedTopic,
     ProducerIdentity,
     ProducerOpened,
 )
+from txaware.model.queues import QueueDescriptor, QueueStats, Waiting
+from txaware.model.reports import CleanUp, Peeked, Pruned, Report, TopicReport
+from txaware.model.settings import Settings
+from txaware.model.topics import Topic, TopicName
 from txaware.publish import (
     AsyncPublisher,
     AtMostOncePublisher,
@@ -79,13 +82,10 @@ from txaware.publish import (
 )
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Job, Popper, Pusher, Queue, Worker, WorkerMetrics
-from txaware.queues import QueueDescriptor, QueueStats, Waiting
-from txaware.reports import CleanUp, Peeked, Pruned, Report, TopicReport
 from txaware.service.administration import Administration
 from txaware.service.transfer.backup import Backup
 from txaware.service.transfer.copying import Copied
 from txaware.tables import Table
-from txaware.topics import Topic, TopicName
 
 if typing.TYPE_CHECKING:
     from txaware.http.client.aio.async_consumer import TopicConsumer

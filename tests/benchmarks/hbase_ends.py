@@ -8,11 +8,11 @@ from itertools import cycle
 from tests.benchmarks.hbase_store import Store, message_row, store, topic_row
 from txaware.bench.measure import Figure, medians_in_turns, took_ms
 from txaware.bench.trial import PAYLOAD, Trial, payloads
-from txaware.keys import row_key
-from txaware.messages import MessageId
 from txaware.messaging import Messaging
-from txaware.reports import CleanUp
-from txaware.topics import Topic, TopicName
+from txaware.model.messages import MessageId
+from txaware.model.reports import CleanUp
+from txaware.model.topics import Topic, TopicName
+from txaware.store.keys import row_key
 
 OLD, FEW_OLD, TOPICS, LOOKS, PAGE = 1_000_000, 10, 10_000, 200_000, 1000
 OLDEST_MS = 3_000_000

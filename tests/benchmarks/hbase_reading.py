@@ -7,9 +7,9 @@ from tests.benchmarks.hbase_store import Store, message_row, store
 from txaware.bench.measure import Figure, in_turns, off_the_main_thread
 from txaware.bench.reading import polled_per_second
 from txaware.bench.trial import Trial, batches, payloads
-from txaware.keys import row_key
 from txaware.messaging import Messaging
 from txaware.store.hbase.cells import PAYLOAD_CELL
+from txaware.store.keys import row_key
 
 BATCH, POLLED, THIN, PAGE = 1000, 200_000, 20_000, 1000
 SECOND_MS = 1000

@@ -8,18 +8,18 @@ from typing import Any
 import attrs
 
 from txaware.bench.trial import Trial
-from txaware.clock import system_clock_ms
-from txaware.config import Settings
-from txaware.interfaces import Write
-from txaware.keys import MESSAGE, topic_key
 from txaware.local_hbase import LocalHBase
 from txaware.messaging import Messaging, connect
+from txaware.model.clock import system_clock_ms
+from txaware.model.interfaces import Write
+from txaware.model.settings import Settings
+from txaware.model.topics import Topic
 from txaware.store.columns import value_head
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.schema import KINDS, MESSAGES, create_tables
 from txaware.store.hbase.writing import Writing
-from txaware.topics import Topic
+from txaware.store.keys import MESSAGE, topic_key
 
 RAW = "raw"
 # HBase keeps what is new in memory: 40 % of this.

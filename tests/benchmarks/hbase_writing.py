@@ -12,10 +12,10 @@ from txaware.bench.measure import (
     took_ms,
 )
 from txaware.bench.trial import PAYLOAD, Trial, payloads
-from txaware.keys import MESSAGE, row_key
+from txaware.model.topics import TopicName, data_prefix
 from txaware.store.hbase.cells import PAYLOAD_CELL
 from txaware.store.hbase.salting import salted_key
-from txaware.topics import TopicName, data_prefix
+from txaware.store.keys import MESSAGE, row_key
 
 BATCH, SINGLE = 1000, 200_000
 PREFIX = MESSAGE + data_prefix(TopicName("t"), 1)

@@ -6,12 +6,12 @@ from functools import partial
 
 from txaware.bench.measure import Figure, in_turns, per_second_of_threads
 from txaware.bench.trial import Measured, Trial, batches, measured, payloads
-from txaware.clock import system_clock_ms
-from txaware.config import Settings
-from txaware.interfaces import Write
-from txaware.keys import MESSAGE, row_key, topic_key
+from txaware.model.clock import system_clock_ms
+from txaware.model.interfaces import Write
+from txaware.model.settings import Settings
+from txaware.model.topics import Topic, TopicName
+from txaware.store.keys import MESSAGE, row_key, topic_key
 from txaware.store.leveldb import LevelDbTable
-from txaware.topics import Topic, TopicName
 
 NAME, TOPICS, BATCH = "large", 10_000, 5000
 

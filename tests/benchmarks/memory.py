@@ -11,8 +11,8 @@ from pathlib import Path
 
 from txaware.bench.measure import Figure
 from txaware.bench.trial import Measured, Trial, measured
-from txaware.messages import MessageId
 from txaware.messaging import Messaging, connect
+from txaware.model.messages import MessageId
 
 MESSAGES, SIZE_BYTES, PAGE = 1_000_000, 1024, 1000
 LIMIT_MIB, TIMEOUT_S = 200.0, 3600

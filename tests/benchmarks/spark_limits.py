@@ -13,7 +13,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from txaware.messages import NO_PAYLOAD_ROW
+from txaware.model.messages import NO_PAYLOAD_ROW
 from txaware.spark.columns import SCHEMA, Rows, Table
 
 BATCH_ROWS = 40_000

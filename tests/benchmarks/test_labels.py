@@ -16,7 +16,7 @@ import pytest
 
 import txaware
 from txaware.messaging import Messaging
-from txaware.requests import Payload
+from txaware.model.requests import Payload
 
 pytestmark = pytest.mark.benchmark
 

@@ -29,9 +29,9 @@ from txaware.bench.server import serving
 from txaware.bench.trial import Measured, Trial, batches, payloads
 from txaware.cli.bench import bench_trial
 from txaware.cli.root import command
-from txaware.config import Settings
 from txaware.errors import MissingExtra
 from txaware.local_hbase import LocalHBase
+from txaware.model.settings import Settings
 
 TINY = {"rounds": 1, "for_s": 0.01, "scale": 0.0, "messages": 1000}
 

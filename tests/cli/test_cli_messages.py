@@ -20,9 +20,9 @@ from txaware.cli import janitor
 from txaware.cli.poll import Printing
 from txaware.cli.publish import pieces
 from txaware.cli.show import note
-from txaware.config import Settings
-from txaware.messages import MessageId, Page
 from txaware.messaging import Messaging
+from txaware.model.messages import MessageId, Page
+from txaware.model.settings import Settings
 
 BYTES = b"".join(bytes([number]) for number in range(256) if number != 10)
 

@@ -18,8 +18,8 @@ import txaware
 from tests.support.certificates import certificate
 from tests.support.cli_runs import PROGRAM, Serving, error_of, run, serving, start
 from tests.support.concurrency import until
-from txaware.config import Settings
 from txaware.errors import BadRequest, Unavailable
+from txaware.model.settings import Settings
 
 PATIENCE_S = 20
 TOPIC = "/v1/namespaces/default/topics/t"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.cli_runs import PROGRAM, error_of, run, run_json
 from txaware.auth import Tokens, digest_text
-from txaware.topics import QueueName, TopicName
+from txaware.model.topics import QueueName, TopicName
 
 FILE = ("--file", "tokens.toml")
 ROOT = Path(__file__).parents[2]

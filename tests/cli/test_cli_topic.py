@@ -10,8 +10,8 @@ from tests.support.cli_runs import error_of, run, run_json
 from tests.support.rows_elsewhere import RowsElsewhere, killed
 from txaware.cli.show import duration_text, size_text, time_text
 from txaware.cli.values import duration
-from txaware.config import Settings
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.messagings import Site, commit, payloads, publish, table_of
 from txaware.errors import TransactionRefused, Unavailable
-from txaware.messages import Message, MessageId
 from txaware.messaging import Messaging
+from txaware.model.messages import Message, MessageId
 
 
 def test_peek_shows_every_row_and_what_became_of_it(messaging: Messaging) -> None:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 import txaware
 from coordinator import EmbeddedCoordinator
 from tests.support.messagings import Site, commit, payloads, publish
-from txaware.config import Settings
 from txaware.errors import (
     BadRequest,
     StoreCorrupted,
@@ -23,6 +22,7 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 from txaware.service.check.checking import check_directory
 from txaware.service.transfer.backup import Backup, backup_chunks, restore, save
 from txaware.service.transfer.backup_format import MAGIC, BackupReading, BackupWriting

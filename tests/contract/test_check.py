@@ -37,14 +37,14 @@ from tests.support.check_setting import (
 from tests.support.messagings import table_of
 from txaware.cli.root import command
 from txaware.errors import Unavailable
-from txaware.keys import MARK, MESSAGE, TOPIC, row_key
-from txaware.messages import MessageId
+from txaware.model.messages import MessageId
+from txaware.model.topics import Topic, TopicName, data_prefix
 from txaware.service.check.checking import check, check_directory
 from txaware.service.check.findings import LISTED
 from txaware.store.columns import RECEIPTS, encode_receipts, value_head
+from txaware.store.keys import MARK, MESSAGE, TOPIC, row_key
 from txaware.store.leveldb_store import Database
 from txaware.store.memory import MemoryTable
-from txaware.topics import Topic, TopicName, data_prefix
 
 __all__ = ["data", "sound"]
 

@@ -23,7 +23,11 @@ from tests.support.check_setting import (
     sound,
     write,
 )
-from txaware.keys import (
+from txaware.model.topics import TableName, Topic, TopicName
+from txaware.store.batch_writer import TIME
+from txaware.store.columns import EXPIRY, RECEIPTS, encode_receipts, value_head
+from txaware.store.journaled_table import FORMAT
+from txaware.store.keys import (
     COORDINATOR,
     JOURNAL,
     MARK,
@@ -34,11 +38,7 @@ from txaware.keys import (
     TOPIC,
     row_key,
 )
-from txaware.store.batch_writer import TIME
-from txaware.store.columns import EXPIRY, RECEIPTS, encode_receipts, value_head
-from txaware.store.journaled_table import FORMAT
 from txaware.store.table_versions import versions_prefix
-from txaware.topics import TableName, Topic, TopicName
 
 __all__ = ["data", "sound"]
 

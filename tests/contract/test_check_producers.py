@@ -11,7 +11,10 @@ import pytest
 
 import txaware
 from tests.support.check_setting import SETTINGS, Write, checked, write
-from txaware.keys import (
+from txaware.model.messages import MessageId, Outgoing
+from txaware.store.columns import HEADERS, KEY, PRODUCED, decode, value_head
+from txaware.store.journaled_table import FORMAT, OUR_FORMAT
+from txaware.store.keys import (
     MESSAGE,
     POINTER_BYTES,
     POSITION,
@@ -21,9 +24,6 @@ from txaware.keys import (
     TRANSACTIONAL_ID_ROW,
     row_key,
 )
-from txaware.messages import MessageId, Outgoing
-from txaware.store.columns import HEADERS, KEY, PRODUCED, decode, value_head
-from txaware.store.journaled_table import FORMAT, OUR_FORMAT
 from txaware.store.producer_table import StoredRequest, decode_state, encode_state
 
 Rows = dict[bytes, bytes]

@@ -15,8 +15,8 @@ from tests.support.messagings import (
     table_of,
 )
 from txaware.errors import BadRequest
-from txaware.messages import Bounds, MessageId
 from txaware.messaging import Messaging
+from txaware.model.messages import Bounds, MessageId
 from txaware.service.read import committed_bounds, first_undecided
 
 

@@ -16,7 +16,7 @@ from txaware.errors import (
     TransactionRefused,
     Unavailable,
 )
-from txaware.messages import MessageId, Page
+from txaware.model.messages import MessageId, Page
 
 
 def divide_by_zero(page: Page) -> None:

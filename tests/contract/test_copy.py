@@ -17,16 +17,16 @@ from tests.support.copy_histories import GROUPS, TOPICS, Play, histories
 from tests.support.copying_runs import CopyInMemory, Faults, Reader, rows_of, topics_of
 from tests.support.doubles import Clock
 from tests.support.messagings import Site, commit, payloads, publish, table_of
-from txaware.config import Settings
 from txaware.errors import BadRequest, TransactionNotInProgress, Unavailable
-from txaware.keys import MESSAGE, POSITION, PRODUCER, payload_prefix
-from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.model.messages import MessageId
+from txaware.model.settings import Settings
+from txaware.model.topics import MAX_TTL_S
 from txaware.service.check.checking import check_directory
 from txaware.service.transfer import copied_rows as copy_rows
 from txaware.service.transfer.copying import Copied
 from txaware.store.columns import pointer_of, value_head
-from txaware.topics import MAX_TTL_S
+from txaware.store.keys import MESSAGE, POSITION, PRODUCER, payload_prefix
 
 SETTINGS = Settings(janitor_interval_s=0)
 

@@ -15,7 +15,7 @@ from tests.support.messagings import Site
 from tests.support.queues import popped, taken
 from txaware.errors import BadRequest, LeaseLost, Unavailable
 from txaware.messaging import Messaging
-from txaware.queues import Popped
+from txaware.model.queues import Popped
 from txaware.service.queue.event_loop_queues import MOST_PIPES, EventLoopQueues
 from txaware.service.queue.local_queues import LocalQueues
 from txaware.service.queue.step_batch import WouldWait

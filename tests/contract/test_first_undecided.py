@@ -12,8 +12,8 @@ from tests.support.http_access import Caller
 from tests.support.http_served import served
 from tests.support.messagings import Site, commit, publish, seen_by
 from txaware.errors import BadRequest, TopicNotFound
-from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.model.messages import MessageId
 
 LEAST, MOST = MessageId(bytes(20)), MessageId(b"\xff" * 20)
 TX = Transaction(5, 3)

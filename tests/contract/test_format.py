@@ -10,8 +10,8 @@ from tests.support.doubles import Clock
 from tests.support.messagings import Site, committed
 from tests.support.store_of_0_1_0 import WRITTEN_MS, unpack
 from txaware.errors import StoreCorrupted
-from txaware.messages import Outgoing
 from txaware.messaging import Messaging
+from txaware.model.messages import Outgoing
 from txaware.store import journaled_table
 from txaware.store.journaled_table import (
     FORMAT,

@@ -14,10 +14,10 @@ from txaware.errors import (
     KeeperNotFound,
     NotAuthorized,
 )
-from txaware.keys import KEEPER, UNWATCHED
 from txaware.messaging import Messaging
 from txaware.service.transfer.backup import restore
 from txaware.store.journaled_table import FORMAT, SECOND_FORMAT
+from txaware.store.keys import KEEPER, UNWATCHED
 
 
 @pytest.fixture

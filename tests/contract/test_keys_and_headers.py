@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 import txaware
 from tests.support.messagings import Site, administration_of
 from txaware.errors import BadRequest
-from txaware.labels import MAX_HEADERS_BYTES, MAX_KEY_BYTES
-from txaware.messages import Message, Outgoing
 from txaware.messaging import Messaging
-from txaware.requests import Payload
+from txaware.model.labels import MAX_HEADERS_BYTES, MAX_KEY_BYTES
+from txaware.model.messages import Message, Outgoing
+from txaware.model.requests import Payload
 from txaware.service.transfer.backup import restore
+from txaware.store.keys import MESSAGE
 
 KEYED: list[Payload] = [
     Outgoing(b"a", b"ann"),
@@ -273,7 +274,7 @@ def test_any_messages_come_back_in_any_way(
 def test_a_plain_row_has_the_bytes_of_before(messaging: Messaging) -> None:
     messaging.publish("t", [b"a", Outgoing(b"b"), Outgoing(b"c", None, {})])
     messaging.publish("t", [Outgoing(b"d", b"k", {"h": b"v"})])
-    rows = administration_of(messaging)._table.scan(txaware.keys.MESSAGE)
+    rows = administration_of(messaging)._table.scan(MESSAGE)
     assert [value for _, value in rows] == [
         b"\0a",
         b"\0b",

@@ -16,12 +16,12 @@ from coordinator.errors import Unavailable
 from coordinator.transaction import Transaction
 from tests.support.doubles import Clock
 from tests.support.hbase_stores import HBaseStores
-from txaware.config import Settings
-from txaware.interfaces import OrderedTable, Row
-from txaware.keys import MESSAGE, POSITION, row_key
+from txaware.model.interfaces import OrderedTable, Row
+from txaware.model.settings import Settings
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.table import HBaseTable
 from txaware.store.journaled_table import JournaledTable
+from txaware.store.keys import MESSAGE, POSITION, row_key
 from txaware.store.leveldb import LevelDbTable
 from txaware.store.memory import MemoryTable
 

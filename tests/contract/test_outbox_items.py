@@ -11,7 +11,7 @@ from txaware.errors import (
     RequestTooLarge,
     TransactionConflict,
 )
-from txaware.messages import Outgoing, Receipt
+from txaware.model.messages import Outgoing, Receipt
 from txaware.participants.outbox_load import OutboxLoad
 from txaware.participants.outbox_row import OutboxRows
 

@@ -8,9 +8,9 @@ import pytest
 from tests.support.outboxes import Shop
 from tests.support.queues import made, taken
 from txaware.errors import BadRequest, QueueNotFound, TopicNotFound
+from txaware.model.queues import time_of
 from txaware.participants.database_outbox import NothingSetAside, SetAsideAgain
 from txaware.participants.outbox_load import OutboxLoad
-from txaware.queues import time_of
 
 
 def test_a_deleted_topic_or_queue_blocks_nobody_else(

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from coordinator.transaction import Transaction
 from tests.support.messagings import KINDS, Site, lent_site, payloads, publish, seen_by
-from txaware.messages import Message, MessageId
 from txaware.messaging import Messaging
+from txaware.model.messages import Message, MessageId
 from txaware.service.read import scan as looks
 from txaware.service.read import scan_cache
 

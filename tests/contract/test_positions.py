@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.messagings import Site, commit, seen_by
 from txaware.errors import BadRequest, TransactionRefused
-from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.model.messages import MessageId
 
 ONE, TWO, THREE = (MessageId.of(number) for number in (1, 2, 3))
 

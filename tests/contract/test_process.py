@@ -15,9 +15,9 @@ from txaware.errors import (
     ProducerFenced,
     TopicNotFound,
 )
-from txaware.messages import Message, Outgoing
 from txaware.messaging import Messaging
 from txaware.messaging.processor import Processor
+from txaware.model.messages import Message, Outgoing
 
 UPPER: dict[str, Any] = {"group": "g", "producer": "p", "first_pause_s": 0.01}
 

@@ -11,7 +11,7 @@ import attrs
 from coordinator.transaction import Transaction
 from tests.support.messagings import Site
 from txaware.errors import TxAwareError
-from txaware.producers import ProducerIdentity
+from txaware.model.producers import ProducerIdentity
 
 NAMES = ("a", "b")
 

@@ -16,8 +16,9 @@ from txaware.errors import (
     PublisherClosed,
     TopicNotFound,
 )
-from txaware.messages import Outgoing
-from txaware.producers import SEQUENCES, ProducerIdentity
+from txaware.model.messages import Outgoing
+from txaware.model.producers import SEQUENCES, ProducerIdentity
+from txaware.model.topics import TopicName
 from txaware.publish import Producer
 from txaware.store.producer_table import (
     ProducerTable,
@@ -26,7 +27,6 @@ from txaware.store.producer_table import (
     producer_key,
     state_write,
 )
-from txaware.topics import TopicName
 
 
 def payloads(messaging: Messaging, topic: str = "t") -> list[bytes]:

@@ -14,9 +14,15 @@ from txaware.errors import (
     TransactionNotInProgress,
     TransactionRefused,
 )
-from txaware.messages import BlockedBy, MessageId, Outgoing, PublishResponse, Receipt
 from txaware.messaging import Messaging
-from txaware.rows import RowChange
+from txaware.model.messages import (
+    BlockedBy,
+    MessageId,
+    Outgoing,
+    PublishResponse,
+    Receipt,
+)
+from txaware.model.rows import RowChange
 
 ALL = [b"m0", b"m1", b"m2", b"m3", b"m4"]
 outgoing: Any = Outgoing

@@ -14,7 +14,7 @@ from coordinator.errors import ParticipantFailed, TransactionConflict, Unavailab
 from tests.support.doubles import Recorder, Watched, failing, lost
 from tests.support.publishing import ROOM_BYTES
 from txaware.errors import TopicNotFound
-from txaware.messages import Outgoing
+from txaware.model.messages import Outgoing
 from txaware.publish import AsyncPublisher, DirectPublisher, Publisher
 
 

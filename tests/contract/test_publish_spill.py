@@ -21,7 +21,7 @@ from tests.support.doubles import failing, lost
 from tests.support.fake_service import Call, FakeService
 from tests.support.publishing import ROOM_BYTES, Setting, fail
 from txaware.errors import BadRequest
-from txaware.messages import Receipt
+from txaware.model.messages import Receipt
 from txaware.publish import outbox as spill
 from txaware.publish.outbox import TopicBuffer
 from txaware.publish.publisher import OVERHEAD_BYTES

@@ -20,9 +20,9 @@ from tests.support.doubles import Clock
 from tests.support.messagings import committed
 from tests.support.postgres import PostgresServer
 from txaware import participants
-from txaware.config import Settings
 from txaware.errors import TransactionNotInProgress, TransactionOutcomeUnknown
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 from txaware.service.transfer.backup import restore
 
 pytestmark = pytest.mark.usefixtures("copies_are_told")

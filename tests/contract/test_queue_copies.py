@@ -10,8 +10,8 @@ import pytest
 import txaware
 from tests.support.messagings import Site
 from tests.support.queues import popped, taken, waiting
-from txaware.config import Settings
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 from txaware.service.check.checking import check_directory
 from txaware.service.transfer.backup import restore
 

@@ -5,9 +5,9 @@ import pytest
 from tests.support.messagings import Site
 from tests.support.queues import made, popped, waiting
 from txaware.errors import BadRequest
-from txaware.messages import MessageId
-from txaware.queue_service import QueueService
-from txaware.queues import Popped
+from txaware.model.messages import MessageId
+from txaware.model.queue_service import QueueService
+from txaware.model.queues import Popped
 from txaware.service.queue.pipe import Item
 from txaware.service.queue.pipe_reader import PipeReader
 

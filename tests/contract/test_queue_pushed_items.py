@@ -9,14 +9,14 @@ import txaware
 from tests.support.messagings import Site, commit
 from tests.support.queues import made, numbered, popped, taken
 from txaware.errors import LeaseLost, StoreCorrupted, Unavailable
-from txaware.keys import LEASE, row_key
-from txaware.messages import MessageId, Outgoing
-from txaware.metrics import Latencies, TopicCounters
+from txaware.model.messages import MessageId, Outgoing
+from txaware.model.metrics import Latencies, TopicCounters
+from txaware.model.queues import Popped
 from txaware.queue import Queue
-from txaware.queues import Popped
 from txaware.service.queue.pipe_reader import PipeReader
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.write.publishing import Publishing
+from txaware.store.keys import LEASE, row_key
 from txaware.store.queue_table import LeaseRow
 
 

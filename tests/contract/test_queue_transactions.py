@@ -10,7 +10,7 @@ from coordinator.errors import TransactionNotInProgress
 from tests.support.messagings import Site, committed
 from tests.support.queues import made, numbered, popped, taken, waiting
 from txaware.errors import BadRequest, MisusedTransaction, TxAwareError
-from txaware.messages import Outgoing
+from txaware.model.messages import Outgoing
 from txaware.queue import Queue
 
 

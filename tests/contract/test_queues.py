@@ -22,12 +22,12 @@ from txaware.errors import (
     TopicNotFound,
     Unavailable,
 )
-from txaware.keys import LEASE, MESSAGE, PAYLOAD, PIPE
-from txaware.messages import Outgoing
+from txaware.model.messages import Outgoing
+from txaware.model.queues import row_name
+from txaware.model.topics import data_prefix
 from txaware.queue import Job, Queue
-from txaware.queues import row_name
 from txaware.service.queue.local_queues import LocalQueues
-from txaware.topics import data_prefix
+from txaware.store.keys import LEASE, MESSAGE, PAYLOAD, PIPE
 
 
 def test_one_pusher_and_one_popper_keep_the_order(mail: Queue, site: Site) -> None:

@@ -16,8 +16,8 @@ from tests.support.clean_up_data import retention_of
 from tests.support.doubles import Clock
 from tests.support.messagings import Site, commit
 from tests.support.spark_histories import History, Query
-from txaware.config import Settings
 from txaware.errors import Unavailable
+from txaware.model.settings import Settings
 from txaware.service.retention.cleaning import Cleaning
 from txaware.service.retention.mark_invalid_rows import Marking
 from txaware.spark.filters import Narrowed

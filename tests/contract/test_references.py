@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.messagings import Site, commit, payloads, publish, seen_by
 from txaware.errors import BadRequest, TransactionRefused
-from txaware.messages import Outgoing, Receipt
 from txaware.messaging import Messaging
+from txaware.model.messages import Outgoing, Receipt
 from txaware.service.write import references
 
 # Small pointers stand for transactions of another coordinator.

@@ -17,14 +17,14 @@ from tests.support.messagings import (
     save,
     seen_by,
 )
-from txaware.config import Settings
 from txaware.errors import TransactionRefused
-from txaware.keys import PAYLOAD, POSITION
 from txaware.messaging import Messaging
-from txaware.reports import CleanUp
+from txaware.model.reports import CleanUp
+from txaware.model.settings import Settings
 from txaware.service.retention.deletion import Deleting
 from txaware.service.retention.position_retention import PositionRetention
 from txaware.service.visibility import ForeignPointers
+from txaware.store.keys import PAYLOAD, POSITION
 
 pytestmark = pytest.mark.in_process
 

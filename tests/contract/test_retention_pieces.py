@@ -22,8 +22,7 @@ from tests.support.clean_up_data import (
 from tests.support.doubles import Clock
 from tests.support.messagings import commit, payloads, publish, table_of
 from txaware.http.wire.values import from_json, to_json
-from txaware.keys import MARK, MESSAGE, row_key
-from txaware.reports import CleanUp
+from txaware.model.reports import CleanUp
 from txaware.service.retention.clean_up_plan import (
     EXPIRED,
     MARKED,
@@ -34,6 +33,7 @@ from txaware.service.retention.clean_up_plan import (
     Plan,
 )
 from txaware.service.retention.planning import cuts
+from txaware.store.keys import MARK, MESSAGE, row_key
 from txaware.store.memory import MemoryTable
 
 KINDS = (EXPIRED, MARKED, OLD_GENERATIONS, PAYLOADS)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from coordinator.transaction import Transaction
 from tests.support.messagings import KINDS, Site, lent_site, table_of
 from txaware.errors import BadRequest, TopicNotFound
-from txaware.messages import MessageId, Receipt
 from txaware.messaging import Messaging
+from txaware.model.messages import MessageId, Receipt
 from txaware.service.read import split_planner as referring
 from txaware.service.read import split_planner as splits
 from txaware.service.read.splits import MOST_CUTS

@@ -23,7 +23,7 @@ from tests.support.service_model import (
     known,
 )
 from txaware.errors import TopicNotFound, TransactionRefused
-from txaware.messages import MessageId, PublishResponse, Receipt
+from txaware.model.messages import MessageId, PublishResponse, Receipt
 
 NAMES = ("t", "t-", "ns:t")
 names, groups = st.sampled_from(NAMES), st.sampled_from(["g", "g-h"])

@@ -18,7 +18,7 @@ from txaware.errors import (
     TransactionRefused,
     Unavailable,
 )
-from txaware.messages import Message
+from txaware.model.messages import Message
 
 
 def test_it_handles_everything_in_order_and_moves_with_it(here: Setting) -> None:

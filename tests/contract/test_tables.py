@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 import txaware
 from coordinator.context import TransactionContext
 from tests.support.messagings import Site, committed, rows, table_of
-from txaware.config import Settings
 from txaware.errors import (
     BadRequest,
     MisusedTransaction,
     RequestTooLarge,
     TransactionConflict,
 )
-from txaware.keys import TABLE
 from txaware.messaging import Messaging
-from txaware.rows import KEY_LIMIT_BYTES
+from txaware.model.rows import KEY_LIMIT_BYTES
+from txaware.model.settings import Settings
 from txaware.service.check.checking import check_directory
 from txaware.service.transfer.backup import restore
+from txaware.store.keys import TABLE
 
 
 class Undone(Exception):

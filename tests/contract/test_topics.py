@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.support.messagings import Site, payloads
 from txaware.errors import BadRequest, TopicExists, TopicNotFound
-from txaware.messages import MessageId, PublishResponse
 from txaware.messaging import Messaging
-from txaware.topics import (
+from txaware.model.messages import MessageId, PublishResponse
+from txaware.model.topics import (
     MAX_TTL_S,
     Topic,
     TopicName,

@@ -21,9 +21,9 @@ from txaware.errors import (
     TransactionRefused,
     Unavailable,
 )
-from txaware.messages import Outgoing
 from txaware.messaging import Messaging
-from txaware.producers import MAX_EPOCH, ProducerIdentity
+from txaware.model.messages import Outgoing
+from txaware.model.producers import MAX_EPOCH, ProducerIdentity
 from txaware.publish.producer_states import REFUSALS, State
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.service.producers import producer_ids

@@ -6,8 +6,8 @@ import pytest
 
 from coordinator.transaction import Transaction
 from tests.support.messagings import DAY_S, Site, payloads, publish, seen_by
-from txaware.messages import MessageId, Outgoing
 from txaware.messaging import Messaging
+from txaware.model.messages import MessageId, Outgoing
 
 JUDGES: list[Transaction | None] = [None, seen_by(100, read=99)]
 

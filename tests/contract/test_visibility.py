@@ -16,8 +16,8 @@ from txaware.errors import (
     TransactionRefused,
     Unavailable,
 )
-from txaware.interfaces import Write
 from txaware.messaging import Messaging
+from txaware.model.interfaces import Write
 from txaware.service.read.scan import CachedRows
 
 

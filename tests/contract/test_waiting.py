@@ -12,8 +12,8 @@ from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.support.doubles import Watched
 from tests.support.messagings import Site, commit, payloads, publish
 from txaware.errors import TopicNotFound, Unavailable
-from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.model.messages import MessageId
 from txaware.service.read import reading
 from txaware.service.wakeups import Signal
 

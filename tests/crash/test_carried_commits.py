@@ -23,8 +23,6 @@ from tests.support.fake_leveldb import DONE, OPEN, SYNC, WRITE, FakeDirectory, i
 from tests.support.interrupts import elsewhere
 from tests.support.store_lives import close, opened
 from tests.support.store_load import Store, carried
-from txaware.clock import system_clock_ms
-from txaware.config import Settings
 from txaware.errors import (
     NotWritten,
     ParticipantFailed,
@@ -33,14 +31,16 @@ from txaware.errors import (
     TransactionNotInProgress,
     Unavailable,
 )
-from txaware.interfaces import COMMITTED, UNCOMMITTED
-from txaware.keys import MESSAGE, after
 from txaware.messaging import Messaging
+from txaware.model.clock import system_clock_ms
+from txaware.model.interfaces import COMMITTED, UNCOMMITTED
+from txaware.model.settings import Settings
 from txaware.publish import TransactionPublisher
 from txaware.service.local import LocalService
 from txaware.service.read.scan import CachedRows
 from txaware.service.store_context import StoreContext
 from txaware.service.wakeups import Signal
+from txaware.store.keys import MESSAGE, after
 from txaware.store.leveldb import LevelDbTable
 
 # Python and C functions that one transaction with one message may call, all together.

@@ -16,16 +16,16 @@ from tests.support.cli_runs import PROGRAM, run_json
 from tests.support.concurrency import until
 from tests.support.copying_runs import CopyInMemory, Faults
 from tests.support.messagings import Site, commit, payloads, publish, table_of
-from txaware.config import Settings
 from txaware.errors import BadRequest, StoreCorrupted, Unavailable
-from txaware.interfaces import Write
-from txaware.keys import COPY, COPY_PLACE, MESSAGE, TOPIC
-from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.model.interfaces import Write
+from txaware.model.messages import MessageId
+from txaware.model.settings import Settings
 from txaware.service.check.checking import check_directory
 from txaware.service.transfer import copied_rows as copy_rows
 from txaware.service.transfer.copy_state import is_unfinished
 from txaware.service.transfer.copying import Copied
+from txaware.store.keys import COPY, COPY_PLACE, MESSAGE, TOPIC
 
 HOW = ("lost", "half", "done")
 PATIENCE_S = 60

@@ -21,11 +21,11 @@ from tests.support.interrupts import (
     places,
 )
 from tests.support.queues import numbered, popped, taken
-from txaware.config import Settings
 from txaware.errors import QueueNotFound
 from txaware.messaging import Messaging
+from txaware.model.queues import Order
+from txaware.model.settings import Settings
 from txaware.queue import Queue
-from txaware.queues import Order
 
 WAITING = numbered(4)
 PUSHED = numbered(3, "p")

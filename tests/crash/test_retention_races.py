@@ -19,9 +19,9 @@ from tests.support.messagings import (
     save,
     table_of,
 )
-from txaware.keys import MARK, MESSAGE, POSITION, TOPIC
 from txaware.messaging import Messaging
 from txaware.service.retention.clean_up import Retention
+from txaware.store.keys import MARK, MESSAGE, POSITION, TOPIC
 
 pytestmark = pytest.mark.in_process
 

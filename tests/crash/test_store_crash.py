@@ -16,7 +16,7 @@ from tests.support.doubles import Clock
 from tests.support.fake_leveldb import FakeDirectory, Log
 from tests.support.messagings import committed, payloads
 from tests.support.store_load import TOPICS, Client, Notes, Reader, Store, history
-from txaware.interfaces import Write
+from txaware.model.interfaces import Write
 from txaware.store.leveldb import LevelDbTable
 
 

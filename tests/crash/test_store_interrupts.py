@@ -17,7 +17,7 @@ from tests.support.doubles import Clock
 from tests.support.fake_leveldb import FakeDirectory
 from tests.support.interrupts import PATIENCE_S, elsewhere, interrupted_at, places
 from tests.support.store_load import Store, carried
-from txaware.config import Settings
+from txaware.model.settings import Settings
 from txaware.store.leveldb import LevelDbTable
 
 SETTINGS = Settings(janitor_interval_s=3600)

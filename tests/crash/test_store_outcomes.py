@@ -20,7 +20,7 @@ from tests.support.fake_leveldb import (
 from tests.support.store_lives import close, opened
 from tests.support.store_load import Store
 from txaware.errors import NotWritten, TransactionNotInProgress, Unavailable
-from txaware.messages import MessageId
+from txaware.model.messages import MessageId
 from txaware.store.leveldb import LevelDbTable
 
 

@@ -16,14 +16,14 @@ from coordinator.transaction import Transaction
 from tests.support.checker import anomalies
 from tests.support.concurrency import at_once, in_background, until
 from tests.support.store_load import TOPICS, Client, Notes, Reader, Store, history
-from txaware.clock import system_clock_ms
-from txaware.config import Settings
 from txaware.errors import (
     TransactionNotInProgress,
     TransactionRefused,
     Unavailable,
 )
-from txaware.messages import Message, PublishResponse
+from txaware.model.clock import system_clock_ms
+from txaware.model.messages import Message, PublishResponse
+from txaware.model.settings import Settings
 from txaware.store.leveldb import LevelDbTable
 
 ROUNDS = 40

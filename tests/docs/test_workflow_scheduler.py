@@ -13,8 +13,8 @@ import pytest
 import txaware
 from coordinator import retry_on_conflict
 from tests.support.messagings import Site
-from txaware.config import Settings
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 
 example: Any = importlib.import_module("examples.workflow_scheduler")
 DAY = {

@@ -17,8 +17,8 @@ from tests.support.copying_runs import Reader, rows_of, topics_of
 from tests.support.doubles import Clock
 from tests.support.hbase_stores import HBaseStores
 from tests.support.messagings import table_of
-from txaware.config import Settings
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 
 pytestmark = pytest.mark.hbase
 

@@ -13,9 +13,8 @@ from tests.support.check_setting import PREFIX, SETTINGS, commit_some, invalid_r
 from tests.support.cli_runs import run, run_json
 from tests.support.messagings import commit
 from txaware.errors import BadRequest
-from txaware.keys import JOURNAL, MESSAGE, STATE, row_key
 from txaware.messaging import Messaging
-from txaware.reports import Report
+from txaware.model.reports import Report
 from txaware.service.check.checking import check_table
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.cells import WHOLE
@@ -26,6 +25,7 @@ from txaware.store.hbase.salting import bucket_of
 from txaware.store.hbase.scanner import stored_keys
 from txaware.store.hbase.schema import HEAD_KEY, MESSAGES, META
 from txaware.store.hbase.view import HBaseView
+from txaware.store.keys import JOURNAL, MESSAGE, STATE, row_key
 
 pytestmark = pytest.mark.hbase
 

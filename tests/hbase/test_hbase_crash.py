@@ -19,10 +19,10 @@ from tests.support.hbase_faults import (
     not_sent,
 )
 from tests.support.hbase_owners import Contents, Owner, close, contents, made
-from txaware.interfaces import Write
-from txaware.keys import MESSAGE, PAYLOAD, TOPIC, row_key
+from txaware.model.interfaces import Write
 from txaware.store.hbase import redo, writing
 from txaware.store.hbase.database import HBaseDatabase
+from txaware.store.keys import MESSAGE, PAYLOAD, TOPIC, row_key
 
 DATA = b"ns:t:\0\0\0\1"
 FAULTS: list[Callable[[random.Random], Fault]] = [

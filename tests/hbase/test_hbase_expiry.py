@@ -11,13 +11,13 @@ from tests.support.doubles import Clock
 from tests.support.fake_hbase import FakeHBase
 from tests.support.hbase_owners import ADDRESS, Owner, close, made
 from txaware import Outgoing
-from txaware.config import Settings
-from txaware.keys import MESSAGE, row_key
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 from txaware.store.columns import EXPIRY, encode_expiry, value_head
 from txaware.store.hbase.salting import salted_key
 from txaware.store.hbase.schema import MESSAGES
 from txaware.store.hbase.table import HBaseTable
+from txaware.store.keys import MESSAGE, row_key
 
 SETTINGS = Settings(janitor_interval_s=0, cache_bytes=0)
 DATA = b"ns:t:\0\0\0\1"

@@ -6,14 +6,14 @@ import pytest
 
 from tests.support.doubles import Clock
 from tests.support.late_proxy import LateProxy
-from txaware.config import Settings
 from txaware.errors import NotWritten
-from txaware.keys import MESSAGE, TOPIC, row_key
+from txaware.model.settings import Settings
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.database import HBaseDatabase
 from txaware.store.hbase.scans import Range, read_range
 from txaware.store.hbase.schema import META
 from txaware.store.hbase.table import HBaseTable
+from txaware.store.keys import MESSAGE, TOPIC, row_key
 
 pytestmark = pytest.mark.hbase
 

@@ -33,9 +33,9 @@ from tests.support.messagings import table_of
 from txaware.cli.root import command
 from txaware.cli.session import Session
 from txaware.cli.stop import Stop
-from txaware.config import Settings
 from txaware.errors import TxAwareError, Unavailable
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 from txaware.spark.addresses import StoreAddress
 from txaware.store.hbase.head import Head
 from txaware.store.hbase.ownership import (

@@ -9,11 +9,11 @@ import txaware
 from tests.support.concurrency import until
 from tests.support.doubles import Clock
 from tests.support.messagings import table_of
-from txaware.clock import system_clock_ms
-from txaware.config import Settings
-from txaware.keys import MESSAGE, PAYLOAD, row_key
 from txaware.local_hbase import HBaseAdmin, LocalHBase
 from txaware.messaging import Messaging
+from txaware.model.clock import system_clock_ms
+from txaware.model.settings import Settings
+from txaware.model.topics import TopicName, data_prefix
 from txaware.store.columns import EXPIRY, encode_expiry, value_head
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.connections import HBaseConnections
@@ -22,7 +22,7 @@ from txaware.store.hbase.ownership import Ownership
 from txaware.store.hbase.schema import MESSAGES, PAYLOADS
 from txaware.store.hbase.table import HBaseTable
 from txaware.store.hbase.writing import CALL_ROWS, Writing, WrittenRows
-from txaware.topics import TopicName, data_prefix
+from txaware.store.keys import MESSAGE, PAYLOAD, row_key
 
 pytestmark = pytest.mark.hbase
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from txaware.interfaces import Row
+from txaware.model.interfaces import Row
 from txaware.store.hbase.scans import FIRST_ROWS, MOST_ROWS, Range, _rows
 
 MIB = 1 << 20

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tests.support.doubles import Clock
 from tests.support.hbase_stores import HBaseStores
-from txaware.config import Settings
-from txaware.interfaces import OrderedTable
-from txaware.keys import FIRST_PAYLOAD, MESSAGE, PAYLOAD, after, payload_prefix, row_key
+from txaware.model.interfaces import OrderedTable
+from txaware.model.settings import Settings
+from txaware.model.topics import TopicName, data_prefix
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.salting import (
     BUCKETS,
@@ -24,7 +24,14 @@ from txaware.store.hbase.salting import (
 from txaware.store.hbase.salting import slice_end as cut_of
 from txaware.store.hbase.schema import PAYLOADS, kind_of
 from txaware.store.hbase.table import HBaseTable
-from txaware.topics import TopicName, data_prefix
+from txaware.store.keys import (
+    FIRST_PAYLOAD,
+    MESSAGE,
+    PAYLOAD,
+    after,
+    payload_prefix,
+    row_key,
+)
 
 SLICE_MS = 1 << SLICE_BITS
 # Generation 58 ends with a colon, as the names before it do.

@@ -9,10 +9,10 @@ from tests.support.fake_hbase import FakeHBase
 from tests.support.hbase_faults import Fault, Request, not_sent, refused
 from tests.support.hbase_owners import Owner, close, made
 from txaware.errors import Unavailable
-from txaware.keys import TOPIC
 from txaware.store.hbase.connections import HBaseConnections, Lost
 from txaware.store.hbase.scanner import scanner
 from txaware.store.hbase.schema import MESSAGES
+from txaware.store.keys import TOPIC
 
 
 def interrupted(_: Request) -> None:

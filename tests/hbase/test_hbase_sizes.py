@@ -7,14 +7,14 @@ from itertools import accumulate, pairwise
 import pytest
 
 from tests.support.doubles import Clock
-from txaware.config import Settings
-from txaware.interfaces import Row
-from txaware.keys import MESSAGE, PAYLOAD, pointer_key, row_key
+from txaware.model.interfaces import Row
+from txaware.model.settings import Settings
+from txaware.model.topics import TopicName, data_prefix
 from txaware.service.retention.deletion import Deleting
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.table import HBaseTable
 from txaware.store.hbase.tallies import COUNTED_BYTES, TALLY_BYTES
-from txaware.topics import TopicName, data_prefix
+from txaware.store.keys import MESSAGE, PAYLOAD, pointer_key, row_key
 
 pytestmark = pytest.mark.hbase
 

@@ -30,7 +30,6 @@ from tests.support.hbase_owners import (
 )
 from tests.support.store_load import Store
 from txaware.errors import BadRequest, NotWritten, RequestTooLarge, Unavailable
-from txaware.keys import MESSAGE, TOPIC, row_key
 from txaware.store.hbase import redo
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.connections import HBaseConnections, Lost
@@ -38,6 +37,7 @@ from txaware.store.hbase.ownership import SILENCE_S, Process, StoreInUse
 from txaware.store.hbase.schema import MOST_KEY_BYTES, MOST_ROW_BYTES
 from txaware.store.hbase.table import HBaseTable
 from txaware.store.hbase.view import HBaseView
+from txaware.store.keys import MESSAGE, TOPIC, row_key
 
 KEY = TOPIC + b"ns:t"
 LARGE = b"x" * 300

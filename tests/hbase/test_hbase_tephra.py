@@ -16,10 +16,10 @@ from coordinator.tephra import TephraCoordinator
 from tests.support.concurrency import until
 from tests.support.messagings import payloads
 from tests.support.tephra_tricks import wait_until
-from txaware.config import Settings
 from txaware.errors import TransactionOutcomeUnknown, TxAwareError, Unavailable
 from txaware.local_hbase import LocalHBase
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 
 pytestmark = [pytest.mark.hbase, pytest.mark.tephra]
 

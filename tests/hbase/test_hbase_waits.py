@@ -10,9 +10,9 @@ from tests.support.doubles import Clock
 from tests.support.fake_hbase import FakeHBase
 from tests.support.hbase_faults import Fault, Request, no_answer
 from tests.support.hbase_owners import Owner, made
-from txaware.config import Settings
 from txaware.errors import TxAwareError, Unavailable
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 from txaware.store.hbase.table import HBaseTable
 
 TIMEOUT_S = PATIENCE_S = 10.0

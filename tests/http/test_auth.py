@@ -23,7 +23,7 @@ from txaware.auth import (
 from txaware.auth.digests import digest
 from txaware.auth.rights import REMEMBERED, NamePattern, Pattern
 from txaware.errors import BadRequest, NotAuthenticated, NotAuthorized
-from txaware.topics import QueueName, TopicName
+from txaware.model.topics import QueueName, TopicName
 
 ORDERS = TopicName("orders")
 AUDIT = TopicName("trail", "audit")

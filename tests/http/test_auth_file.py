@@ -24,7 +24,7 @@ from txaware.auth.tokens_file import (
     read_tokens_file,
 )
 from txaware.errors import BadRequest, NotAuthenticated
-from txaware.topics import TopicName
+from txaware.model.topics import TopicName
 
 ORDERS = TopicName("orders")
 OLD, NEW, THEIRS = new_token(), new_token(), new_token()

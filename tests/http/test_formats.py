@@ -51,7 +51,7 @@ from txaware.http.wire import (
     encode_item,
     long_bytes,
 )
-from txaware.messages import (
+from txaware.model.messages import (
     Message,
     MessageId,
     Outgoing,

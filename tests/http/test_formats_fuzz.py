@@ -32,8 +32,8 @@ from txaware.http.wire import (
     PollRequest,
     PublishRequest,
 )
-from txaware.labels import Labels, packed
-from txaware.messages import (
+from txaware.model.labels import Labels, packed
+from txaware.model.messages import (
     BlockedBy,
     Message,
     MessageId,

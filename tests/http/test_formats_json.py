@@ -27,7 +27,7 @@ from txaware.http.wire import (
     encode_item,
 )
 from txaware.http.wire.json_values import MAX_MARKS, has_marks
-from txaware.messages import (
+from txaware.model.messages import (
     BlockedBy,
     Message,
     MessageId,

@@ -26,9 +26,9 @@ from txaware.http.wire import (
     PollRequest,
     PublishRequest,
 )
-from txaware.labels import MAX_KEY_BYTES, Labels, packed, unpacked
-from txaware.messages import Message, MessageId, Outgoing, Page
-from txaware.requests import checked_payloads
+from txaware.model.labels import MAX_KEY_BYTES, Labels, packed, unpacked
+from txaware.model.messages import Message, MessageId, Outgoing, Page
+from txaware.model.requests import checked_payloads
 from txaware.store.columns import HEADERS, KEY, value_head
 from txaware.store.message_table import decode_block
 from txaware.store.payload_table import Stored

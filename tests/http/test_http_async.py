@@ -34,7 +34,7 @@ from txaware.http.client.aio.async_messaging import AsyncMessaging, connect_asyn
 from txaware.http.client.aio.async_service import AsyncService
 from txaware.http.client.aio.async_transaction import Worker, Workers
 from txaware.http.client.aio.async_transport import AsyncTransport
-from txaware.messages import Message
+from txaware.model.messages import Message
 
 
 @pytest.fixture

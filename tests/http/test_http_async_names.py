@@ -24,8 +24,8 @@ from txaware.http.client.aio.async_queue import (
     AsyncPusher,
     AsyncQueue,
 )
-from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.model.messages import MessageId
 from txaware.publish import Publisher
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Job, Popper, Pusher, Queue

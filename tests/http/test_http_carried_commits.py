@@ -17,7 +17,6 @@ from tests.support.http_access import Caller, guarded
 from tests.support.http_served import served
 from tests.support.lossy_proxy import LossyProxy
 from tests.support.messagings import payloads
-from txaware.config import Settings
 from txaware.errors import (
     NotAuthorized,
     NotWritten,
@@ -28,6 +27,7 @@ from txaware.errors import (
     TxAwareError,
 )
 from txaware.http.client import Transport
+from txaware.model.settings import Settings
 from txaware.service.write.transaction_writes import TransactionWrites
 
 PUBLISHES = {"publishes": [{"topic": "t", "messages": [{"utf8": "a"}]}]}

@@ -17,10 +17,10 @@ from tests.support.commit_site import CommitSite, commit_site
 from tests.support.http_access import Answer
 from tests.support.http_wire import AvroWire, JsonWire
 from tests.support.messagings import payloads
-from txaware.config import Settings
 from txaware.errors import NotWritten, StoreCorrupted, Unavailable
 from txaware.http.wire import PublishRequest, encode_publish
-from txaware.producers import ProducerIdentity
+from txaware.model.producers import ProducerIdentity
+from txaware.model.settings import Settings
 from txaware.service.local import LocalService
 from txaware.service.producers.transactional_ids import TransactionalIds
 

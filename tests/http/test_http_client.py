@@ -20,7 +20,6 @@ from coordinator.transaction import Transaction
 from tests.support.http_served import ServedStore, served
 from tests.support.scripted_server import ScriptedServer, answers, cuts_body, refuses
 from txaware import errors
-from txaware.config import Settings
 from txaware.errors import (
     BadRequest,
     NotAuthenticated,
@@ -45,7 +44,14 @@ from txaware.http.client.http11 import Deadline
 from txaware.http.client.link import Address
 from txaware.http.server.server import Access
 from txaware.http.wire import OWN, PollRequest, decode_page, encode_poll
-from txaware.messages import Message, MessageId, Outgoing, PublishResponse, Receipt
+from txaware.model.messages import (
+    Message,
+    MessageId,
+    Outgoing,
+    PublishResponse,
+    Receipt,
+)
+from txaware.model.settings import Settings
 
 TOKEN = "very-secret"
 TX = Transaction(5, 4)

@@ -32,7 +32,7 @@ from txaware.http.client import (
     Transport,
 )
 from txaware.http.client.calls.call import Call, Repeat, done
-from txaware.messages import MessageId, PublishResponse
+from txaware.model.messages import MessageId, PublishResponse
 
 NAMES = answers(200, ["t"], Txaware_Instance="one")
 BUSY = refuses(503, "Unavailable", Retry_After="2", Txaware_Instance="one")

@@ -13,7 +13,6 @@ import txaware
 from coordinator.remote.client import RemoteCoordinator
 from tests.support.http_served import served
 from tests.support.scripted_server import Act, Received, ScriptedServer, answers
-from txaware.config import Settings
 from txaware.errors import Unavailable
 from txaware.http.client import (
     ClientSettings,
@@ -25,7 +24,8 @@ from txaware.http.client import (
 )
 from txaware.http.client.aio.async_service import AsyncService
 from txaware.http.client.aio.async_transport import AsyncTransport
-from txaware.messages import MessageId
+from txaware.model.messages import MessageId
+from txaware.model.settings import Settings
 
 LIMIT_BYTES = 100_000
 OK = b"HTTP/1.1 200 OK\r\n"

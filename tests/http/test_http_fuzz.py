@@ -22,7 +22,7 @@ from txaware.http.wire import (
     encode_poll,
     encode_publish,
 )
-from txaware.messages import Outgoing, PublishResponse, Receipt
+from txaware.model.messages import Outgoing, PublishResponse, Receipt
 
 TX = Transaction(7, 5, invalids=[2, 3], in_progress=[6], checkpoint_write_pointers=[8])
 ID = "0000018bcfe568000001" + "00" * 10

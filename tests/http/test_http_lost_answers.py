@@ -22,7 +22,7 @@ from txaware.http.client import (
     Transport,
 )
 from txaware.http.client.aio.async_messaging import connect_async
-from txaware.interfaces import Isolation
+from txaware.model.interfaces import Isolation
 from txaware.publish import Publisher
 
 ROUNDS, ONE_IN = 150, 12

@@ -18,7 +18,7 @@ from txaware.http.client import (
     Link,
     Transport,
 )
-from txaware.messages import MessageId
+from txaware.model.messages import MessageId
 
 NO_JSON = [
     *(b"", b"<html>hi</html>", b"[" * 100_000, b"\xff\xfe", b"\xff" * 12),

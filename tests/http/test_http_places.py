@@ -18,12 +18,12 @@ from tests.support.scripted_server import (
     refuses,
     sleeps,
 )
-from txaware.config import Settings
 from txaware.errors import BadRequest, TransactionConflict, Unavailable
 from txaware.http.client import ClientSettings, HttpService, Link, Transport
 from txaware.http.client.calls.call import Call, Repeat, done
 from txaware.http.client.retry import Retry
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 from txaware.spark.addresses import StoreAddress
 
 QUIET = Settings(janitor_interval_s=0)

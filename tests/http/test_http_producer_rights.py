@@ -10,7 +10,7 @@ import pytest
 import txaware
 from tests.support.http_access import TOPIC, Answer, Guarded, guarded
 from txaware.errors import NotAuthorized, ProducerFenced
-from txaware.producers import ProducerIdentity
+from txaware.model.producers import ProducerIdentity
 
 PRODUCERS = "/v1/producers"
 FORGET = PRODUCERS + "/forget"

@@ -20,7 +20,7 @@ from txaware.auth import Principal
 from txaware.errors import NotAuthorized
 from txaware.http.client import HttpService, Link, Transport
 from txaware.messaging import Messaging
-from txaware.producers import ProducerIdentity
+from txaware.model.producers import ProducerIdentity
 from txaware.publish import Producer
 
 

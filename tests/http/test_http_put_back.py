@@ -14,13 +14,13 @@ from coordinator.outcome import Outcome
 from tests.support.http_access import Answer, Caller
 from tests.support.messagings import committed
 from tests.support.ports import free_port
-from txaware.config import Settings
 from txaware.errors import (
     PreparedNotFound,
     TransactionNotInProgress,
     TransactionOutcomeUnknown,
 )
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 from txaware.service.transfer.backup import restore
 
 pytestmark = pytest.mark.usefixtures("copies_are_told")

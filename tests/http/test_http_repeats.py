@@ -33,7 +33,7 @@ from txaware.http.server.idempotency import (
     KeyedRequest,
     OutcomeUnknown,
 )
-from txaware.producers import KeyReused
+from txaware.model.producers import KeyReused
 
 KEY = "Idempotency-Key: k1"
 IN_TX = bytes.fromhex("000a02026100")

@@ -11,7 +11,7 @@ from tests.support.scripted_server import Act, Received, ScriptedServer, answers
 from txaware.errors import Unavailable
 from txaware.http.client import HttpAdministration, Link, Transport
 from txaware.http.client.settings import ClientSettings
-from txaware.messages import MessageId
+from txaware.model.messages import MessageId
 
 LEAST, MOST = MessageId(bytes(20)), MessageId(b"\xff" * 20)
 PATH = "/v1/namespaces/default/topics/t/splits"

@@ -12,9 +12,9 @@ from tests.support.http_served import ServedStore, served
 from txaware.errors import ParticipantFailed, RequestTooLarge, TransactionNotInProgress
 from txaware.http.client import HttpTables
 from txaware.http.client.server_info import ServerInfo
-from txaware.interfaces import Row
 from txaware.messaging import Messaging
-from txaware.rows import RowChange
+from txaware.model.interfaces import Row
+from txaware.model.rows import RowChange
 from txaware.tables import Table
 
 REQUEST_BYTES = 40_000

@@ -21,8 +21,8 @@ from coordinator.transaction import Transaction
 from tests.support.doubles import Clock
 from tests.support.http_access import Caller
 from tests.support.messagings import payloads
-from txaware.config import Settings
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 
 QUIET = Settings(janitor_interval_s=0)
 

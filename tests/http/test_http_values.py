@@ -19,8 +19,8 @@ from txaware.http.wire.values import (
     topic_from_json,
     topic_to_json,
 )
-from txaware.messages import BlockedBy, Bounds, MessageId
-from txaware.metrics import (
+from txaware.model.messages import BlockedBy, Bounds, MessageId
+from txaware.model.metrics import (
     GroupLag,
     Histogram,
     Metrics,
@@ -29,9 +29,9 @@ from txaware.metrics import (
     TopicMetrics,
     WriteMetrics,
 )
-from txaware.queues import Popped
-from txaware.reports import CleanUp, Peeked, Problem, Pruned, Report, TopicReport
-from txaware.topics import Topic, TopicName
+from txaware.model.queues import Popped
+from txaware.model.reports import CleanUp, Peeked, Problem, Pruned, Report, TopicReport
+from txaware.model.topics import Topic, TopicName
 
 ID = MessageId.of(1_700_000_000_000, 7)
 BOUNDS = Bounds(None, ID, ID)

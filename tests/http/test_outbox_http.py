@@ -15,9 +15,9 @@ from tests.support.messagings import committed
 from tests.support.queues import made, taken
 from txaware import participants
 from txaware.auth import digest_text
-from txaware.config import Settings
 from txaware.errors import NotAuthorized
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 from txaware.participants import Sqlite
 from txaware.participants.outbox_relay import REPORT_MS, OutboxRelay
 from txaware.participants.sqlite_outbox import SqliteOutbox

@@ -11,9 +11,9 @@ import pytest
 import txaware
 from tests.support.concurrency import PATIENCE_S, until
 from tests.support.messagings import commit, payloads
-from txaware.config import Settings
 from txaware.errors import Unavailable
 from txaware.http.server.server_context import Outcomes
+from txaware.model.settings import Settings
 
 
 class Closing:

@@ -10,9 +10,9 @@ from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.support.doubles import Clock, Watched, failing
 from tests.support.messagings import Site, commit, publish
 from txaware.errors import StoreCorrupted, Unavailable
-from txaware.messages import Outgoing
 from txaware.messaging import Messaging
-from txaware.producers import ProducerIdentity
+from txaware.model.messages import Outgoing
+from txaware.model.producers import ProducerIdentity
 from txaware.service.monitor import blocked_topics as blocked
 from txaware.service.monitor import group_lag as lags
 from txaware.service.monitor import (

@@ -15,7 +15,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from coordinator.transaction import Transaction
 from tests.support.fake_leveldb import OPEN, WRITE, FakeDirectory, io_error
 from tests.support.messagings import Site, publish
-from txaware.config import Settings
 from txaware.errors import (
     OutOfOrderSequence,
     ProducerFenced,
@@ -29,11 +28,12 @@ from txaware.http.metrics.moment import Moment
 from txaware.http.metrics.request_counts import RequestCounts
 from txaware.http.metrics.topic_labels import FIELDS, OTHER, TopicLabels, seen_families
 from txaware.http.server.admission import Admission
-from txaware.keys import MESSAGE
-from txaware.metrics import HistogramCounter, TopicMetrics
+from txaware.model.metrics import HistogramCounter, TopicMetrics
+from txaware.model.settings import Settings
 from txaware.service.monitor.overview import Overview, Sight
 from txaware.service.store_context import StoreContext as ServiceSite
 from txaware.store import leveldb
+from txaware.store.keys import MESSAGE
 
 SETTINGS = Settings(janitor_interval_s=0)
 

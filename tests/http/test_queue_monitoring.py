@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 import txaware
 from tests.support.doubles import Clock
 from tests.support.http_access import guarded
-from txaware.config import Settings
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 from txaware.service.monitor import queue_overview
 
 SETTINGS = Settings(janitor_interval_s=0)

@@ -19,7 +19,6 @@ from tests.support.certificates import certificate
 from tests.support.concurrency import PATIENCE_S
 from tests.support.http_raw import PING, Raw
 from tests.support.messagings import payloads
-from txaware.config import Settings
 from txaware.errors import BadRequest, Unavailable
 from txaware.http.server.server_file import (
     ServerFile,
@@ -27,6 +26,7 @@ from txaware.http.server.server_file import (
     read_server_file,
 )
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 from txaware.store.leveldb_store import Database
 
 QUIET = Settings(janitor_interval_s=0)

@@ -16,10 +16,10 @@ from tests.support.messagings import payloads
 from tests.support.ports import free_port
 from txaware.cli.root import command
 from txaware.cli.stop import Stop
-from txaware.config import Settings
 from txaware.errors import Unavailable
 from txaware.http.server.server_file import read_server_file
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 
 QUIET = Settings(janitor_interval_s=0)
 

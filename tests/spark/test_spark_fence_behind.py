@@ -13,8 +13,8 @@ import txaware
 from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
 from tests.support.messagings import committed
-from txaware.messages import Receipt
 from txaware.messaging import Messaging
+from txaware.model.messages import Receipt
 from txaware.publish.outbox import Outbox
 from txaware.spark.committing import Once, commit
 

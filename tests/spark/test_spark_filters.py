@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 )
 
 from tests.support.spark_fixtures import Shared
-from txaware.messages import ID_BYTES, MessageId
+from txaware.model.messages import ID_BYTES, MessageId
 from txaware.spark.filters import Narrowed
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -11,8 +11,8 @@ import txaware
 from tests.support.spark_fixtures import Shared, Stream
 from tests.support.spark_pipeline import After, At, pipeline
 from tests.support.spark_stream_job import FORMAT, MESSAGES_A_BATCH
-from txaware.config import Settings
 from txaware.local_hbase import LocalHBase
+from txaware.model.settings import Settings
 
 pytestmark = [pytest.mark.hbase, pytest.mark.tephra, pytest.mark.spark]
 

@@ -27,7 +27,7 @@ from txaware.auth import EVERYTHING, Principal, Tokens, new_token
 from txaware.cli.janitor import NOUNS
 from txaware.errors import BadRequest, NotAuthorized, StoreCorrupted, Unavailable
 from txaware.messaging import Messaging
-from txaware.reports import CleanUp
+from txaware.model.reports import CleanUp
 from txaware.service.retention.clean_up_plan import Piece, PieceResult, Plan
 from txaware.spark.addresses import StoreAddress
 from txaware.spark.janitor import PieceCleaning, clean_up_with_spark

@@ -16,9 +16,9 @@ from tests.support.certificates import certificate
 from txaware.auth import new_token
 from txaware.errors import BadRequest, Unavailable
 from txaware.http.server.server_file import ServerFile
-from txaware.messages import Outgoing
 from txaware.messaging.parts import Reach
-from txaware.requests import Payload
+from txaware.model.messages import Outgoing
+from txaware.model.requests import Payload
 from txaware.spark.addresses import StoreAddress
 from txaware.spark.options import READ, READ_STREAM, WRITE, WRITE_STREAM, Options
 from txaware.spark.storing import Extent, Storing, WrittenColumns

@@ -30,9 +30,9 @@ from tests.support.spark_histories import (
 from txaware.errors import BadRequest, TopicNotFound, Unavailable
 from txaware.http.client import HttpService
 from txaware.http.wire import ColumnPiece
-from txaware.interfaces import MessagingService
-from txaware.messages import Bounds, Message
 from txaware.messaging import Messaging
+from txaware.model.interfaces import MessagingService
+from txaware.model.messages import Bounds, Message
 from txaware.spark.columns import Rows, Table
 from txaware.spark.options import Options
 from txaware.spark.partitions import Span, pages

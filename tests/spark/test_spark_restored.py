@@ -14,7 +14,6 @@ from pyspark.sql.types import StructType
 import txaware
 from tests.support.spark_frames import Frame, Session
 from txaware.auth import digest_text, new_token
-from txaware.config import Settings
 from txaware.errors import (
     BadRequest,
     NotAuthorized,
@@ -22,6 +21,7 @@ from txaware.errors import (
     TransactionNotInProgress,
 )
 from txaware.messaging import Messaging, MessagingTransaction
+from txaware.model.settings import Settings
 from txaware.service.transfer.backup import restore
 from txaware.spark import once_per_batch, publish_batches
 from txaware.spark.committing import Once

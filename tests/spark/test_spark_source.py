@@ -13,7 +13,7 @@ from pyspark.sql import Row, SparkSession
 from tests.support.doubles import Clock
 from tests.support.messagings import commit, publish
 from tests.support.spark_fixtures import Shared, sharing
-from txaware.messages import MessageId
+from txaware.model.messages import MessageId
 
 pytestmark = pytest.mark.spark
 

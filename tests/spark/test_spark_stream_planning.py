@@ -24,7 +24,7 @@ from tests.support.spark_histories import (
 from txaware.auth import EVERYTHING, Principal, Tokens, new_token
 from txaware.auth.rights import NamePattern
 from txaware.errors import NotAuthorized
-from txaware.messages import MessageId
+from txaware.model.messages import MessageId
 from txaware.service.administration import Administration
 
 

@@ -11,15 +11,15 @@ import pytest
 
 import txaware
 from coordinator.embedded.records import Record, encode_records
-from txaware.clock import system_clock_ms
-from txaware.config import Settings
-from txaware.keys import JOURNAL, MESSAGE, PAYLOAD, POSITION, pointer_key, row_key
-from txaware.messages import MessageId
 from txaware.messaging import Messaging
-from txaware.reports import Report
+from txaware.model.clock import system_clock_ms
+from txaware.model.messages import MessageId
+from txaware.model.reports import Report
+from txaware.model.settings import Settings
+from txaware.model.topics import TopicName, data_prefix
 from txaware.service.check.checking import check_directory
 from txaware.store.columns import ATTEMPT, RECEIPTS, encode_receipts, value_head
-from txaware.topics import TopicName, data_prefix
+from txaware.store.keys import JOURNAL, MESSAGE, PAYLOAD, POSITION, pointer_key, row_key
 
 SETTINGS = Settings(janitor_interval_s=0)
 NOW_MS = system_clock_ms() - 60_000

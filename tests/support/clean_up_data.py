@@ -12,14 +12,14 @@ from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.transaction import POINTERS_PER_MS
 from tests.support.doubles import Clock
 from tests.support.messagings import commit, publish, table_of
-from txaware.clock import system_clock_ms
-from txaware.config import Settings
-from txaware.interfaces import Row
-from txaware.keys import MARK, MESSAGE, PAYLOAD, POSITION, TOPIC
 from txaware.messaging import Messaging
-from txaware.reports import CleanUp
+from txaware.model.clock import system_clock_ms
+from txaware.model.interfaces import Row
+from txaware.model.reports import CleanUp
+from txaware.model.settings import Settings
 from txaware.service.retention.clean_up import Retention
 from txaware.service.retention.clean_up_plan import PieceResult, Plan
+from txaware.store.keys import MARK, MESSAGE, PAYLOAD, POSITION, TOPIC
 
 SETTINGS = Settings(
     janitor_interval_s=0, orphan_grace_s=5, accept_unknown_pointers=True

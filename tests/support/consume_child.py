@@ -10,7 +10,7 @@ from typing import Any
 from coordinator.context import current_transaction
 from tests.support.consume_setting import Setting
 from txaware.consume.poison import DeadLetters
-from txaware.messages import Message
+from txaware.model.messages import Message
 
 POINTS = (
     *("handler", "before publish", "after publish", "before save_position"),

@@ -7,7 +7,7 @@ from coordinator.context import current_transaction
 from tests.support.consume_setting import Setting
 from txaware.consume import Subscriber
 from txaware.consume.poison import DeadLetters
-from txaware.messages import Message
+from txaware.model.messages import Message
 
 
 def refuse(_: Any) -> None:

@@ -12,7 +12,7 @@ import txaware
 from coordinator.context import TransactionContext
 from tests.support.doubles import Watched
 from txaware.consume import Consumer, Subscriber, subscribe
-from txaware.messages import Message
+from txaware.model.messages import Message
 
 SHARES: dict[str, Any] = {"shares_journal": True}
 

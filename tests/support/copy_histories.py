@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from coordinator.transaction import Transaction
 from txaware.errors import TxAwareError
-from txaware.messages import MessageId, PublishResponse, Receipt
 from txaware.messaging import Messaging
+from txaware.model.messages import MessageId, PublishResponse, Receipt
 
 TOPICS, GROUPS = ("a", "ns:b"), ("g", "h")
 TX = st.integers(0, 2)

@@ -9,13 +9,14 @@ from coordinator.embedded.journal import MemoryJournal
 from coordinator.embedded.records import Record
 from tests.support.doubles import Clock
 from tests.support.messagings import table_of
-from txaware.clock import StoreClock
-from txaware.config import Settings
 from txaware.errors import TxAwareError, Unavailable
-from txaware.interfaces import Row, Write
-from txaware.messages import Message, MessageId
 from txaware.messaging import Messaging
-from txaware.reports import Report
+from txaware.model.clock import StoreClock
+from txaware.model.interfaces import Row, Write
+from txaware.model.messages import Message, MessageId
+from txaware.model.reports import Report
+from txaware.model.settings import Settings
+from txaware.model.topics import Topic
 from txaware.service.check.checking import check
 from txaware.service.local import LocalService
 from txaware.service.store_context import StoreContext
@@ -23,7 +24,6 @@ from txaware.service.transfer.copied_rows import COPIED
 from txaware.service.transfer.copying import Copied, CopySource, Target, copy
 from txaware.store.memory import FOR_EVER_MS, MemoryTable
 from txaware.store.topic_table import TopicTable
-from txaware.topics import Topic
 
 Polls = Callable[..., Iterable[Message]]
 

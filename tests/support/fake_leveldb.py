@@ -14,7 +14,7 @@ import attrs
 import plyvel
 from sortedcontainers import SortedDict
 
-from txaware.keys import after
+from txaware.store.keys import after
 
 Change = tuple[bytes, bytes | None]
 

@@ -8,10 +8,10 @@ import attrs
 
 from coordinator.transaction import Transaction
 from txaware.errors import TopicNotFound, TransactionRefused
-from txaware.interfaces import Payload
-from txaware.messages import MessageId, Outgoing, PublishResponse, Receipt
-from txaware.producers import ProducerIdentity
-from txaware.topics import Topic, TopicName
+from txaware.model.interfaces import Payload
+from txaware.model.messages import MessageId, Outgoing, PublishResponse, Receipt
+from txaware.model.producers import ProducerIdentity
+from txaware.model.topics import Topic, TopicName
 
 
 @attrs.frozen

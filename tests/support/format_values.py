@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.strategies import transactions
 from txaware.http.wire import PageWriter, PollRequest, PublishRequest, schemas
-from txaware.messages import (
+from txaware.model.messages import (
     BlockedBy,
     Message,
     MessageId,

@@ -11,9 +11,10 @@ from pathlib import Path
 import attrs
 
 import coordinator.errors
-from txaware import config, errors
-from txaware.config import Settings
+from txaware import errors
 from txaware.http.server.failures import status_of
+from txaware.model import settings
+from txaware.model.settings import Settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 KIB, MIB = 1 << 10, 1 << 20
@@ -142,7 +143,7 @@ def _tree(module: object) -> str:
 
 def _explained() -> Iterator[tuple[str, str]]:
     """Yields every setting with the text that stands below it."""
-    body = ast.parse(inspect.getsource(config.Settings)).body[0]
+    body = ast.parse(inspect.getsource(settings.Settings)).body[0]
     assert isinstance(body, ast.ClassDef)
     names = {field.name for field in attrs.fields(Settings)}
     for node, after in zip(body.body, body.body[1:], strict=False):

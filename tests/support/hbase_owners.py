@@ -8,7 +8,6 @@ from tests.support.fake_hbase import FakeHBase
 from tests.support.fake_leveldb import Crash
 from tests.support.hbase_faults import Way
 from txaware.errors import TxAwareError
-from txaware.keys import MESSAGE, PAYLOAD, POSITION, TOPIC
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.database import HBaseDatabase
@@ -16,6 +15,7 @@ from txaware.store.hbase.ownership import Ownership, Process
 from txaware.store.hbase.schema import create_tables
 from txaware.store.hbase.table import HBaseTable
 from txaware.store.hbase.writing import Writing
+from txaware.store.keys import MESSAGE, PAYLOAD, POSITION, TOPIC
 
 ADDRESS = HBaseAddress("fake", 9090, "t")
 PREFIXES = (MESSAGE, PAYLOAD, POSITION, TOPIC)

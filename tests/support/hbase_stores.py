@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from txaware.errors import TxAwareError
-from txaware.interfaces import OrderedTable
 from txaware.local_hbase import LocalHBase
+from txaware.model.interfaces import OrderedTable
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.cells import FAMILY, WHOLE
 from txaware.store.hbase.connections import HBaseConnections

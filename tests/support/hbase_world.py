@@ -33,12 +33,12 @@ from tests.support.hbase_owners import (
     made,
 )
 from txaware.errors import NotWritten, Unavailable
-from txaware.interfaces import Write
-from txaware.keys import MESSAGE, PAYLOAD, POSITION, TOPIC, pointer_key, row_key
+from txaware.model.interfaces import Write
 from txaware.store.hbase.cells import WHOLE
 from txaware.store.hbase.head import Head
 from txaware.store.hbase.schema import HEAD_KEY, META
 from txaware.store.hbase.table import HBaseTable
+from txaware.store.keys import MESSAGE, PAYLOAD, POSITION, TOPIC, pointer_key, row_key
 
 DATA, MARKS = b"ns:t:\0\0\0\1", MESSAGE + b"ns:marks:\0\0\0\1"
 KEYS = [

@@ -22,11 +22,11 @@ from tests.support.service_model import (
     Row,
     View,
 )
-from txaware.keys import MESSAGE, payload_prefix
-from txaware.messages import MessageId, Outgoing, PublishResponse
+from txaware.model.messages import MessageId, Outgoing, PublishResponse
+from txaware.model.topics import TopicName, data_prefix
 from txaware.service.read import scan, scan_cache
 from txaware.store.columns import decode
-from txaware.topics import TopicName, data_prefix
+from txaware.store.keys import MESSAGE, payload_prefix
 
 FOREIGN = (1, 2, 3)
 TINY = {"cache_bytes": 6_000, "sync_limit_bytes": 400}

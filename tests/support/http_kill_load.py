@@ -24,7 +24,6 @@ from coordinator import TransactionContext
 from coordinator.context import Status
 from coordinator.transaction import Transaction, monotonic_ms, system_clock_ms
 from tests.support.checker import FAIL, OK, UNKNOWN
-from txaware.config import Settings
 from txaware.errors import (
     ParticipantFailed,
     ProducerFenced,
@@ -32,9 +31,10 @@ from txaware.errors import (
     TransactionRefused,
     Unavailable,
 )
-from txaware.interfaces import Isolation
-from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.model.interfaces import Isolation
+from txaware.model.messages import MessageId
+from txaware.model.settings import Settings
 from txaware.publish import Producer
 from txaware.publish.producer_states import State
 from txaware.publish.transactional_producer import TransactionalProducer

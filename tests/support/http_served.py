@@ -8,9 +8,9 @@ import attrs
 
 import txaware
 from tests.support.messagings import payloads
-from txaware.config import Settings
 from txaware.http.server.server import Access, HttpServer
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 
 
 @attrs.frozen

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.store_load import TOPICS, Client, Notes, Reader, Store
-from txaware.clock import system_clock_ms
-from txaware.config import Settings
+from txaware.model.clock import system_clock_ms
+from txaware.model.settings import Settings
 from txaware.store.leveldb import LevelDbTable
 
 SMALL_WRITE_BUFFER_BYTES = 1 << 16  # LevelDB takes no less; logs are switched often

@@ -15,13 +15,13 @@ from coordinator.transaction import Transaction
 from tests.support.coordinators import commit_changes
 from tests.support.doubles import Clock
 from tests.support.hbase_stores import HBaseStores, abandon
-from txaware.config import Settings
 from txaware.errors import Unavailable
-from txaware.interfaces import OrderedTable
-from txaware.keys import MESSAGE
-from txaware.messages import Message, PublishResponse
 from txaware.messaging import Messaging
+from txaware.model.interfaces import OrderedTable
+from txaware.model.messages import Message, PublishResponse
+from txaware.model.settings import Settings
 from txaware.service.administration import Administration
+from txaware.store.keys import MESSAGE
 
 HBASE = pytest.param("hbase", marks=pytest.mark.hbase)
 KINDS = ["memory", "leveldb", "http", HBASE]

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import txaware
-from txaware.messages import MessageId, Outgoing, PublishResponse, Receipt
 from txaware.messaging import Messaging
+from txaware.model.messages import MessageId, Outgoing, PublishResponse, Receipt
 
 ODD: list[object] = [
     *(None, True, 0, -1, 1, 2**63, 2**80, 1.5, float("nan"), float("inf")),

@@ -16,9 +16,9 @@ import psycopg
 
 import txaware
 from txaware import participants
-from txaware.config import Settings
 from txaware.errors import TxAwareError
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 from txaware.participants.database_outbox import DatabaseOutbox, NothingSetAside
 from txaware.participants.databases import is_postgres, open_outbox
 from txaware.participants.outbox_relay import OutboxRelay

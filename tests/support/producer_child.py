@@ -13,8 +13,8 @@ from typing import Any
 
 import txaware
 from txaware.errors import ProducerFenced
-from txaware.messages import Message
 from txaware.messaging import Messaging
+from txaware.model.messages import Message
 
 POINTS = {
     "begun": 2,

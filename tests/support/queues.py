@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from tests.support.messagings import Site
-from txaware.interfaces import OrderedTable, Row, Write
-from txaware.keys import LEASE, MESSAGE, PIPE, row_key
-from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.model.interfaces import OrderedTable, Row, Write
+from txaware.model.messages import MessageId
+from txaware.model.queues import row_name
+from txaware.model.topics import data_prefix
 from txaware.queue import Job, Popper, Queue
-from txaware.queues import row_name
+from txaware.store.keys import LEASE, MESSAGE, PIPE, row_key
 from txaware.store.queue_table import (
     NO_TIME,
     NOT_FINAL,
@@ -20,7 +21,6 @@ from txaware.store.queue_table import (
     pipe_write,
 )
 from txaware.store.ranges import pieces
-from txaware.topics import data_prefix
 
 START = MessageId(bytes(20))
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from txaware.messages import BlockedBy, MessageId, PublishResponse
+from txaware.model.messages import BlockedBy, MessageId, PublishResponse
 
 DELIVER, SKIP, STOP = "deliver", "skip", "stop"
 OPEN, COMMITTED, ABORTED, INVALID = "open", "committed", "aborted", "invalid"

@@ -10,8 +10,8 @@ from pyspark.sql.types import BinaryType, StructType
 
 from coordinator.transaction import Transaction
 from tests.support.messagings import Site, commit
-from txaware.messages import Message, MessageId
 from txaware.messaging import Messaging
+from txaware.model.messages import Message, MessageId
 from txaware.spark import partitions as spans
 from txaware.spark.options import Options
 from txaware.spark.stream_source import Offset, StreamSource

@@ -18,8 +18,8 @@ from tests.support.cli_runs import PROGRAM
 from tests.support.messagings import commit
 from tests.support.ports import free_port
 from tests.support.spark_stream_job import BEGINS
-from txaware.messages import Message
 from txaware.messaging import Messaging
+from txaware.model.messages import Message
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 240

@@ -13,11 +13,11 @@ from coordinator.interfaces import Cargo
 from coordinator.resolve_outcome import settle
 from coordinator.transaction import Transaction
 from tests.support.checker import FAIL, NEVER, OK, UNKNOWN, Moved, Poll, Publish
-from txaware.clock import ClockMs
-from txaware.config import Settings
 from txaware.errors import TransactionRefused, TxAwareError, Unavailable
-from txaware.messages import MessageId, PublishResponse
-from txaware.requests import Payload
+from txaware.model.clock import ClockMs
+from txaware.model.messages import MessageId, PublishResponse
+from txaware.model.requests import Payload
+from txaware.model.settings import Settings
 from txaware.service.local import LocalService
 from txaware.service.store_context import StoreContext
 from txaware.store.journaled_table import JournaledTable

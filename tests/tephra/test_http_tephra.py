@@ -8,7 +8,7 @@ import pytest
 import txaware
 from coordinator.interfaces import Coordinator
 from tests.support.messagings import payloads
-from txaware.config import Settings
+from txaware.model.settings import Settings
 
 pytestmark = pytest.mark.tephra
 QUIET = Settings(janitor_interval_s=0)

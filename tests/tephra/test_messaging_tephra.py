@@ -9,9 +9,9 @@ import pytest
 import txaware
 from coordinator.interfaces import Coordinator
 from tests.support.messagings import HBASE, payloads
-from txaware.config import Settings
 from txaware.errors import BadRequest
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 
 pytestmark = pytest.mark.tephra
 

@@ -9,10 +9,10 @@ import pytest
 import txaware
 from coordinator.interfaces import Coordinator
 from tests.support.messagings import committed, publish
-from txaware.config import Settings
 from txaware.errors import OutOfOrderSequence, ProducerFenced
-from txaware.messages import Message
 from txaware.messaging import Messaging
+from txaware.model.messages import Message
+from txaware.model.settings import Settings
 
 pytestmark = pytest.mark.tephra
 

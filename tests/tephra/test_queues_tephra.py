@@ -8,8 +8,8 @@ import pytest
 import txaware
 from coordinator.interfaces import Coordinator
 from tests.support.queues import made, numbered, popped, taken
-from txaware.config import Settings
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 
 pytestmark = pytest.mark.tephra
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from txaware.config import Settings
 from txaware.http.server.admission import FLOW_BYTES, STALL_S, Admission, Full, Memory
+from txaware.model.settings import Settings
 
 LIMIT, SHARE = 100_000, 60_000
 

@@ -19,7 +19,7 @@ from txaware.errors import (
     RequestTooLarge,
     TopicNotFound,
 )
-from txaware.messages import Outgoing
+from txaware.model.messages import Outgoing
 from txaware.publish.background_publishers import AsyncPublisher
 from txaware.publish.publisher import OVERHEAD_BYTES
 from txaware.publish.send_queue import QueueLimits, SendQueue

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.messagings import Site, publish
 from txaware.errors import BadRequest, StoreCorrupted
-from txaware.keys import MAX_SEQUENCE, MESSAGE, payload_prefix
-from txaware.messages import MessageId, Outgoing
+from txaware.model.messages import MessageId, Outgoing
 from txaware.store.columns import (
     ATTEMPT,
     EXPIRY,
@@ -28,6 +27,7 @@ from txaware.store.columns import (
     pointer_of,
     value_head,
 )
+from txaware.store.keys import MAX_SEQUENCE, MESSAGE, payload_prefix
 from txaware.store.message_table import decode_block
 
 times = st.integers(0, 2**63 - 1)

@@ -9,8 +9,8 @@ import pytest
 
 import txaware
 from tests.support.cli_runs import error_of
-from txaware.config import NAMES, OTHER_VARIABLES, PREFIX, Settings
 from txaware.errors import BadRequest
+from txaware.model.settings import NAMES, OTHER_VARIABLES, PREFIX, Settings
 
 
 def file(tmp_path: Path, text: str) -> Path:

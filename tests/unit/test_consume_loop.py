@@ -16,7 +16,7 @@ from txaware.errors import (
     TopicNotFound,
     Unavailable,
 )
-from txaware.messages import Message
+from txaware.model.messages import Message
 
 
 def test_run_handles_what_comes_and_stops_when_told(here: Setting) -> None:

@@ -20,9 +20,9 @@ from tests.support.doubles import Clock
 from tests.support.fake_leveldb import OPEN, WRITE, FakeDirectory, io_error
 from tests.support.store_load import Store
 from txaware.cli.root import command
-from txaware.config import Settings
 from txaware.errors import NotWritten, StoreCorrupted, Unavailable
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 from txaware.store import damage
 from txaware.store.leveldb import LevelDbTable
 

@@ -22,7 +22,7 @@ from txaware.errors import (
     TransactionRefused,
     Unavailable,
 )
-from txaware.messages import MessageId
+from txaware.model.messages import MessageId
 
 
 def ids(here: Setting, topic: str = "t") -> list[MessageId]:

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from tests.support.doubles import Clock
 from txaware.errors import TopicNotFound
-from txaware.keys import MESSAGE, row_key
-from txaware.messages import Bounds, MessageId
+from txaware.model.messages import Bounds, MessageId
 from txaware.service.monitor import row_counts as depths
 from txaware.service.monitor.row_counts import RowCounts
 from txaware.service.monitor.turns import Failures
+from txaware.store.keys import MESSAGE, row_key
 from txaware.store.memory import MemoryTable
 
 

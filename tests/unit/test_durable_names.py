@@ -8,7 +8,7 @@ import pytest
 import txaware
 from coordinator import durable_names
 from coordinator.durable_names import make_directory
-from txaware.config import Settings
+from txaware.model.settings import Settings
 from txaware.store import log_file
 
 

@@ -7,11 +7,11 @@ import plyvel
 import pytest
 
 from tests.support.messagings import commit, payloads
-from txaware.config import Settings
-from txaware.keys import FIRST_PAYLOAD, PAYLOAD, STATE
 from txaware.messaging import connect
+from txaware.model.settings import Settings
 from txaware.service.check.checking import check_directory
 from txaware.store.journaled_table import FIRST_FORMAT, FORMAT
+from txaware.store.keys import FIRST_PAYLOAD, PAYLOAD, STATE
 from txaware.store.leveldb import ROWS
 
 STORED = [b"%d" % number for number in range(50)]

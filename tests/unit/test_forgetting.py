@@ -10,8 +10,8 @@ from tests.support.concurrency import until
 from tests.support.doubles import Clock
 from tests.support.messagings import Site, payloads, publish
 from tests.support.rows_elsewhere import DAY_S, RowsElsewhere, killed, write
-from txaware.config import Settings
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 from txaware.service.retention.cleaning import Cleaning
 
 

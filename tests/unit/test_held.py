@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txaware.interfaces import Row
-from txaware.keys import MESSAGE, PAYLOAD, POSITION, row_key
+from txaware.model.interfaces import Row
+from txaware.store.keys import MESSAGE, PAYLOAD, POSITION, row_key
 from txaware.store.uncommitted_rows import UncommittedRows
 
 PREFIX = MESSAGE + b"ns:t:\0\0\0\1"

@@ -14,10 +14,10 @@ from tests.support.doubles import Clock
 from tests.support.fake_hbase import FakeHBase
 from tests.support.hbase_faults import Request, refused
 from tests.support.hbase_owners import Owner, close, made
-from txaware.config import Settings
-from txaware.interfaces import Emptiness, Write
-from txaware.keys import MARK, MESSAGE, PAYLOAD, pointer_key, row_key, topic_key
-from txaware.reports import CleanUp
+from txaware.model.interfaces import Emptiness, Write
+from txaware.model.reports import CleanUp
+from txaware.model.settings import Settings
+from txaware.model.topics import Topic, TopicName, data_prefix
 from txaware.service.retention import planning
 from txaware.service.retention.clean_up import Retention
 from txaware.service.retention.clean_up_plan import Plan
@@ -26,8 +26,8 @@ from txaware.service.store_context import StoreContext
 from txaware.store.columns import value_head
 from txaware.store.hbase import table as hbase_table
 from txaware.store.hbase.table import HBaseTable
+from txaware.store.keys import MARK, MESSAGE, PAYLOAD, pointer_key, row_key, topic_key
 from txaware.store.outline import Outline
-from txaware.topics import Topic, TopicName, data_prefix
 
 HOUR_MS, TTL_S = 3_600_000, 3600
 PLAIN = value_head(None)

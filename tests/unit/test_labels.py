@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txaware.errors import BadRequest, RequestTooLarge
-from txaware.labels import (
+from txaware.model.labels import (
     MAX_HEADERS_BYTES,
     MAX_KEY_BYTES,
     Labels,
@@ -18,8 +18,8 @@ from txaware.labels import (
     part_of,
     unpacked,
 )
-from txaware.messages import Message, MessageId, Outgoing
-from txaware.requests import Payload, checked_payloads
+from txaware.model.messages import Message, MessageId, Outgoing
+from txaware.model.requests import Payload, checked_payloads
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 headers = st.dictionaries(names, st.binary(max_size=300), max_size=5)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.doubles import Clock
-from txaware.config import Settings
-from txaware.interfaces import Write
-from txaware.keys import JOURNAL, MESSAGE, PAYLOAD, TOPIC, row_key
+from txaware.model.interfaces import Write
+from txaware.model.settings import Settings
+from txaware.store.keys import JOURNAL, MESSAGE, PAYLOAD, TOPIC, row_key
 from txaware.store.leveldb import LevelDbTable
 from txaware.store.leveldb_store import MANY_ROWS, Database
 

@@ -19,15 +19,15 @@ from tests.support.doubles import Clock
 from tests.support.fake_leveldb import DONE, OPEN, WRITE, Crash, FakeDirectory, io_error
 from tests.support.store_load import Store
 from txaware.errors import NotWritten, TransactionNotInProgress, Unavailable
-from txaware.keys import MESSAGE
-from txaware.messages import MessageId, PublishResponse
 from txaware.messaging import Messaging
 from txaware.messaging.store_copy import copy
+from txaware.model.messages import MessageId, PublishResponse
+from txaware.model.topics import TopicName, data_prefix
 from txaware.service.check.checking import check
 from txaware.store.columns import value_head
+from txaware.store.keys import MESSAGE
 from txaware.store.leveldb import LevelDbTable
 from txaware.store.position_table import position_write
-from txaware.topics import TopicName, data_prefix
 
 GROUP, AT = "g", MessageId(bytes(19) + b"\1")
 LOST = "lost in a crash and not marked"

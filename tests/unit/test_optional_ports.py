@@ -14,7 +14,7 @@ from coordinator.optional_ports import InProcess, TellsOutcomes, in_process
 from coordinator.remote.client import RemoteCoordinator
 from tests.support.doubles import Clock
 from txaware.errors import BadRequest
-from txaware.interfaces import OrderedTable
+from txaware.model.interfaces import OrderedTable
 from txaware.service.check.checking import check_table
 from txaware.service.transfer.backup import backup_chunks
 from txaware.store.hbase.table import HBaseTable

@@ -13,8 +13,8 @@ from tests.support.http_served import served
 from tests.support.messagings import payloads, publish
 from txaware.errors import BadRequest, MisusedTransaction
 from txaware.http.client.aio.async_messaging import connect_async
-from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.model.messages import MessageId
 
 
 def test_a_poll_in_a_block_sees_its_own_rows_and_stops_at_undecided_ones(

@@ -17,11 +17,11 @@ from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.transaction import Transaction
 from tests.support.doubles import Clock
 from tests.support.messagings import Site, commit
-from txaware.config import Settings
-from txaware.keys import POSITION
-from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.model.messages import MessageId
+from txaware.model.settings import Settings
 from txaware.service.retention.position_retention import SAVES, unneeded
+from txaware.store.keys import POSITION
 
 # Beside those of the last saves: what the open one sees, and what is newest.
 FEW = SAVES + 4

@@ -16,8 +16,8 @@ from coordinator import EmbeddedCoordinator
 from coordinator.directory_lock import DirectoryLock
 from coordinator.private_directory import make_private
 from tests.support.cli_runs import run
-from txaware.config import Settings
 from txaware.errors import Unavailable
+from txaware.model.settings import Settings
 from txaware.service.transfer.backup import restore
 
 SETTINGS = Settings(janitor_interval_s=0)

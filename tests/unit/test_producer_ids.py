@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tests.support.doubles import Clock
-from txaware.interfaces import Write
+from txaware.model.interfaces import Write
 from txaware.service.producers.producer_ids import ProducerIds, drawn_producer_id
 from txaware.store.memory import MemoryTable
 from txaware.store.producer_table import ProducerRow

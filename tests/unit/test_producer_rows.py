@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txaware.errors import OutOfOrderSequence, ProducerFenced, StoreCorrupted
-from txaware.keys import row_key
-from txaware.messages import MessageId
-from txaware.producers import MAX_EPOCH, SEQUENCES, ProducerIdentity
+from txaware.model.messages import MessageId
+from txaware.model.producers import MAX_EPOCH, SEQUENCES, ProducerIdentity
 from txaware.service.producers.sequences import SequenceGap, judge
 from txaware.service.write.topic_writer import Stamper
+from txaware.store.keys import row_key
 from txaware.store.producer_table import (
     REMEMBERED,
     ProducerRow,

@@ -29,10 +29,10 @@ from coordinator.transaction import Transaction
 from tests.support.coordinators import remote
 from tests.support.doubles import Clock
 from tests.support.messagings import Site, commit
-from txaware.config import Settings
-from txaware.keys import JOURNAL
+from txaware.model.settings import Settings
 from txaware.service.check.checking import check_directory
 from txaware.store.journaled_table import FORMAT, SECOND_FORMAT
+from txaware.store.keys import JOURNAL
 from txaware.store.leveldb import ROWS
 
 

@@ -19,7 +19,7 @@ from txaware.http.client import HttpService
 from txaware.http.client.calls.admin_calls import AdminCalls
 from txaware.http.client.calls.service_calls import ServiceCalls
 from txaware.http.server.server import Access
-from txaware.interfaces import MessagingService, OperatorService
+from txaware.model.interfaces import MessagingService, OperatorService
 from txaware.publish import AsyncPublisher, AtMostOncePublisher
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService

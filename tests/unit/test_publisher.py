@@ -22,8 +22,8 @@ from tests.support.fake_service import FakeService
 from tests.support.publishing import ROOM_BYTES, Setting, fail
 from tests.support.workers import stable_id
 from txaware.errors import RequestTooLarge, TopicNotFound
-from txaware.interfaces import Payload
-from txaware.messages import Outgoing, Receipt
+from txaware.model.interfaces import Payload
+from txaware.model.messages import Outgoing, Receipt
 from txaware.publish.outbox import TransactionPublisher
 from txaware.publish.publisher import DirectPublisher, KnownTopics
 

@@ -3,8 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txaware import keys as rowkeys
-from txaware.keys import (
+from txaware.model.topics import TopicName, data_prefix
+from txaware.store import keys as rowkeys
+from txaware.store.keys import (
     after,
     mark_key,
     payload_prefix,
@@ -14,7 +15,6 @@ from txaware.keys import (
     row_prefix,
     topic_key,
 )
-from txaware.topics import TopicName, data_prefix
 
 topics = st.builds(
     TopicName,

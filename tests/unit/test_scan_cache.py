@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.messagings import Site, payloads, publish, seen_by
-from txaware.avro_items import Encoded
 from txaware.http.server.page_encoders import EncodedItems
 from txaware.http.wire import AVRO, PollRequest
-from txaware.interfaces import Row
-from txaware.keys import row_key
+from txaware.model.avro_items import Encoded
+from txaware.model.interfaces import Row
 from txaware.service.read import scan_cache
 from txaware.service.read.scan_cache import (
     JOINED_BYTES,
@@ -23,6 +22,7 @@ from txaware.service.read.scan_cache import (
     weight_bytes,
 )
 from txaware.store.columns import value_head
+from txaware.store.keys import row_key
 from txaware.store.message_table import Block, MessageTable, decode_block
 
 pytestmark = pytest.mark.in_process

@@ -6,8 +6,8 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txaware.messages import MessageId
-from txaware.requests import Wanted
+from txaware.model.messages import MessageId
+from txaware.model.requests import Wanted
 from txaware.service.read.splits import (
     MOST_CUTS,
     MOST_MARKS,

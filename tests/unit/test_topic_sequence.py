@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.interrupts import elsewhere, interrupted_at, places
 from txaware.errors import NotWritten, RequestTooLarge, TopicNotFound, Unavailable
-from txaware.interfaces import Payload
-from txaware.messages import MessageId
+from txaware.model.interfaces import Payload
+from txaware.model.messages import MessageId
 from txaware.publish.topic_sequence import SequenceCall, TopicSequence
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from tests.support.doubles import Clock
 from txaware.errors import TopicExists
+from txaware.model.topics import Topic, TopicName
 from txaware.store.memory import MemoryTable
 from txaware.store.topic_table import TopicTable
-from txaware.topics import Topic, TopicName
 
 A, B = TopicName("a"), TopicName("b")
 

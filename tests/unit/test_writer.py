@@ -14,10 +14,10 @@ from coordinator.embedded.commit_log import Wait
 from coordinator.errors import TransactionNotInProgress, Unavailable
 from tests.support.doubles import Clock
 from tests.support.messagings import Site, commit, payloads, publish
-from txaware.clock import AHEAD_MS, STEP_MS, StoreClock
-from txaware.interfaces import Write
-from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.model.clock import AHEAD_MS, STEP_MS, StoreClock
+from txaware.model.interfaces import Write
+from txaware.model.messages import MessageId
 from txaware.service.write.topic_writer import Stamper, TopicWriter
 from txaware.store.memory import MemoryTable
 

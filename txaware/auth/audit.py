@@ -12,8 +12,8 @@ from pathlib import Path
 import attrs
 
 from txaware.auth.digests import PREFIX
-from txaware.clock import ClockMs, system_clock_ms
 from txaware.errors import BadRequest
+from txaware.model.clock import ClockMs, system_clock_ms
 
 log = logging.getLogger("txaware.audit")
 

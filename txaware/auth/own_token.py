@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from txaware.auth.digests import checked_token
-from txaware.config import check_environment
 from txaware.errors import BadRequest
+from txaware.model.settings import check_environment
 
 TOKEN, TOKEN_FILE = "TXAWARE_TOKEN", "TXAWARE_TOKEN_FILE"
 # Only the owner may read the file. A file of root's the group may read too (as with

@@ -7,7 +7,7 @@ from typing import Literal, Self, get_args
 import attrs
 
 from txaware.errors import BadRequest, NotAuthorized
-from txaware.topics import DEFAULT_NAMESPACE, NamespacedName, TopicName
+from txaware.model.topics import DEFAULT_NAMESPACE, NamespacedName, TopicName
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9_*]+")
 _NAMES = {

@@ -6,8 +6,8 @@ from functools import partial
 from txaware.bench.measure import Figure
 from txaware.bench.server import serving
 from txaware.bench.trial import Measured, Trial, payloads
-from txaware.messages import MessageId
 from txaware.messaging import Messaging, connect
+from txaware.model.messages import MessageId
 
 MESSAGES, BATCH, LIMIT_MIB = 1_000_000, 1000, 200.0
 

@@ -16,7 +16,7 @@ from txaware.bench.reading import (
 from txaware.bench.server import serving
 from txaware.bench.trial import Measured, Trial
 from txaware.http.wire import PollRequest, encode_poll
-from txaware.messages import MessageId
+from txaware.model.messages import MessageId
 
 POLL = "/v1/namespaces/default/topics/t/poll"
 NAME, COLD, CONNECTIONS = "http-polled", "http-polled-cold", 4

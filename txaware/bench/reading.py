@@ -13,10 +13,10 @@ from txaware.bench.measure import (
     per_second_of_threads,
 )
 from txaware.bench.trial import Measured, Trial, batches, payloads
-from txaware.keys import MESSAGE, row_key
-from txaware.messages import MessageId
 from txaware.messaging import Messaging
-from txaware.topics import Topic, TopicName, data_prefix
+from txaware.model.messages import MessageId
+from txaware.model.topics import Topic, TopicName, data_prefix
+from txaware.store.keys import MESSAGE, row_key
 
 BATCH, POLLED, PAGE = 1000, 500_000, 1000
 INVALID, JUDGED, AT_ONCE = 50_000, 100_000, 100

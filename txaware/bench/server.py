@@ -10,7 +10,7 @@ from pathlib import Path
 
 import attrs
 
-from txaware.config import PREFIX, Settings
+from txaware.model.settings import PREFIX, Settings
 
 MIB = 1 << 20
 ENDS_S = 60

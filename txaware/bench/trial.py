@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 
 from txaware.bench.measure import Figure
-from txaware.config import Settings
 from txaware.messaging import Messaging, connect
+from txaware.model.settings import Settings
 from txaware.store.leveldb_store import leveldb_at
 
 PAYLOAD = b"x" * 100

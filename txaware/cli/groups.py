@@ -24,10 +24,10 @@ from txaware.cli.values import (
 )
 from txaware.consume.start_places import BEGINNING, StartAt, place_of
 from txaware.errors import BadRequest, NotAuthorized, TxAwareError
-from txaware.markers import is_marker
-from txaware.messages import MessageId
 from txaware.messaging import Messaging
-from txaware.metrics import GroupLag
+from txaware.model.markers import is_marker
+from txaware.model.messages import MessageId
+from txaware.model.metrics import GroupLag
 from txaware.service.administration import MOST_COUNTED
 
 

@@ -19,7 +19,7 @@ from txaware.cli.show import (
 )
 from txaware.cli.stop import stopped_by_signal
 from txaware.cli.values import interval, is_sure, json_option, limit_option, yes_option
-from txaware.messages import text_or_base64
+from txaware.model.messages import text_or_base64
 from txaware.participants.database_outbox import DatabaseOutbox
 from txaware.participants.databases import open_noted_items, open_outbox
 from txaware.participants.inbox_cleaner import InboxCleaner

@@ -20,9 +20,9 @@ from txaware.cli.values import place
 from txaware.consume import Consumer
 from txaware.consume.start_places import StartAt
 from txaware.errors import NotAuthorized, Unavailable
-from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation
-from txaware.messages import BlockedBy, Message, MessageId, Page
 from txaware.messaging import Messaging
+from txaware.model.interfaces import COMMITTED, UNCOMMITTED, Isolation
+from txaware.model.messages import BlockedBy, Message, MessageId, Page
 
 PAGE_MESSAGES = 1000
 LOOK_AGAIN_S = 5.0

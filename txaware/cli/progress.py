@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from txaware.cli.show import counted
-from txaware.reports import Progress
+from txaware.model.reports import Progress
 
 STEPS = 1000
 CLEAR_LINE = "\r\x1b[K"

@@ -12,9 +12,9 @@ from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted, echo_json, note
 from txaware.cli.values import duration
 from txaware.errors import TxAwareError
-from txaware.messages import Outgoing
 from txaware.messaging import Messaging
-from txaware.requests import Payload
+from txaware.model.messages import Outgoing
+from txaware.model.requests import Payload
 
 READ_BYTES = 1 << 20
 

@@ -9,11 +9,11 @@ from typing import Any
 import attrs
 import click
 
-from txaware.clock import system_clock_ms
-from txaware.config import NAMES, Settings, did_you_mean, from_text
 from txaware.errors import BadRequest, TxAwareError
 from txaware.messaging import Messaging, connect
 from txaware.messaging.addresses import open_parts
+from txaware.model.clock import system_clock_ms
+from txaware.model.settings import NAMES, Settings, did_you_mean, from_text
 
 DEFAULT_URL = "leveldb:./data"
 _ADDRESS = re.compile("[a-z][a-z0-9+]*:.*")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from txaware.messages import Message, text_or_base64
+from txaware.model.messages import Message, text_or_base64
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NOTHING = "-"

@@ -8,8 +8,8 @@ from txaware.cli.session import Session, pass_session
 from txaware.cli.show import echo_columns, echo_json, note, payload_text
 from txaware.cli.values import full_name, json_option, namespace_option
 from txaware.errors import TxAwareError
-from txaware.messages import text_or_base64
-from txaware.topics import TableName
+from txaware.model.messages import text_or_base64
+from txaware.model.topics import TableName
 
 name_argument = click.argument("name", metavar="TABLE")
 key_argument = click.argument("key")

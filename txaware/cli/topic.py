@@ -31,10 +31,10 @@ from txaware.cli.values import (
     yes_option,
 )
 from txaware.consume.start_places import StartAt
-from txaware.messages import BlockedBy, MessageId, text_or_base64
 from txaware.messaging import Messaging
-from txaware.reports import Peeked, TopicReport
-from txaware.topics import Topic
+from txaware.model.messages import BlockedBy, MessageId, text_or_base64
+from txaware.model.reports import Peeked, TopicReport
+from txaware.model.topics import Topic
 
 
 @click.command()

@@ -10,8 +10,8 @@ import click
 from txaware.cli.show import NOTHING
 from txaware.consume.start_places import StartAt
 from txaware.errors import BadRequest
-from txaware.requests import MAX_POINTER, parsed_start
-from txaware.topics import DEFAULT_NAMESPACE, Topic, TopicName
+from txaware.model.requests import MAX_POINTER, parsed_start
+from txaware.model.topics import DEFAULT_NAMESPACE, Topic, TopicName
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 MOST_INTERVAL_S = 52 * UNITS_S["w"]

@@ -10,7 +10,6 @@ import attrs
 from coordinator.callbacks import check_answer
 from coordinator.context import Status, TransactionContext
 from coordinator.interfaces import Coordinator, TransactionAware
-from txaware.clock import ClockMs
 from txaware.consume.consumer import Consumer
 from txaware.consume.cursors import Group
 from txaware.consume.durable_tries import DurableTries, GroupMarks, InboxMarks
@@ -42,7 +41,8 @@ from txaware.errors import (
     Unavailable,
     error_text,
 )
-from txaware.interfaces import MessagingService
+from txaware.model.clock import ClockMs
+from txaware.model.interfaces import MessagingService
 
 logger = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
-from txaware.clock import ClockMs, system_clock_ms
 from txaware.consume.cursors import Group, GroupCursor, LocalCursor
 from txaware.consume.start_places import BEGINNING, ReadPlace, StartAt, place_of
 from txaware.errors import MisusedTransaction
-from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation, MessagingService
-from txaware.messages import BlockedBy, MessageId, Page, T
-from txaware.topics import TopicName, checked_group
+from txaware.model.clock import ClockMs, system_clock_ms
+from txaware.model.interfaces import COMMITTED, UNCOMMITTED, Isolation, MessagingService
+from txaware.model.messages import BlockedBy, MessageId, Page, T
+from txaware.model.topics import TopicName, checked_group
 
 logger = logging.getLogger(__name__)
 

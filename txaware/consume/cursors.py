@@ -16,9 +16,9 @@ from coordinator.resolve_outcome import settle
 from coordinator.transaction import Transaction, TransactionType
 from txaware.consume.start_places import ReadPlace
 from txaware.errors import MisusedTransaction, TransactionConflict
-from txaware.interfaces import CargoCounted, MessagingService
-from txaware.messages import MessageId
-from txaware.topics import TopicName
+from txaware.model.interfaces import CargoCounted, MessagingService
+from txaware.model.messages import MessageId
+from txaware.model.topics import TopicName
 
 
 @attrs.frozen

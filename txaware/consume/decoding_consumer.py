@@ -4,8 +4,8 @@ from typing import Any, TypeVar
 
 from coordinator.brief_errors import briefly
 from txaware.consume.consumer import Consumer
-from txaware.encoding import Decode, decoder
-from txaware.messages import Page
+from txaware.model.encoding import Decode, decoder
+from txaware.model.messages import Page
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from txaware.consume.cursors import Group, GroupPosition
 from txaware.consume.inbox import Positions
 from txaware.consume.poison import Suspects
 from txaware.errors import NotAuthorized, TxAwareError
-from txaware.markers import TRIES_MS, counts_tries
-from txaware.messages import Message, MessageId
+from txaware.model.markers import TRIES_MS, counts_tries
+from txaware.model.messages import Message, MessageId
 
 logger = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from typing import Protocol
 
 from txaware.consume.consumer import is_ahead
 from txaware.consume.start_places import BEGINNING, StartAt, place_of
-from txaware.interfaces import COMMITTED, MessagingService
-from txaware.messages import BlockedBy, MessageId, Page
-from txaware.topics import TopicName, checked_group
+from txaware.model.interfaces import COMMITTED, MessagingService
+from txaware.model.messages import BlockedBy, MessageId, Page
+from txaware.model.topics import TopicName, checked_group
 
 
 class Positions(Protocol):

@@ -16,9 +16,9 @@ from coordinator.participants import TrackedWrite
 from coordinator.transaction import Transaction
 from txaware.consume.subscribe_options import Delivery
 from txaware.errors import BadRequest, NotAuthorized, TopicExists, TopicNotFound
-from txaware.interfaces import MessagingService
-from txaware.messages import Message, MessageId, Outgoing, PublishResponse
-from txaware.requests import Payload
+from txaware.model.interfaces import MessagingService
+from txaware.model.messages import Message, MessageId, Outgoing, PublishResponse
+from txaware.model.requests import Payload
 
 ENDED_PROCESS = "the process ended in each of its tries"
 

@@ -3,8 +3,8 @@
 from typing import Literal, Protocol
 
 from txaware.errors import BadRequest
-from txaware.interfaces import COMMITTED, Isolation, MessagingService
-from txaware.messages import ID_BYTES, MessageId
+from txaware.model.interfaces import COMMITTED, Isolation, MessagingService
+from txaware.model.messages import ID_BYTES, MessageId
 
 # An id, a time in ms, None for the beginning, or a word for what the topic has at that
 # moment: its first message, its last one, or what is published from then on. For a

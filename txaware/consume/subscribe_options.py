@@ -6,8 +6,8 @@ from typing import Any
 import attrs
 
 from coordinator.callbacks import check_function
-from txaware.encoding import decoder
 from txaware.errors import BadRequest
+from txaware.model.encoding import decoder
 
 TIMEOUT_S = 30
 # The rest of a transaction's time is for its commit.

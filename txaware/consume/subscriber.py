@@ -13,7 +13,6 @@ from coordinator.interfaces import Coordinator, TransactionAware
 from coordinator.participants import checked_participant
 from coordinator.retry import retry_on_conflict
 from coordinator.threads import Event
-from txaware.clock import ClockMs, system_clock_ms
 from txaware.consume.batches import Handler, MessageBatches
 from txaware.consume.consumer import Consumer
 from txaware.consume.cursors import Group
@@ -23,8 +22,9 @@ from txaware.consume.poison import Publish
 from txaware.consume.start_places import StartAt
 from txaware.consume.subscribe_options import Delivery, SubscriberMetrics
 from txaware.errors import BadRequest, MisusedTransaction, ProducerFenced
-from txaware.interfaces import MessagingService
-from txaware.topics import TopicName
+from txaware.model.clock import ClockMs, system_clock_ms
+from txaware.model.interfaces import MessagingService
+from txaware.model.topics import TopicName
 
 
 class Subscriber:

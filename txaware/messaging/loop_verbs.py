@@ -19,17 +19,17 @@ from weakref import WeakSet
 from coordinator.callbacks import check_function
 from coordinator.context import TransactionContext
 from coordinator.interfaces import TransactionAware
-from txaware.clock import ClockMs
 from txaware.consume import Subscriber, subscribe
 from txaware.consume.start_places import StartAt
 from txaware.consume.subscribe_options import TIMEOUT_S
 from txaware.consume.subscriber import deciding
-from txaware.encoding import Decode
 from txaware.errors import BadRequest
-from txaware.interfaces import MessagingService, Payload
-from txaware.messages import Message
 from txaware.messaging.parts import Parts
 from txaware.messaging.processor import DecidedProcessor, Function, Made, Processor
+from txaware.model.clock import ClockMs
+from txaware.model.encoding import Decode
+from txaware.model.interfaces import MessagingService, Payload
+from txaware.model.messages import Message
 from txaware.publish import Publisher
 from txaware.publish.transactional_producer import TransactionalProducer
 

@@ -8,18 +8,19 @@ from coordinator import Coordinator, Transaction, TransactionAware, TransactionC
 from coordinator.brief_errors import briefly
 from coordinator.fork_guard import guard
 from txaware.auth import AuditLog, Tokens
-from txaware.clock import ClockMs, system_clock_ms
-from txaware.config import Settings
 from txaware.consume import Consumer, consumer_of
 from txaware.consume.start_places import StartAt
-from txaware.encoding import Decode, Encode
 from txaware.errors import BadRequest, MisusedTransaction, Unavailable
 from txaware.http.server.server_file import ServerFile
-from txaware.interfaces import COMMITTED, Isolation
 from txaware.messaging.addresses import open_parts, served_already
 from txaware.messaging.loop_verbs import Closes, LoopVerbs
 from txaware.messaging.parts import Parts, Reach
 from txaware.messaging.verbs import OperatorVerbs, PreparedVerbs, QueueVerbs, Verbs
+from txaware.model.clock import ClockMs, system_clock_ms
+from txaware.model.encoding import Decode, Encode
+from txaware.model.interfaces import COMMITTED, Isolation
+from txaware.model.settings import Settings
+from txaware.model.topics import QueueName
 from txaware.publish import (
     AsyncPublisher,
     AtMostOncePublisher,
@@ -40,7 +41,6 @@ from txaware.queue.popped_jobs import PoppedJobs
 from txaware.queue.queue import Access
 from txaware.tables import Table
 from txaware.tables.table_changes import Conflicts
-from txaware.topics import QueueName
 
 if TYPE_CHECKING:
     from txaware.http.server.server import HttpServer

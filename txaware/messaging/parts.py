@@ -10,8 +10,6 @@ from coordinator import Coordinator
 from coordinator.address import open_coordinator
 from coordinator.remote.client import RemoteCoordinator
 from txaware.auth import token_to_send
-from txaware.clock import ClockMs
-from txaware.config import Settings
 from txaware.errors import BadRequest, NotAuthorized, Unavailable
 from txaware.http.client import (
     ClientSettings,
@@ -26,9 +24,11 @@ from txaware.http.client import (
     within_limits,
 )
 from txaware.http.server.served import Served
-from txaware.interfaces import MessagingService, OperatorService
-from txaware.producers import BeginsTransactions, ProducerService
-from txaware.queue_service import QueueService
+from txaware.model.clock import ClockMs
+from txaware.model.interfaces import MessagingService, OperatorService
+from txaware.model.producers import BeginsTransactions, ProducerService
+from txaware.model.queue_service import QueueService
+from txaware.model.settings import Settings
 from txaware.tables.interfaces import TableService
 
 

@@ -9,8 +9,8 @@ from coordinator.interfaces import TransactionAware
 from txaware.consume import Consumer, Inbox, Subscriber, SubscriberMetrics
 from txaware.consume.poison import Publish
 from txaware.errors import BadRequest
-from txaware.interfaces import Payload
-from txaware.messages import Outgoing
+from txaware.model.interfaces import Payload
+from txaware.model.messages import Outgoing
 from txaware.publish.transactional_producer import TransactionalProducer
 
 Made = Payload | list[Payload] | list[bytes] | list[Outgoing] | None

@@ -5,19 +5,19 @@ from pathlib import Path
 
 from coordinator import Coordinator
 from coordinator.directory_lock import DirectoryInUse
-from txaware.clock import ClockMs, system_clock_ms
-from txaware.config import Settings
 from txaware.errors import BadRequest, Unavailable
-from txaware.interfaces import OrderedTable
-from txaware.keys import COORDINATOR
 from txaware.messaging.addresses import opened_coordinator, opened_table
 from txaware.messaging.parts import named_coordinator
-from txaware.reports import Progress
+from txaware.model.clock import ClockMs, system_clock_ms
+from txaware.model.interfaces import OrderedTable
+from txaware.model.reports import Progress
+from txaware.model.settings import Settings
 from txaware.service.transfer import copying
 from txaware.service.transfer.copy_state import check_whole
 from txaware.service.transfer.copying import Copied, CopySource, Target
 from txaware.store.hbase.ownership import StoreInUse
 from txaware.store.interfaces import KeepsJournal
+from txaware.store.keys import COORDINATOR
 from txaware.store.leveldb import ROWS
 
 

@@ -7,20 +7,20 @@ from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
 from coordinator.prepared_transactions import PreparedTransaction, two_phases
 from coordinator.transaction import Transaction
-from txaware.interfaces import (
+from txaware.model.interfaces import (
     UNSAID,
     Isolation,
     MessagingService,
     OperatorService,
 )
-from txaware.messages import MessageId, Page, PublishResponse, Receipt
-from txaware.producers import ProducerService
+from txaware.model.messages import MessageId, Page, PublishResponse, Receipt
+from txaware.model.producers import ProducerService
+from txaware.model.queue_service import QueueService
+from txaware.model.reports import Progress
+from txaware.model.requests import Payload, Pointer, checked_positions
+from txaware.model.signatures import passed_on, signed_as
 from txaware.publish import WrittenByHand, written_by_hand
-from txaware.queue_service import QueueService
-from txaware.reports import Progress
-from txaware.requests import Payload, Pointer, checked_positions
 from txaware.service.transfer.backup import Backup, save
-from txaware.signatures import passed_on, signed_as
 
 
 class Verbs:

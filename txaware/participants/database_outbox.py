@@ -1,6 +1,8 @@
 """The outbox of a database, for the program and for the people who look after it."""
 
 from txaware.errors import BadRequest, MisusedTransaction, TxAwareError
+from txaware.model.queues import checked_count
+from txaware.model.topics import DEFAULT_NAMESPACE, QueueName, TopicName
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.outbox_row import (
     Destination,
@@ -8,8 +10,6 @@ from txaware.participants.outbox_row import (
     SetAside,
     SetAsideMessage,
 )
-from txaware.queues import checked_count
-from txaware.topics import DEFAULT_NAMESPACE, QueueName, TopicName
 
 
 class NothingSetAside(BadRequest):

@@ -10,9 +10,10 @@ from coordinator.transaction import Transaction
 from txaware.consume import Inbox
 from txaware.consume.start_places import StartAt
 from txaware.errors import MisusedTransaction, TxAwareError
-from txaware.interfaces import Payload
-from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.model.interfaces import Payload
+from txaware.model.messages import MessageId
+from txaware.model.queues import PushOptions
 from txaware.participants.database_outbox import DatabaseOutbox
 from txaware.participants.inbox_cleaner import InboxCleaner
 from txaware.participants.outbox_relay import OutboxRelay
@@ -24,7 +25,6 @@ from txaware.participants.outbox_row import (
     new_token,
 )
 from txaware.publish import TakesItems
-from txaware.queues import PushOptions
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import attrs
 
-from txaware.interfaces import Payload
 from txaware.messaging import Messaging
+from txaware.model.interfaces import Payload
 from txaware.participants.outbox_row import Destination, Row, payload_of
 from txaware.queue.queue import Pusher
 

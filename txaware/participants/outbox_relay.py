@@ -19,6 +19,7 @@ from txaware.errors import (
     TxAwareError,
 )
 from txaware.messaging import Messaging
+from txaware.model.reports import OutboxReport
 from txaware.participants.background_work import BackgroundWork
 from txaware.participants.outbox_load import OutboxLoad
 from txaware.participants.outbox_progress import Mark, Progress, Refused, mark_of
@@ -30,7 +31,6 @@ from txaware.participants.outbox_row import (
     payload_of,
 )
 from txaware.publish.publisher import checked_size_bytes
-from txaware.reports import OutboxReport
 
 log = logging.getLogger(__name__)
 

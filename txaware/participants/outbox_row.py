@@ -8,11 +8,11 @@ from typing import NamedTuple, Protocol
 import attrs
 
 from txaware.errors import BadRequest
-from txaware.interfaces import Payload
-from txaware.labels import packed, unpacked
-from txaware.messages import MessageId, Outgoing
-from txaware.queues import MARK, PushOptions, row_name
-from txaware.topics import DEFAULT_NAMESPACE, QueueName
+from txaware.model.interfaces import Payload
+from txaware.model.labels import packed, unpacked
+from txaware.model.messages import MessageId, Outgoing
+from txaware.model.queues import MARK, PushOptions, row_name
+from txaware.model.topics import DEFAULT_NAMESPACE, QueueName
 
 TOKEN_BYTES = 8
 # A batch stays below the buffer of a transaction, unless one block is larger.

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from txaware.errors import TransactionOutcomeUnknown, Unavailable
-from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.model.messages import MessageId
 from txaware.participants import set_aside_rows
 from txaware.participants.database_tables import prepared_postgres
 from txaware.participants.deciding_database import DecidingDatabase

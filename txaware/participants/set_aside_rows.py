@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from txaware.labels import unpacked
+from txaware.model.labels import unpacked
+from txaware.model.queues import time_of
 from txaware.participants.outbox_progress import Mark, Refused
 from txaware.participants.outbox_row import (
     COLUMNS,
@@ -13,7 +14,6 @@ from txaware.participants.outbox_row import (
     SetAsideMessage,
     new_token,
 )
-from txaware.queues import time_of
 
 # Runs a statement with `?` for its values; returns a cursor.
 Execute = Callable[[str, Sequence[Any]], Any]

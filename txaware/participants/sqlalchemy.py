@@ -9,9 +9,9 @@ from coordinator.transaction import Transaction
 from txaware.consume import Inbox
 from txaware.consume.start_places import StartAt
 from txaware.errors import BadRequest, MisusedTransaction
-from txaware.messages import MessageId
 from txaware.messaging import Messaging
 from txaware.messaging.messaging import checked_messaging
+from txaware.model.messages import MessageId
 from txaware.participants.database_outbox import DatabaseOutbox
 from txaware.participants.deciding_database import DecidingDatabase
 from txaware.participants.postgres import Postgres, postgres, prepared_beside

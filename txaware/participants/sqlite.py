@@ -5,9 +5,9 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from txaware.errors import BadRequest, MisusedTransaction, Unavailable
-from txaware.messages import MessageId
 from txaware.messaging import Messaging
 from txaware.messaging.messaging import checked_messaging
+from txaware.model.messages import MessageId
 from txaware.participants.deciding_database import DecidingDatabase
 from txaware.participants.inbox_cleaner import InboxCleaner
 from txaware.participants.outbox_relay import OutboxRelay

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from txaware.errors import BadRequest, Unavailable
-from txaware.messages import MessageId
+from txaware.model.messages import MessageId
 from txaware.participants import set_aside_rows
 from txaware.participants.database_tables import prepared_sqlite
 from txaware.participants.outbox_progress import Progress

@@ -20,7 +20,7 @@ import tenacity
 
 from coordinator.threads import JoinableThread
 from txaware.errors import MisusedTransaction, PublisherClosed
-from txaware.interfaces import Payload
+from txaware.model.interfaces import Payload
 from txaware.publish.send_queue import QueueLimits, SendQueue, Waiting
 
 EXIT_WAIT_S = 5.0

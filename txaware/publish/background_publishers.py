@@ -10,13 +10,13 @@ import tenacity
 
 from coordinator.threads import SafeFuture
 from txaware.errors import BadRequest, NotWritten, QueueFull, Unavailable
-from txaware.interfaces import MessagingService, Payload
-from txaware.messages import outgoing
+from txaware.model.interfaces import MessagingService, Payload
+from txaware.model.messages import outgoing
+from txaware.model.topics import TopicName
 from txaware.publish.background import Background
 from txaware.publish.publisher import checked_setting, checked_size_bytes
 from txaware.publish.repeated_publish import PublishesOnce, RepeatedPublish
 from txaware.publish.send_queue import QueueLimits
-from txaware.topics import TopicName
 
 WhenFull = Literal["wait", "raise", "drop"]
 

@@ -15,9 +15,9 @@ from txaware.errors import (
     TransactionNotInProgress,
     TransactionRefused,
 )
-from txaware.interfaces import CargoCounted
-from txaware.markers import producer_change
-from txaware.producers import (
+from txaware.model.interfaces import CargoCounted
+from txaware.model.markers import producer_change
+from txaware.model.producers import (
     BeginsTransactions,
     Begun,
     Entered,

@@ -12,10 +12,10 @@ from txaware.errors import (
     TopicNotFound,
     changed_nothing,
 )
-from txaware.interfaces import CargoCounted, MessagingService, Payload
-from txaware.messages import PublishResponse, Receipt
-from txaware.queues import PushOptions
-from txaware.requests import Payloads
+from txaware.model.interfaces import CargoCounted, MessagingService, Payload
+from txaware.model.messages import PublishResponse, Receipt
+from txaware.model.queues import PushOptions
+from txaware.model.requests import Payloads
 
 
 class TopicBuffer:

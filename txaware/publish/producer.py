@@ -8,17 +8,17 @@ from typing import Self
 from coordinator.brief_errors import briefly
 from coordinator.fork_guard import guard
 from txaware.errors import BadRequest, PublisherClosed
-from txaware.interfaces import Payload
-from txaware.messages import MessageId, Outgoing, outgoing
-from txaware.producers import (
+from txaware.model.interfaces import Payload
+from txaware.model.messages import MessageId, Outgoing, outgoing
+from txaware.model.producers import (
     ProducerIdentity,
     ProducerOpened,
     ProducerService,
     checked_sequence,
 )
+from txaware.model.topics import TopicName
 from txaware.publish.publisher import checked_many, checked_sizes_bytes
 from txaware.publish.topic_sequence import SequenceCall, TopicSequence
-from txaware.topics import TopicName
 
 
 def one_or_many(

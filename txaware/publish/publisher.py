@@ -7,18 +7,18 @@ from coordinator.brief_errors import shorten
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
-from txaware.encoding import Encode, encoded, encoder
 from txaware.errors import (
     BadRequest,
     MisusedTransaction,
     RequestTooLarge,
     TxAwareError,
 )
-from txaware.interfaces import MessagingService, Payload
-from txaware.messages import Outgoing, Receipt, outgoing
+from txaware.model.encoding import Encode, encoded, encoder
+from txaware.model.interfaces import MessagingService, Payload
+from txaware.model.messages import Outgoing, Receipt, outgoing
+from txaware.model.requests import alike, checked_payloads, keyed_bytes
+from txaware.model.topics import TopicName
 from txaware.publish.outbox import TransactionPublisher
-from txaware.requests import alike, checked_payloads, keyed_bytes
-from txaware.topics import TopicName
 
 T = TypeVar("T")
 

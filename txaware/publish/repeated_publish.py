@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from txaware.errors import OutOfOrderSequence, ProducerFenced, changed_nothing
-from txaware.interfaces import MessagingService, Payload
-from txaware.messages import MessageId
-from txaware.producers import MAX_PRODUCER_ID, SEQUENCES, ProducerIdentity
+from txaware.model.interfaces import MessagingService, Payload
+from txaware.model.messages import MessageId
+from txaware.model.producers import MAX_PRODUCER_ID, SEQUENCES, ProducerIdentity
 
 
 class PublishesOnce(Protocol):

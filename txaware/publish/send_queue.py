@@ -11,7 +11,7 @@ import attrs
 
 from coordinator.threads import Condition
 from txaware.errors import PublisherClosed
-from txaware.interfaces import Payload
+from txaware.model.interfaces import Payload
 from txaware.publish.publisher import checked_setting
 
 

@@ -7,9 +7,9 @@ from itertools import islice
 from queue import SimpleQueue
 
 from txaware.errors import RequestTooLarge, Unavailable, changed_nothing
-from txaware.interfaces import Payload
-from txaware.messages import MessageId
-from txaware.producers import SEQUENCES
+from txaware.model.interfaces import Payload
+from txaware.model.messages import MessageId
+from txaware.model.producers import SEQUENCES
 
 # Calls that wait while a request is under way go out as one, up to so much.
 MOST_MESSAGES, MOST_BYTES = 1_000, 1 << 20

@@ -9,9 +9,9 @@ from coordinator.interfaces import Coordinator
 from coordinator.participants import TrackedWrite
 from coordinator.transaction import Transaction
 from txaware.errors import TopicNotFound
-from txaware.interfaces import MessagingService
-from txaware.messages import MessageId, PublishResponse, Receipt
-from txaware.requests import Payload, Pointer, checked_positions
+from txaware.model.interfaces import MessagingService
+from txaware.model.messages import MessageId, PublishResponse, Receipt
+from txaware.model.requests import Payload, Pointer, checked_positions
 
 
 class WrittenByHand:

@@ -19,9 +19,10 @@ from txaware.errors import (
     PublisherClosed,
     TransactionNotInProgress,
 )
-from txaware.interfaces import MessagingService, Payload
-from txaware.messages import MessageId
-from txaware.producers import BeginsTransactions, ProducerService, checked_key
+from txaware.model.interfaces import MessagingService, Payload
+from txaware.model.messages import MessageId
+from txaware.model.producers import BeginsTransactions, ProducerService, checked_key
+from txaware.model.topics import checked_transactional_id
 from txaware.publish.fenced_transaction import (
     CommitCount,
     FencedTransaction,
@@ -31,7 +32,6 @@ from txaware.publish.producer import Producer, one_or_many
 from txaware.publish.producer_states import REFUSALS, State
 from txaware.publish.publisher import Publisher, checked_many
 from txaware.publish.tracked_calls import joined_by_hand
-from txaware.topics import checked_transactional_id
 
 
 class SavesPosition(Protocol):

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Hashable
 from typing import Protocol
 
-from txaware.queue_service import QueueService
+from txaware.model.queue_service import QueueService
 
 
 class HandledItems(Protocol):

@@ -15,13 +15,13 @@ from coordinator.callbacks import is_async
 from coordinator.context import TransactionContext
 from coordinator.interfaces import TransactionAware
 from txaware.errors import LeaseLost, TransactionConflict, TxAwareError, error_text
+from txaware.model.queues import QueueDescriptor
 from txaware.queue.job import Job
 from txaware.queue.participants_of_threads import (
     MakesParticipant,
     ParticipantsOfThread,
 )
 from txaware.queue.worker_options import WorkerOptions
-from txaware.queues import QueueDescriptor
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from typing import Self
 from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
 from txaware.errors import LeaseLost, MisusedTransaction, TxAwareError, error_text
+from txaware.model.queue_service import QueueService
+from txaware.model.queues import Popped, time_of
 from txaware.queue.popped_jobs import PoppedJobs, joined_jobs
-from txaware.queue_service import QueueService
-from txaware.queues import Popped, time_of
 
 
 class Job:

@@ -16,9 +16,9 @@ from txaware.errors import (
     QueueNotFound,
     changed_nothing,
 )
+from txaware.model.queue_service import QueueService
+from txaware.model.queues import Popped
 from txaware.queue.handled_items import HandledItems, handled_key
-from txaware.queue_service import QueueService
-from txaware.queues import Popped
 
 
 class PoppedJobs:

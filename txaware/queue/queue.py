@@ -16,8 +16,19 @@ from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator, TransactionAware
 from txaware.errors import BadRequest, MisusedTransaction, PublisherClosed
-from txaware.interfaces import MessagingService, Payload
-from txaware.messages import Receipt, outgoing
+from txaware.model.interfaces import MessagingService, Payload
+from txaware.model.messages import Receipt, outgoing
+from txaware.model.queue_service import QueueService
+from txaware.model.queues import (
+    Popped,
+    QueueDescriptor,
+    QueueStats,
+    Waiting,
+    checked_count,
+    checked_push,
+    pipe_of,
+)
+from txaware.model.requests import Pointer
 from txaware.publish import TakesItems, TransactionPublisher, publisher_key
 from txaware.publish.publisher import checked_many, checked_size_bytes
 from txaware.queue.handling import Handling
@@ -30,17 +41,6 @@ from txaware.queue.popped_jobs import PoppedJobs, joined_jobs
 from txaware.queue.reserved_pipes import ReservedPipes
 from txaware.queue.worker import Worker
 from txaware.queue.worker_options import IDLE_WAIT_S, THREADS, WorkerOptions
-from txaware.queue_service import QueueService
-from txaware.queues import (
-    Popped,
-    QueueDescriptor,
-    QueueStats,
-    Waiting,
-    checked_count,
-    checked_push,
-    pipe_of,
-)
-from txaware.requests import Pointer
 
 
 @attrs.frozen

@@ -6,8 +6,8 @@ from coordinator.cargo import empty_cargo
 from coordinator.interfaces import Cargo, Coordinator
 from coordinator.transaction import Transaction
 from txaware.errors import MisusedTransaction
-from txaware.queue_service import QueueService
-from txaware.queues import checked_delay_s, checked_priority
+from txaware.model.queue_service import QueueService
+from txaware.model.queues import checked_delay_s, checked_priority
 
 
 class LendsNames(Protocol):

@@ -11,6 +11,7 @@ from coordinator.interfaces import Coordinator
 from coordinator.threads import Event
 from txaware.consume.loop_retry import retrying
 from txaware.errors import MisusedTransaction
+from txaware.model.queues import QueueDescriptor
 from txaware.queue.handling import (
     HandledJob,
     Handling,
@@ -19,7 +20,6 @@ from txaware.queue.handling import (
 )
 from txaware.queue.job import Job
 from txaware.queue.worker_options import WorkerMetrics, WorkerOptions
-from txaware.queues import QueueDescriptor
 
 logger = logging.getLogger(__name__)
 

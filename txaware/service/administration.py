@@ -11,11 +11,10 @@ from coordinator.optional_ports import in_process
 from coordinator.prepared_transactions import PreparedTransaction, two_phases
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import TopicNotFound, Unavailable
-from txaware.keeper import Keeper, KeepsRows
-from txaware.keys import row_key
-from txaware.messages import MessageId
-from txaware.metrics import Counts, GroupLag, Metrics
-from txaware.reports import (
+from txaware.model.keeper import Keeper, KeepsRows
+from txaware.model.messages import MessageId
+from txaware.model.metrics import Counts, GroupLag, Metrics
+from txaware.model.reports import (
     CleanUp,
     OnProgress,
     OpenPlan,
@@ -26,7 +25,7 @@ from txaware.reports import (
     Report,
     TopicReport,
 )
-from txaware.requests import (
+from txaware.model.requests import (
     Start,
     check_range,
     checked_limit,
@@ -47,6 +46,7 @@ from txaware.service.store_context import StoreContext
 from txaware.service.table_store import TableStore
 from txaware.service.transfer.backup import backup_chunks
 from txaware.store.interfaces import KeepsJournal
+from txaware.store.keys import row_key
 from txaware.store.position_table import PositionTable
 
 log = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from typing import Protocol
 
 from coordinator.address import ELSEWHERE, whole_address
 from txaware.errors import BadRequest
-from txaware.interfaces import OrderedTable
-from txaware.keys import COORDINATOR, COORDINATOR_ADDRESS
+from txaware.model.interfaces import OrderedTable
+from txaware.store.keys import COORDINATOR, COORDINATOR_ADDRESS
 
 log = logging.getLogger(__name__)
 

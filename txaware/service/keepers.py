@@ -10,7 +10,6 @@ import attrs
 
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import NO_POINTER, Transaction
-from txaware.clock import ClockMs
 from txaware.errors import (
     BadRequest,
     KeeperMissing,
@@ -18,8 +17,9 @@ from txaware.errors import (
     NotAuthorized,
     StoreCorrupted,
 )
-from txaware.interfaces import OrderedTable
-from txaware.keeper import (
+from txaware.model.clock import ClockMs
+from txaware.model.interfaces import OrderedTable
+from txaware.model.keeper import (
     ELSEWHERE,
     HERE,
     KINDS,
@@ -32,7 +32,7 @@ from txaware.keeper import (
     lower_bound,
     named_pointer,
 )
-from txaware.keys import KEEPER, UNWATCHED
+from txaware.store.keys import KEEPER, UNWATCHED
 
 log = logging.getLogger(__name__)
 

@@ -8,12 +8,11 @@ from coordinator.embedded.batch import Then
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, TopicExists, TopicNotFound
-from txaware.interfaces import COMMITTED, UNCOMMITTED
-from txaware.keys import position_prefix
-from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
-from txaware.metrics import Latencies, TopicMetrics
-from txaware.producers import ProducerService
-from txaware.requests import (
+from txaware.model.interfaces import COMMITTED, UNCOMMITTED
+from txaware.model.messages import Bounds, MessageId, Page, PublishResponse, Receipt
+from txaware.model.metrics import Latencies, TopicMetrics
+from txaware.model.producers import ProducerService
+from txaware.model.requests import (
     Payload,
     Payloads,
     Pointer,
@@ -30,6 +29,13 @@ from txaware.requests import (
     checked_snapshot,
     checked_start,
 )
+from txaware.model.signatures import passed_on
+from txaware.model.topics import (
+    Topic,
+    TopicName,
+    checked_group,
+    checked_namespace,
+)
 from txaware.service.monitor.unread import Readers
 from txaware.service.producers.producing import Producing
 from txaware.service.producers.transactional_ids import TransactionalIds
@@ -40,14 +46,8 @@ from txaware.service.topic_handles import TopicHandle, TopicHandles
 from txaware.service.write.message_cargo import TopicCargo, TopicsCargo
 from txaware.service.write.positions import Positions, RowCargo
 from txaware.service.write.publishing import Publishing
-from txaware.signatures import passed_on
+from txaware.store.keys import position_prefix
 from txaware.store.position_table import position_write
-from txaware.topics import (
-    Topic,
-    TopicName,
-    checked_group,
-    checked_namespace,
-)
 
 
 class LocalService:

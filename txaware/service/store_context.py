@@ -7,9 +7,9 @@ import attrs
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.interfaces import Coordinator
-from txaware.clock import ClockMs, system_clock_ms
-from txaware.config import Settings
-from txaware.interfaces import OrderedTable
+from txaware.model.clock import ClockMs, system_clock_ms
+from txaware.model.interfaces import OrderedTable
+from txaware.model.settings import Settings
 from txaware.service.keepers import Keepers
 from txaware.service.producers.producer_ids import ProducerIds
 from txaware.service.producers.removal import ProducerRemoval

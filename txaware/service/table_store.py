@@ -8,10 +8,9 @@ from typing import TypeVar
 
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
-from txaware.interfaces import Row, Write
-from txaware.keys import pointer_key
-from txaware.requests import Pointer, checked_pointer, checked_snapshot
-from txaware.rows import (
+from txaware.model.interfaces import Row, Write
+from txaware.model.requests import Pointer, checked_pointer, checked_snapshot
+from txaware.model.rows import (
     PAGE_ROWS,
     KeyRange,
     RowChange,
@@ -21,12 +20,14 @@ from txaware.rows import (
     checked_range,
     checked_row_limit,
 )
+from txaware.model.topics import TableName, checked_namespace
 from txaware.service.read.reading import Reading
 from txaware.service.store_context import StoreContext, carrier
 from txaware.service.visibility import DELIVER, Visibility
 from txaware.service.write.positions import RowCargo
 from txaware.store.columns import POINTED, pointer_of
 from txaware.store.journaled_table import keep_earlier_versions_away
+from txaware.store.keys import pointer_key
 from txaware.store.ranges import negate
 from txaware.store.table_versions import (
     BEHIND_KEY,
@@ -38,7 +39,6 @@ from txaware.store.table_versions import (
     version_write,
     versions_prefix,
 )
-from txaware.topics import TableName, checked_namespace
 
 T = TypeVar("T")
 # Each piece is up to 1 MiB; a page has no more than so many.

@@ -5,15 +5,12 @@ from collections.abc import Callable, Mapping
 
 import attrs
 
-from txaware.config import Settings
 from txaware.errors import TopicExists
-from txaware.interfaces import OrderedTable
-from txaware.keys import MESSAGE
-from txaware.metrics import Latencies, TopicCounters, TopicMetrics
-from txaware.queues import pipe_of
-from txaware.service.write.topic_writer import TopicWriter
-from txaware.store.topic_table import TopicTable
-from txaware.topics import (
+from txaware.model.interfaces import OrderedTable
+from txaware.model.metrics import Latencies, TopicCounters, TopicMetrics
+from txaware.model.queues import pipe_of
+from txaware.model.settings import Settings
+from txaware.model.topics import (
     Topic,
     TopicName,
     checked_changes,
@@ -22,6 +19,9 @@ from txaware.topics import (
     expand_names,
     valid_names,
 )
+from txaware.service.write.topic_writer import TopicWriter
+from txaware.store.keys import MESSAGE
+from txaware.store.topic_table import TopicTable
 
 log = logging.getLogger(__name__)
 

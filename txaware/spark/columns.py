@@ -12,8 +12,8 @@ from pyspark.sql.types import StructType
 
 from txaware.errors import BadRequest, Unavailable
 from txaware.http.wire import ColumnPiece
-from txaware.labels import Labels, unpacked
-from txaware.messages import ID_BYTES
+from txaware.model.labels import Labels, unpacked
+from txaware.model.messages import ID_BYTES
 
 SCHEMA = (
     "topic string, id binary, publish_time timestamp, write_time timestamp, "

@@ -16,10 +16,10 @@ from txaware.errors import (
     TxAwareError,
     Unavailable,
 )
-from txaware.markers import extent_marker, query_marker, save_marker
-from txaware.messages import MessageId, Receipt
 from txaware.messaging import Messaging
-from txaware.queues import pipe_of
+from txaware.model.markers import extent_marker, query_marker, save_marker
+from txaware.model.messages import MessageId, Receipt
+from txaware.model.queues import pipe_of
 from txaware.spark.options import RepeatBy
 from txaware.spark.storing import Extent, by_topic, time_outs_told
 

@@ -10,7 +10,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from txaware.errors import BadRequest
-from txaware.queues import MOST_POPPED, Waiting
+from txaware.model.queues import MOST_POPPED, Waiting
+from txaware.model.topics import QueueName
 from txaware.spark.columns import SCHEMA, Table
 from txaware.spark.filters import Narrowed
 from txaware.spark.options import (
@@ -26,7 +27,6 @@ from txaware.spark.selection import QuerySelection
 from txaware.spark.sink import Sink
 from txaware.spark.stream_sink import StreamSink
 from txaware.spark.stream_source import StreamSource
-from txaware.topics import QueueName
 
 
 class Source(DataSourceReader):

@@ -12,16 +12,16 @@ from pyspark.sql import DataFrame, Row
 from coordinator import TransactionAware
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, ParticipantFailed
-from txaware.markers import query_marker
-from txaware.messages import Receipt
 from txaware.messaging import Messaging, MessagingTransaction, connect
+from txaware.model.markers import query_marker
+from txaware.model.messages import Receipt
+from txaware.model.topics import TopicName
 from txaware.queue import Queue
 from txaware.spark.addresses import StoreAddress
 from txaware.spark.committing import Once, publish, short_timeout_s
 from txaware.spark.options import RepeatBy, checked_repeat_by
 from txaware.spark.storing import Attempt, Extent, Storing, WrittenColumns, measure
 from txaware.spark.stream_sink import QUERY_ID
-from txaware.topics import TopicName
 
 _RECEIPTS = "topic string, attempt binary, count bigint"
 _EXTENT = "rows bigint, total string"  # a total has more bits than a bigint

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from txaware.messages import ID_BYTES, MessageId
+from txaware.model.messages import ID_BYTES, MessageId
 
 _LEAST, _GREATEST = MessageId(bytes(ID_BYTES)), MessageId(b"\xff" * ID_BYTES)
 

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from txaware.errors import TxAwareError
 from txaware.messaging import Messaging
-from txaware.reports import CleanUp
+from txaware.model.reports import CleanUp
 from txaware.spark.addresses import StoreAddress
 
 # Of each topic, for each rule; and tasks, each of which connects once. A server does

@@ -12,9 +12,9 @@ from coordinator.transaction import Transaction
 from txaware.errors import Unavailable
 from txaware.http.client import HttpService
 from txaware.http.wire import ColumnarPage, ColumnPiece
-from txaware.interfaces import MessagingService
-from txaware.messages import BlockedBy, Message, MessageId, Page
 from txaware.messaging import Messaging
+from txaware.model.interfaces import MessagingService
+from txaware.model.messages import BlockedBy, Message, MessageId, Page
 from txaware.spark.columns import Rows, Table
 
 POLL_MESSAGES = 10_000

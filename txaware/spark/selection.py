@@ -9,13 +9,13 @@ import attrs
 from coordinator import codec
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
-from txaware.interfaces import COMMITTED, UNCOMMITTED
-from txaware.messages import ID_BYTES, Bounds, MessageId
 from txaware.messaging import Messaging
-from txaware.requests import parsed_start
+from txaware.model.interfaces import COMMITTED, UNCOMMITTED
+from txaware.model.messages import ID_BYTES, Bounds, MessageId
+from txaware.model.requests import parsed_start
+from txaware.model.topics import TopicName
 from txaware.spark.options import Options
 from txaware.spark.partitions import Span, pages
-from txaware.topics import TopicName
 
 FIRST, NEXT = "first", "next"
 

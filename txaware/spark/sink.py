@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from txaware.errors import BadRequest
-from txaware.messages import Receipt
+from txaware.model.messages import Receipt
 from txaware.spark.committing import (
     Once,
     begin_for,

@@ -20,12 +20,12 @@ from pyspark.sql.types import (
 )
 
 from txaware.errors import BadRequest, TransactionNotInProgress
-from txaware.labels import packed
-from txaware.messages import Outgoing, Receipt
-from txaware.queues import row_name
-from txaware.requests import Payload
+from txaware.model.labels import packed
+from txaware.model.messages import Outgoing, Receipt
+from txaware.model.queues import row_name
+from txaware.model.requests import Payload
+from txaware.model.topics import TopicName
 from txaware.spark.addresses import StoreAddress
-from txaware.topics import TopicName
 
 PAYLOAD, TOPIC, EXPIRY = "payload", "topic", "expire_after_s"
 KEY, HEADERS = "key", "headers"

@@ -12,8 +12,8 @@ from pyspark.sql.types import StructType
 from coordinator import codec
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, Unavailable
-from txaware.markers import query_marker
-from txaware.messages import Receipt
+from txaware.model.markers import query_marker
+from txaware.model.messages import Receipt
 from txaware.spark.committing import (
     Once,
     begin_for,

@@ -18,8 +18,8 @@ from pyspark.sql.types import StructType
 from coordinator import codec
 from coordinator.transaction import Transaction
 from txaware.errors import TopicNotFound
-from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.model.messages import MessageId
 from txaware.spark.columns import Table
 from txaware.spark.options import Options
 from txaware.spark.partitions import Span, pages, read

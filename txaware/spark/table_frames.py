@@ -24,7 +24,7 @@ from coordinator.transaction import Transaction, TransactionType
 from txaware.errors import BadRequest, MisusedTransaction, Unavailable
 from txaware.http.client import HttpTables
 from txaware.messaging import MessagingTransaction
-from txaware.rows import RowChange, checked_key
+from txaware.model.rows import RowChange, checked_key
 from txaware.spark.addresses import StoreAddress
 from txaware.spark.dataframes import SparkJobs
 from txaware.spark.storing import ATTEMPT_BYTES, time_outs_told

@@ -14,13 +14,13 @@ from coordinator.embedded.records import (
     encode_records,
 )
 from coordinator.errors import JournalCorrupted, NotWritten, Unavailable
-from txaware.clock import StoreClock
 from txaware.errors import StoreCorrupted
-from txaware.interfaces import Write
-from txaware.keys import JOURNAL, STATE
-from txaware.metrics import WriteCounters
+from txaware.model.clock import StoreClock
+from txaware.model.interfaces import Write
+from txaware.model.metrics import WriteCounters
 from txaware.store.damage import Damaged, DamagedNotWritten, is_damage, said, way_out
 from txaware.store.interfaces import RowStore
+from txaware.store.keys import JOURNAL, STATE
 from txaware.store.uncommitted_rows import Taken, UncommittedRows
 
 JOURNAL_BYTES = 1 << 20

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from coordinator.embedded.journal import Journal
-from txaware.interfaces import Row, Write
-from txaware.metrics import WriteMetrics
+from txaware.model.interfaces import Row, Write
+from txaware.model.metrics import WriteMetrics
 
 
 class RowBatch(Protocol):

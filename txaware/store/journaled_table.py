@@ -10,13 +10,13 @@ from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.group_commit import GroupCommit
 from coordinator.embedded.lives import NO_PLACE
 from coordinator.embedded.records import Aborted, Invalidated, Record
-from txaware.clock import ClockMs, StoreClock, system_clock_ms
 from txaware.errors import StoreCorrupted, Unavailable
-from txaware.interfaces import Emptiness, OrderedTable, Row, Write
-from txaware.keys import STATE, UNWATCHED, after, pointer_key
-from txaware.metrics import WriteMetrics
+from txaware.model.clock import ClockMs, StoreClock, system_clock_ms
+from txaware.model.interfaces import Emptiness, OrderedTable, Row, Write
+from txaware.model.metrics import WriteMetrics
 from txaware.store.batch_writer import BatchWriter
 from txaware.store.interfaces import RowStore
+from txaware.store.keys import STATE, UNWATCHED, after, pointer_key
 from txaware.store.uncommitted_rows import UncommittedRows
 
 FORMAT, FIRST_FORMAT = STATE + b"format", b"txaware 1"

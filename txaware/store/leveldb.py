@@ -4,13 +4,13 @@ from pathlib import Path
 
 from coordinator.directory_lock import DirectoryLock
 from coordinator.private_directory import tighten_files
-from txaware.clock import ClockMs, system_clock_ms
-from txaware.config import Settings
 from txaware.errors import BadRequest, StoreCorrupted, TxAwareError, Unavailable
-from txaware.interfaces import Write
-from txaware.keys import FIRST_PAYLOAD, PAYLOAD, STATE
+from txaware.model.clock import ClockMs, system_clock_ms
+from txaware.model.interfaces import Write
+from txaware.model.settings import Settings
 from txaware.store.damage import damage_text, is_damage, said
 from txaware.store.journaled_table import JournaledTable
+from txaware.store.keys import FIRST_PAYLOAD, PAYLOAD, STATE
 from txaware.store.leveldb_store import Database, Open, View, leveldb_at
 from txaware.store.log_file import LogFile
 

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from coordinator.private_directory import make_all_private, tighten_files
-from txaware.config import Settings
 from txaware.errors import Unavailable
-from txaware.interfaces import Row, Write
-from txaware.keys import JOURNAL, after
+from txaware.model.interfaces import Row, Write
+from txaware.model.settings import Settings
 from txaware.store.damage import (
     KeyRange,
     check_end,
@@ -27,6 +26,7 @@ from txaware.store.damage import (
     verify,
 )
 from txaware.store.interfaces import up_to
+from txaware.store.keys import JOURNAL, after
 from txaware.store.log_file import LogFile, NamedBatch
 
 FIRST_ROWS, MOST_ROWS = 2, 512

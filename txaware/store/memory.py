@@ -9,10 +9,10 @@ from sortedcontainers import SortedDict
 
 from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
-from txaware.clock import ClockMs, StoreClock, system_clock_ms
 from txaware.errors import BadRequest, Unavailable
-from txaware.interfaces import Emptiness, Row, Write
-from txaware.keys import after
+from txaware.model.clock import ClockMs, StoreClock, system_clock_ms
+from txaware.model.interfaces import Emptiness, Row, Write
+from txaware.store.keys import after
 
 FOR_EVER_MS = 1 << 62
 # Up to the first number, rows of a range are weighed one by one; of more rows about the

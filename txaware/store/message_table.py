@@ -5,11 +5,10 @@ from operator import itemgetter
 
 import attrs
 
-from txaware.avro_items import Encoded
-from txaware.interfaces import OrderedTable, Row
-from txaware.keys import MESSAGE
-from txaware.labels import NO_HEADERS, Labels, labels_or_none
-from txaware.messages import NO_PAYLOAD_ROW, Message, MessageId
+from txaware.model.avro_items import Encoded
+from txaware.model.interfaces import OrderedTable, Row
+from txaware.model.labels import NO_HEADERS, Labels, labels_or_none
+from txaware.model.messages import NO_PAYLOAD_ROW, Message, MessageId
 from txaware.store.columns import (
     EXPIRY,
     HEADERS,
@@ -25,6 +24,7 @@ from txaware.store.columns import (
     pointer_of,
     pointers_of,
 )
+from txaware.store.keys import MESSAGE
 from txaware.store.ranges import negate, pieces
 
 _DECIDING = {EXPIRY, RECEIPTS}

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from txaware.keys import after
+from txaware.store.keys import after
 
 _GENERATION_BYTES = 4
 

@@ -4,16 +4,15 @@ from collections.abc import Collection, Iterator
 
 import attrs
 
-from txaware.interfaces import OrderedTable, Row
-from txaware.keys import payload_prefix
-from txaware.labels import (
+from txaware.model.interfaces import OrderedTable, Row
+from txaware.model.labels import (
     NO_HEADERS,
     Labels,
     labels_or_none,
     part_of,
     size_bytes_of,
 )
-from txaware.messages import Message, MessageId, messages_of
+from txaware.model.messages import Message, MessageId, messages_of
 from txaware.store.columns import (
     ATTEMPT,
     EXPIRY,
@@ -24,6 +23,7 @@ from txaware.store.columns import (
     decode_expiry,
     value_head,
 )
+from txaware.store.keys import payload_prefix
 from txaware.store.ranges import pieces
 
 

@@ -3,12 +3,18 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from txaware.interfaces import OrderedTable, Write
-from txaware.keys import POINTER_BYTES, POSITION, after, pointer_key, position_prefix
-from txaware.markers import PRODUCERS, counts_tries, is_marker
-from txaware.messages import MessageId
+from txaware.model.interfaces import OrderedTable, Write
+from txaware.model.markers import PRODUCERS, counts_tries, is_marker
+from txaware.model.messages import MessageId
+from txaware.model.topics import TopicName
 from txaware.store.columns import decode, value_head
-from txaware.topics import TopicName
+from txaware.store.keys import (
+    POINTER_BYTES,
+    POSITION,
+    after,
+    pointer_key,
+    position_prefix,
+)
 
 FIRST_LOOK, MOST_ROWS = 2, 256
 

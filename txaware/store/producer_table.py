@@ -8,18 +8,18 @@ from typing import Any
 import attrs
 
 from txaware.errors import BadRequest, StoreCorrupted
-from txaware.interfaces import OrderedTable, Row, Write
-from txaware.keys import (
+from txaware.model.interfaces import OrderedTable, Row, Write
+from txaware.model.messages import MessageId
+from txaware.model.producers import SEQUENCES, ProducerIdentity, checked_identity
+from txaware.model.topics import TopicName
+from txaware.store.keys import (
     MAX_SEQUENCE,
     PRODUCER_ROW,
     ROW_KEY_BYTES,
     SEQUENCE_ROW,
     row_key,
 )
-from txaware.messages import MessageId
-from txaware.producers import SEQUENCES, ProducerIdentity, checked_identity
 from txaware.store.ranges import pieces
-from txaware.topics import TopicName
 
 # So many requests of a producer in a topic are known again.
 REMEMBERED = 5

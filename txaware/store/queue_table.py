@@ -8,11 +8,11 @@ from typing import NamedTuple, Self
 import attrs
 
 from txaware.errors import StoreCorrupted
-from txaware.interfaces import OrderedTable, Write
-from txaware.keys import LEASE, PIPE, ROW_KEY_BYTES
-from txaware.messages import ID_BYTES, MessageId
-from txaware.queues import PIPE_BYTES
+from txaware.model.interfaces import OrderedTable, Write
+from txaware.model.messages import ID_BYTES, MessageId
+from txaware.model.queues import PIPE_BYTES
 from txaware.store.columns import decode, value_head
+from txaware.store.keys import LEASE, PIPE, ROW_KEY_BYTES
 from txaware.store.ranges import pieces
 
 _PIPE = struct.Struct(">BBqqqQQQQQQQ20s")

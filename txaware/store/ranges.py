@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from txaware.interfaces import OrderedTable, Row, Write
+from txaware.model.interfaces import OrderedTable, Row, Write
 from txaware.store.columns import negated
 
 PIECE_ROWS = 1000

@@ -6,9 +6,9 @@ written so that order stays: zero bytes are followed by 0xff, and two zeros end 
 
 from collections.abc import Callable, Iterator
 
-from txaware.interfaces import OrderedTable, Row, Write
-from txaware.keys import POINTER_BYTES, TABLE, after, pointer_key
-from txaware.rows import KeyRange, RowChange
+from txaware.model.interfaces import OrderedTable, Row, Write
+from txaware.model.rows import KeyRange, RowChange
+from txaware.model.topics import TableName
 from txaware.store.columns import (
     EXPIRY,
     POINTED,
@@ -17,7 +17,7 @@ from txaware.store.columns import (
     encode_expiry,
     value_head,
 )
-from txaware.topics import TableName
+from txaware.store.keys import POINTER_BYTES, TABLE, after, pointer_key
 
 # That of `FindsLast`, where the table has it.
 LastValue = Callable[[bytes, bytes], bytes | None]

@@ -7,11 +7,11 @@ import attrs
 
 from coordinator.threads import try_lock
 from txaware.errors import TopicExists, TopicNotFound, TxAwareError
-from txaware.interfaces import OrderedTable
-from txaware.keys import TOPIC, topic_key
-from txaware.queues import is_queue
+from txaware.model.interfaces import OrderedTable
+from txaware.model.queues import is_queue
+from txaware.model.topics import Topic, TopicName
+from txaware.store.keys import TOPIC, topic_key
 from txaware.store.ranges import pieces
-from txaware.topics import Topic, TopicName
 
 Change = Callable[[Topic | None], Topic]
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from txaware.errors import StoreCorrupted
-from txaware.interfaces import OrderedTable, Row, Write
-from txaware.keys import POSITION, TRANSACTIONAL_ID_ROW
-from txaware.markers import producer_marker
+from txaware.model.interfaces import OrderedTable, Row, Write
+from txaware.model.markers import producer_marker
+from txaware.store.keys import POSITION, TRANSACTIONAL_ID_ROW
 from txaware.store.ranges import pieces
 
 PRODUCER_ID_BYTES = 8

@@ -3,8 +3,8 @@
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 
-from txaware.interfaces import Row, Write
-from txaware.keys import row_prefix
+from txaware.model.interfaces import Row, Write
+from txaware.store.keys import row_prefix
 
 Taken = dict[int, list[Row]]
 

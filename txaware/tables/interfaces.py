@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from coordinator.transaction import Transaction
-from txaware.requests import Pointer
-from txaware.rows import RowChange, Rows
+from txaware.model.requests import Pointer
+from txaware.model.rows import RowChange, Rows
 
 
 class TableService(Protocol):

@@ -10,10 +10,10 @@ from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
 from coordinator.joining import JoinsByItself
 from coordinator.transaction import Transaction
-from txaware.encoding import Decode, Encode, decoder, encoder
 from txaware.errors import BadRequest
-from txaware.messages import T
-from txaware.rows import (
+from txaware.model.encoding import Decode, Encode, decoder, encoder
+from txaware.model.messages import T
+from txaware.model.rows import (
     KeyRange,
     RowChange,
     check_row_size,
@@ -23,9 +23,9 @@ from txaware.rows import (
     checked_row_limit,
     checked_value,
 )
+from txaware.model.topics import TableName
 from txaware.tables.interfaces import TableService
 from txaware.tables.table_changes import Carry, Conflicts, TableChanges
-from txaware.topics import TableName
 
 
 class Table(JoinsByItself, Generic[T]):

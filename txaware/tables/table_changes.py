@@ -10,8 +10,8 @@ from coordinator.interfaces import Coordinator
 from coordinator.participants import TrackedWrite
 from coordinator.transaction import Transaction, TransactionType, VisibilityLevel
 from txaware.errors import MisusedTransaction, RequestTooLarge
-from txaware.interfaces import CargoCounted
-from txaware.rows import KeyRange, RowChange
+from txaware.model.interfaces import CargoCounted
+from txaware.model.rows import KeyRange, RowChange
 from txaware.tables.interfaces import TableService
 
 Conflicts = Literal["row", "none"]

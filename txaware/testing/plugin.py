@@ -27,8 +27,8 @@ def messaging(tmp_path: Path, messaging_clock: "ManualClock") -> "Iterator[Messa
 
     It keeps time by `messaging_clock`.
     """
-    from txaware.config import Settings
     from txaware.messaging import connect
+    from txaware.model.settings import Settings
 
     url, settings = f"leveldb:{tmp_path / 'messaging'}", Settings(janitor_interval_s=0)
     with connect(url, settings=settings, clock_ms=messaging_clock) as opened:

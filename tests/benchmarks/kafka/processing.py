@@ -7,8 +7,8 @@ from functools import partial
 from tests.benchmarks.kafka.peers import UNFLUSHED, peers
 from txaware.bench.measure import Figure, in_turns, off_the_main_thread
 from txaware.bench.trial import Trial, batches, payloads
-from txaware.messages import Message
 from txaware.messaging import Messaging
+from txaware.model.messages import Message
 
 MESSAGES, BATCH, PIECE = 100_000, 1000, 10_000
 

@@ -18,10 +18,10 @@ from typing import Any
 import txaware
 from coordinator import TransactionContext
 from tests.support.http_kill_load import EXPECTED, TOPICS, Client, Notes, Reader
-from txaware.config import Settings
 from txaware.errors import Unavailable
-from txaware.interfaces import COMMITTED, UNCOMMITTED
 from txaware.messaging import Messaging
+from txaware.model.interfaces import COMMITTED, UNCOMMITTED
+from txaware.model.settings import Settings
 from txaware.store.leveldb_store import Database
 from txaware.store.log_file import LogFile
 

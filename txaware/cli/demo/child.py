@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 from txaware.cli.demo.bank import TRANSFERS, Accounts, Killer
-from txaware.config import Settings
 from txaware.messaging import connect
+from txaware.model.settings import Settings
 
 
 def die_in_mid_commit(directory: Path) -> None:

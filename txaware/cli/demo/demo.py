@@ -18,12 +18,12 @@ import click
 from txaware.cli.demo.bank import TRANSFERS, Accounts, Last
 from txaware.cli.failures import Failure
 from txaware.cli.show import counted
-from txaware.config import Settings
 from txaware.consume import Consumer
 from txaware.errors import ParticipantFailed
-from txaware.interfaces import COMMITTED
 from txaware.messaging import Messaging, connect
-from txaware.reports import Peeked
+from txaware.model.interfaces import COMMITTED
+from txaware.model.reports import Peeked
+from txaware.model.settings import Settings
 
 REPORTS = "reports"
 LINES = [b"line %02d of the yearly report" % number for number in range(60)]

@@ -31,15 +31,15 @@ from txaware.cli.values import (
     namespace_option,
     yes_option,
 )
-from txaware.messages import text_or_base64
-from txaware.queue import Job
-from txaware.queues import (
+from txaware.model.messages import text_or_base64
+from txaware.model.queues import (
     MAX_POP_WIDTH,
     MAX_PUSHES,
     ORDERS,
     QueueDescriptor,
     Waiting,
 )
+from txaware.queue import Job
 
 Command = Callable[..., Any]
 

@@ -16,7 +16,7 @@ from txaware.cli.show import (
 )
 from txaware.cli.stop import stopped_by_signal
 from txaware.cli.values import interval, json_option
-from txaware.queues import JobInWork, PipeStats, QueueStats
+from txaware.model.queues import JobInWork, PipeStats, QueueStats
 
 CLEAR = "\x1b[H\x1b[2J"
 

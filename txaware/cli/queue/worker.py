@@ -19,9 +19,9 @@ from txaware.cli.stop import Stop, stopped_by_signal
 from txaware.cli.values import duration
 from txaware.errors import BadRequest, Unavailable
 from txaware.messaging import Messaging
+from txaware.model.queues import QueueStats
 from txaware.queue import Queue
 from txaware.queue.participants_of_threads import MakesParticipant
-from txaware.queues import QueueStats
 
 TELL_EVERY_S = 1.0
 

@@ -8,7 +8,12 @@ from txaware.cli.session import Session, pass_session
 from txaware.cli.show import NOTHING, echo_columns, echo_json, time_text
 from txaware.cli.values import is_sure, json_option, yes_option
 from txaware.messaging import Messaging
-from txaware.producers import MAX_PRODUCER_ID, SEQUENCES, KnownProducer, ProducedTopic
+from txaware.model.producers import (
+    MAX_PRODUCER_ID,
+    SEQUENCES,
+    KnownProducer,
+    ProducedTopic,
+)
 
 
 def _number(text: str) -> int:

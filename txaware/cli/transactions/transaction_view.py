@@ -15,13 +15,13 @@ from coordinator.transaction_status import (
     standings,
 )
 from txaware.cli.show import NOTHING, counted, duration_text, time_text
-from txaware.clock import system_clock_ms
 from txaware.errors import NotAuthorized
-from txaware.messages import MessageId, PublishResponse
 from txaware.messaging import Messaging
-from txaware.producers import KnownProducer
+from txaware.model.clock import system_clock_ms
+from txaware.model.messages import MessageId, PublishResponse
+from txaware.model.producers import KnownProducer
+from txaware.model.topics import TopicName
 from txaware.service.monitor.inspection import IN_PROGRESS
-from txaware.topics import TopicName
 
 # The rows of a topic that are read at once.
 PIECE_ROWS = 1000

@@ -31,9 +31,9 @@ from txaware.cli.transactions.transaction_view import (
 )
 from txaware.cli.values import duration, full_name, json_option, pointer
 from txaware.errors import NotAuthorized
-from txaware.keeper import UNREGISTERED
 from txaware.messaging import Messaging
-from txaware.topics import DEFAULT_NAMESPACE
+from txaware.model.keeper import UNREGISTERED
+from txaware.model.topics import DEFAULT_NAMESPACE
 
 STATES = ("open", "prepared", "invalid", "all")
 WHAT_IT_MEANS = {

@@ -12,11 +12,11 @@ from txaware.http.client.calls.table_calls import change_fields, json_bytes
 from txaware.http.client.calls.transactional_calls import instance_fields
 from txaware.http.client.server_info import ServerInfo
 from txaware.http.wire import MAX_MESSAGES, encode_publish
-from txaware.interfaces import Payload
-from txaware.messages import MessageId
-from txaware.producers import ProducerIdentity
-from txaware.requests import checked_payloads
-from txaware.rows import RowChange
+from txaware.model.interfaces import Payload
+from txaware.model.messages import MessageId
+from txaware.model.producers import ProducerIdentity
+from txaware.model.requests import checked_payloads
+from txaware.model.rows import RowChange
 
 Part = tuple[str, dict[str, Any]]
 # Of so many transactions it is known how much their commits carry already.

@@ -15,7 +15,7 @@ import attrs
 from txaware.errors import BadRequest
 from txaware.http.client.http11 import Deadline, HttpRequest
 from txaware.http.client.settings import ClientSettings
-from txaware.loopback import KNOWN_HOSTS, is_local
+from txaware.http.loopback import KNOWN_HOSTS, is_local
 
 PORTS = {"http": 80, "https": 443}
 

@@ -7,7 +7,6 @@ import attrs
 from coordinator.interfaces import Coordinator
 from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
-from txaware.config import Settings
 from txaware.http.client.calls.admin_calls import AdminCalls
 from txaware.http.client.calls.coordinator_calls import CoordinatorSend
 from txaware.http.client.calls.queue_calls import QueueCalls
@@ -17,13 +16,18 @@ from txaware.http.client.carried import CarriedParts, Carrier
 from txaware.http.client.server_info import ServerInfo
 from txaware.http.client.transport import Transport, blocking
 from txaware.http.wire import ColumnarPage
-from txaware.interfaces import MessagingService, OperatorService, Payload
-from txaware.keeper import Keeper, KeepsRows, named_pointer
-from txaware.messages import MessageId
-from txaware.producers import BeginsTransactions, ProducerIdentity, ProducerService
-from txaware.queue_service import QueueService
-from txaware.requests import Start
-from txaware.rows import RowChange
+from txaware.model.interfaces import MessagingService, OperatorService, Payload
+from txaware.model.keeper import Keeper, KeepsRows, named_pointer
+from txaware.model.messages import MessageId
+from txaware.model.producers import (
+    BeginsTransactions,
+    ProducerIdentity,
+    ProducerService,
+)
+from txaware.model.queue_service import QueueService
+from txaware.model.requests import Start
+from txaware.model.rows import RowChange
+from txaware.model.settings import Settings
 from txaware.tables.interfaces import TableService
 
 

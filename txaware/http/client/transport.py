@@ -17,7 +17,7 @@ from txaware.http.client.connections import Connections, destination, shown
 from txaware.http.client.http_connection import HttpConnection
 from txaware.http.client.link import Link, ServerPlace
 from txaware.http.client.retry import FAILURES, Retry, again
-from txaware.signatures import signed_as
+from txaware.model.signatures import signed_as
 
 P = ParamSpec("P")
 T = TypeVar("T")

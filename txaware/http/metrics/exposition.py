@@ -11,12 +11,12 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
 
-from txaware.clock import ClockMs, system_clock_ms
 from txaware.errors import TopicNotFound, TxAwareError
 from txaware.http.metrics import families, server_families
 from txaware.http.metrics.moment import InFlight, Moment, Sources
 from txaware.http.metrics.request_counts import RequestCounts
 from txaware.http.metrics.topic_labels import SeenOnly, TopicLabels
+from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
 from txaware.service.monitor.overview import Overview, Sight

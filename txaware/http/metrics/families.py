@@ -14,7 +14,7 @@ from txaware.http.metrics.topic_labels import (
     QUEUE,
 )
 from txaware.http.metrics.transaction_counts import transactions
-from txaware.metrics import WriteCounters
+from txaware.model.metrics import WriteCounters
 from txaware.service.monitor.queue_overview import MOST_QUEUES
 
 MOST_BLOCKED, MOST_GROUPS = 100, 200

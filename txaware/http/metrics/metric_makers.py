@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
-from txaware.metrics import Histogram
+from txaware.model.metrics import Histogram
 
 # The values of labels, and the number.
 Numbers = Mapping[tuple[str, ...], float]

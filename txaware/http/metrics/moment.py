@@ -10,9 +10,9 @@ import attrs
 from txaware.errors import TopicNotFound
 from txaware.http.metrics.request_counts import RequestCounts, RequestMetrics
 from txaware.http.metrics.topic_labels import TopicLabels, Values
-from txaware.messages import Bounds
-from txaware.metrics import Counts
-from txaware.reports import OutboxReport
+from txaware.model.messages import Bounds
+from txaware.model.metrics import Counts
+from txaware.model.reports import OutboxReport
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
 from txaware.service.monitor.overview import Overview

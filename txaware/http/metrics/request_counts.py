@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from txaware.metrics import LATENCY_S, Histogram
+from txaware.model.metrics import LATENCY_S, Histogram
 
 # Routes and error classes are few. Should somebody pass a path, or a text, memory stays
 # bounded all the same.

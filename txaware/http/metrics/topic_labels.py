@@ -8,7 +8,7 @@ from typing import Protocol
 import attrs
 from prometheus_client.metrics_core import Metric
 
-from txaware.metrics import Metrics, TopicMetrics
+from txaware.model.metrics import Metrics, TopicMetrics
 from txaware.service.monitor.overview import Sight
 
 MOST_TOPICS = 200

@@ -30,7 +30,7 @@ from txaware.http.wire.json_schema import (
     fields,
     ref,
 )
-from txaware.topics import LONGEST_ID
+from txaware.model.topics import LONGEST_ID
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
     **message_operations.OPERATIONS,

@@ -12,7 +12,7 @@ from txaware.http.wire.json_schema import (
     whole,
 )
 from txaware.http.wire.schemas import AVRO_TYPE, OWN_TYPES
-from txaware.interfaces import COMMITTED, UNCOMMITTED
+from txaware.model.interfaces import COMMITTED, UNCOMMITTED
 
 TAG = "messages"
 _WRITES = (404, 409)

@@ -30,12 +30,12 @@ from txaware.http.wire.json_schema import (
     whole,
 )
 from txaware.http.wire.values import camel
-from txaware.keeper import Keeper
-from txaware.messages import MessageId
-from txaware.metrics import Metrics
-from txaware.producers import KnownProducer, ProducerOpened
-from txaware.queues import Popped, QueueDescriptor, QueueStats, Waiting
-from txaware.reports import CleanUp, OpenPlan, Peeked, Pruned, Report, TopicReport
+from txaware.model.keeper import Keeper
+from txaware.model.messages import MessageId
+from txaware.model.metrics import Metrics
+from txaware.model.producers import KnownProducer, ProducerOpened
+from txaware.model.queues import Popped, QueueDescriptor, QueueStats, Waiting
+from txaware.model.reports import CleanUp, OpenPlan, Peeked, Pruned, Report, TopicReport
 from txaware.service.monitor.overview_report import OverviewReport
 
 _HEX = {"type": "string", "pattern": "^[0-9a-f]{40}$"}

@@ -39,10 +39,10 @@ from txaware.http.wire.json_format import MESSAGES
 from txaware.http.wire.json_schema import BASE64, FULL_NAME, GROUP, TEXT
 from txaware.http.wire.json_values import Fields, from_base64
 from txaware.http.wire.requests import Listed
-from txaware.interfaces import CargoCounted
-from txaware.markers import producer_change
-from txaware.rows import checked_changes_of_rows
-from txaware.topics import DEFAULT_NAMESPACE, LONGEST_ID
+from txaware.model.interfaces import CargoCounted
+from txaware.model.markers import producer_change
+from txaware.model.rows import checked_changes_of_rows
+from txaware.model.topics import DEFAULT_NAMESPACE, LONGEST_ID
 
 COMMIT = ONE + "/commit"
 _NAME = text(FULL_NAME)

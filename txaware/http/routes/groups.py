@@ -7,8 +7,8 @@ from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire.json_body import ID, SNAPSHOT, Body, Field, plain
 from txaware.http.wire.values import read_json
-from txaware.messages import MessageId
-from txaware.requests import checked_pointer
+from txaware.model.messages import MessageId
+from txaware.model.requests import checked_pointer
 
 POSITION = "/v1/namespaces/{namespace}/groups/{group}/positions/{topic}"
 SEEN_BY = Body("the body", (Field("transaction", SNAPSHOT),))

@@ -13,10 +13,10 @@ from txaware.http.server.permissions import to_publish
 from txaware.http.server.routing import Answer, Begun, Route, Told, in_a_task
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import AVRO, Format, PublishRequest, format_of
-from txaware.messages import PublishResponse
-from txaware.producers import ProducerIdentity
-from txaware.queues import pipe_of
-from txaware.requests import checked_pointer
+from txaware.model.messages import PublishResponse
+from txaware.model.producers import ProducerIdentity
+from txaware.model.queues import pipe_of
+from txaware.model.requests import checked_pointer
 from txaware.service.topic_handles import TopicHandle
 
 # A larger body is read in a thread, so that the others do not wait for it.

@@ -29,8 +29,8 @@ from txaware.http.wire.json_body import (
     plain,
 )
 from txaware.http.wire.values import read_json, to_json
-from txaware.messages import MessageId
-from txaware.requests import MOST_PIECES
+from txaware.model.messages import MessageId
+from txaware.model.requests import MOST_PIECES
 
 MOST_PEEKED = 1000
 PRUNE = Body("the body", (Field("exclusive", FLAG, default=False),))

@@ -17,8 +17,8 @@ from txaware.http.server.routing import Answer, Begun, Route, Told, in_a_task
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import Format, PageWriter, PollRequest, format_of
 from txaware.http.wire.json_format import read_wait
-from txaware.interfaces import COMMITTED, UNCOMMITTED
-from txaware.messages import MessageId
+from txaware.model.interfaces import COMMITTED, UNCOMMITTED
+from txaware.model.messages import MessageId
 from txaware.service.read.scan import Messages, Scan
 from txaware.service.topic_handles import TopicHandle
 

@@ -18,8 +18,8 @@ from txaware.http.wire import Format
 from txaware.http.wire.json_body import TEXT, Body, Field, plain
 from txaware.http.wire.publish_once import OnceRequest, read_once, write_ids
 from txaware.http.wire.values import read_json, to_json
-from txaware.messages import MessageId
-from txaware.producers import MAX_PRODUCER_ID
+from txaware.model.messages import MessageId
+from txaware.model.producers import MAX_PRODUCER_ID
 from txaware.service.topic_handles import TopicHandle
 
 PRODUCERS = "/v1/producers"

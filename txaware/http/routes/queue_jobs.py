@@ -36,8 +36,14 @@ from txaware.http.wire.json_body import (
 )
 from txaware.http.wire.json_values import Fields, load
 from txaware.http.wire.values import popped_to_json
-from txaware.queues import MAX_DELAY_S, MAX_LEASE_S, MAX_PRIORITY, MOST_POPPED, Popped
-from txaware.requests import MAX_TIME_MS, Payload
+from txaware.model.queues import (
+    MAX_DELAY_S,
+    MAX_LEASE_S,
+    MAX_PRIORITY,
+    MOST_POPPED,
+    Popped,
+)
+from txaware.model.requests import MAX_TIME_MS, Payload
 from txaware.service.queue.event_loop_queues import EventLoopQueues, Look
 from txaware.service.queue.step_batch import WouldWait
 

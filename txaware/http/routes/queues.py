@@ -22,8 +22,8 @@ from txaware.http.wire.json_body import LEFT_OUT, Body, Field, Kind, plain, text
 from txaware.http.wire.json_schema import FULL_NAME, INT_MAX
 from txaware.http.wire.json_values import load
 from txaware.http.wire.values import camel, read_json, to_json
-from txaware.queues import MAX_DELAY_S, MAX_LEASE_S, ORDERS
-from txaware.topics import MAX_TTL_S, QueueName
+from txaware.model.queues import MAX_DELAY_S, MAX_LEASE_S, ORDERS
+from txaware.model.topics import MAX_TTL_S, QueueName
 
 QUEUES = "/v1/namespaces/{namespace}/queues"
 QUEUE = QUEUES + "/{queue}"

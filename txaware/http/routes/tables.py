@@ -21,8 +21,8 @@ from txaware.http.wire.json_schema import BASE64
 from txaware.http.wire.json_values import Fields, from_base64, load, to_base64
 from txaware.http.wire.row_changes import expire_after_s, read_changes
 from txaware.http.wire.schemas import OWN_TYPE
-from txaware.requests import MAX_TIME_MS
-from txaware.rows import RowChange
+from txaware.model.requests import MAX_TIME_MS
+from txaware.model.rows import RowChange
 
 TABLES = "/v1/namespaces/{namespace}/tables"
 TABLE = TABLES + "/{table}"

@@ -22,7 +22,7 @@ from txaware.http.wire import format_of
 from txaware.http.wire.json_body import LEFT_OUT, Body, Field, Kind
 from txaware.http.wire.json_schema import NULL, TEXT, any_of, or_null, whole
 from txaware.http.wire.values import topic_to_json
-from txaware.topics import DEFAULT_TTL_S, MAX_TTL_S, PUBLISHING, TopicName
+from txaware.model.topics import DEFAULT_TTL_S, MAX_TTL_S, PUBLISHING, TopicName
 
 TOPICS = "/v1/namespaces/{namespace}/topics"
 TOPIC = TOPICS + "/{topic}"

@@ -28,13 +28,13 @@ from txaware.http.wire.json_body import (
 from txaware.http.wire.json_schema import TIMEOUT_S
 from txaware.http.wire.json_values import Fields
 from txaware.http.wire.values import read_json, to_json
-from txaware.producers import (
+from txaware.model.producers import (
     MAX_EPOCH,
     MAX_PRODUCER_ID,
     Entered,
     ProducerIdentity,
 )
-from txaware.requests import checked_pointer
+from txaware.model.requests import checked_pointer
 
 TRANSACTIONAL_ID = "/v1/transactional-ids/{transactional_id}"
 

@@ -6,8 +6,8 @@ import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from txaware.config import Settings
 from txaware.errors import BadRequest, RequestTooLarge, Unavailable
+from txaware.model.settings import Settings
 
 RETRY_AFTER_S = 1
 # A body of which so many bytes, or its rest, do not come in that time does not flow. It

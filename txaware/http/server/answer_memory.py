@@ -6,8 +6,8 @@ from typing import Protocol
 
 import attrs
 
-from txaware.config import Settings
 from txaware.http.server.admission import FLOW_BYTES, STALL_S, Full
+from txaware.model.settings import Settings
 
 
 class Reader(Protocol):

@@ -5,7 +5,7 @@ import resource
 from collections import Counter, OrderedDict
 from typing import Protocol
 
-from txaware.config import Settings
+from txaware.model.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ import attrs
 from txaware.auth import Principal
 from txaware.errors import BadRequest
 from txaware.http.server.admission import WORTH_BYTES, compressed, takes_gzip
-from txaware.messages import ID_BYTES, MessageId
-from txaware.requests import Start
+from txaware.model.messages import ID_BYTES, MessageId
+from txaware.model.requests import Start
 
 JSON = "application/json"
 Headers = Sequence[tuple[bytes, bytes]]

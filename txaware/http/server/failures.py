@@ -33,7 +33,7 @@ from txaware.errors import __all__ as public_names
 from txaware.http.server.admission import RETRY_AFTER_S, Full, TooManyOpen
 from txaware.http.server.exchange import JSON, Headers, Reply
 from txaware.http.server.idempotency import UNKNOWN, OutcomeUnknown
-from txaware.producers import KeyReused
+from txaware.model.producers import KeyReused
 
 LONGEST = 2000
 PUBLIC = frozenset(public_names)

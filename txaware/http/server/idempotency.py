@@ -11,7 +11,7 @@ import attrs
 from txaware.errors import BadRequest, Unavailable, changed_nothing
 from txaware.http.server.admission import ClientGone
 from txaware.http.server.exchange import Reply
-from txaware.producers import KeyReused
+from txaware.model.producers import KeyReused
 
 KEY, INSTANCE = b"idempotency-key", b"txaware-instance"
 UNKNOWN = (b"txaware-outcome", b"unknown")

@@ -12,10 +12,10 @@ from coordinator.interfaces import Coordinator
 from coordinator.optional_ports import in_process
 from coordinator.transaction_status import OPEN, standings
 from txaware.auth import ANYBODY, Principal
-from txaware.clock import ClockMs, system_clock_ms
-from txaware.config import Settings
 from txaware.errors import InvalidTransactionTimeout, NotAuthorized
 from txaware.http.server.admission import TooManyOpen
+from txaware.model.clock import ClockMs, system_clock_ms
+from txaware.model.settings import Settings
 
 # For each principal: a flood of one does not push out the owners of others'
 # transactions.

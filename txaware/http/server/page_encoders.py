@@ -4,11 +4,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from txaware.avro_items import Encoded, encode_item
 from txaware.http.wire import ColumnarWriter, PageWriter
 from txaware.http.wire.avro_writing import labels_of
-from txaware.labels import Labels, part_of
-from txaware.messages import NO_PAYLOAD_ROW, Message
+from txaware.model.avro_items import Encoded, encode_item
+from txaware.model.labels import Labels, part_of
+from txaware.model.messages import NO_PAYLOAD_ROW, Message
 from txaware.service.read.scan import Found, Messages
 from txaware.store.message_table import Block
 from txaware.store.payload_table import Stored

@@ -5,10 +5,9 @@ from functools import lru_cache
 
 from txaware.auth import Principal, QueueVerb, Verb
 from txaware.errors import NotAuthorized
-from txaware.loopback import KNOWN_HOSTS, is_local
-from txaware.queues import pipe_of
-from txaware.service.monitor.overview import Sight
-from txaware.topics import (
+from txaware.http.loopback import KNOWN_HOSTS, is_local
+from txaware.model.queues import pipe_of
+from txaware.model.topics import (
     QueueName,
     TableName,
     TopicName,
@@ -16,6 +15,7 @@ from txaware.topics import (
     checked_namespace,
     checked_transactional_id,
 )
+from txaware.service.monitor.overview import Sight
 
 Params = Mapping[str, str]
 # The same few topics come again and again.

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from txaware.config import Settings
+from txaware.model.settings import Settings
 
 # So much is parsed at once. Each request takes a hundred times its bytes in memory, so
 # no more of it is parsed until those before are under way.

@@ -6,10 +6,10 @@ from pathlib import Path
 import attrs
 
 from coordinator.interfaces import Coordinator
-from txaware.clock import ClockMs
-from txaware.config import Settings
 from txaware.http.server.owners import Owners
 from txaware.http.server.server_file import ServerFile
+from txaware.model.clock import ClockMs
+from txaware.model.settings import Settings
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
 from txaware.service.monitor.overview import Overview

@@ -21,6 +21,7 @@ import uvloop
 from coordinator.threads import JoinableThread, SafeFuture, turns
 from txaware.auth import EVERYTHING, AuditLog, Principal, Tokens, new_token
 from txaware.errors import BadRequest, Unavailable
+from txaware.http.loopback import is_local
 from txaware.http.metrics.exposition import Exposition
 from txaware.http.routes import all_routes
 from txaware.http.server.admission import Admission, Bodies
@@ -40,7 +41,6 @@ from txaware.http.server.server_context import (
     Threads,
 )
 from txaware.http.server.server_file import ServerFile, own_certificate
-from txaware.loopback import is_local
 
 log = logging.getLogger(__name__)
 

@@ -14,12 +14,12 @@ from coordinator.embedded.batch import Then
 from coordinator.interfaces import Coordinator
 from coordinator.optional_ports import InProcess, in_process
 from txaware.auth import Principal
-from txaware.clock import ClockMs
-from txaware.config import Settings
 from txaware.errors import Unavailable
 from txaware.http.server.answer_memory import AnswerMemory
 from txaware.http.server.hidden_paths import HiddenPaths
 from txaware.http.server.owners import Owners
+from txaware.model.clock import ClockMs
+from txaware.model.settings import Settings
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
 from txaware.service.queue.local_queues import LocalQueues

@@ -3,7 +3,6 @@
 import re
 
 from txaware import errors
-from txaware.avro_items import encode_item, long_bytes
 from txaware.http.wire.avro_format import AVRO, COLUMNS, LABELLED, LABELLED_COLUMNS, OWN
 from txaware.http.wire.columnar import (
     ColumnarPage,
@@ -30,6 +29,7 @@ from txaware.http.wire.requests import (
     payload_of,
 )
 from txaware.http.wire.schemas import schemas
+from txaware.model.avro_items import encode_item, long_bytes
 
 # Begins the error of a type that is not known; a client of a later version reads it.
 WRONG_TYPE = "the Content-Type is "

@@ -3,7 +3,6 @@
 import attrs
 
 from coordinator import codec
-from txaware.avro_items import long_bytes
 from txaware.errors import BadRequest
 from txaware.http.wire.avro_reading import INT_BITS, Cursor, long_at, read
 from txaware.http.wire.avro_writing import FIRST, AvroPage, OwnPage, data_bytes
@@ -22,8 +21,9 @@ from txaware.http.wire.schemas import (
     LABELLED_TYPE,
     OWN_TYPE,
 )
-from txaware.messages import MessageId, PublishResponse, Receipt
-from txaware.requests import Payload, Start
+from txaware.model.avro_items import long_bytes
+from txaware.model.messages import MessageId, PublishResponse, Receipt
+from txaware.model.requests import Payload, Start
 
 PUBLISH, ROLLBACK, POLL = "the PublishRequest", "the PublishResponse", "the poll"
 

@@ -8,10 +8,10 @@ is little faster (1,000 messages of 100 bytes: 160 us, and 200 us here).
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from txaware.avro_items import ID_HEAD
 from txaware.errors import BadRequest, RequestTooLarge
 from txaware.http.wire.requests import MAX_MESSAGES
-from txaware.messages import ID_BYTES, BlockedBy, Message, MessageId, messages_of
+from txaware.model.avro_items import ID_HEAD
+from txaware.model.messages import ID_BYTES, BlockedBy, Message, MessageId, messages_of
 
 LONG_BITS, INT_BITS = 64, 32
 

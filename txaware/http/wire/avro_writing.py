@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from txaware.avro_items import ID_HEAD, long_bytes
-from txaware.labels import Labels, labels_or_none
-from txaware.messages import ID_BYTES, BlockedBy, Message, MessageId
+from txaware.model.avro_items import ID_HEAD, long_bytes
+from txaware.model.labels import Labels, labels_or_none
+from txaware.model.messages import ID_BYTES, BlockedBy, Message, MessageId
 
 FIRST, SECOND = b"\0", b"\2"
 

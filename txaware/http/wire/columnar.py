@@ -12,7 +12,6 @@ from functools import partial
 
 import attrs
 
-from txaware.avro_items import long_bytes
 from txaware.errors import BadRequest
 from txaware.http.wire.avro_reading import Cursor, read, read_end, read_items
 from txaware.http.wire.avro_writing import (
@@ -28,8 +27,9 @@ from txaware.http.wire.label_columns import (
     read_labels,
     write_labels,
 )
-from txaware.labels import Labels, part_of, size_bytes_of
-from txaware.messages import ID_BYTES, BlockedBy, Message, MessageId
+from txaware.model.avro_items import long_bytes
+from txaware.model.labels import Labels, part_of, size_bytes_of
+from txaware.model.messages import ID_BYTES, BlockedBy, Message, MessageId
 
 _ONE = long_bytes(1)
 

@@ -3,8 +3,14 @@
 from typing import Protocol
 
 from txaware.http.wire.requests import PollRequest, PublishRequest
-from txaware.labels import Labels
-from txaware.messages import BlockedBy, Message, MessageId, PublishResponse, Receipt
+from txaware.model.labels import Labels
+from txaware.model.messages import (
+    BlockedBy,
+    Message,
+    MessageId,
+    PublishResponse,
+    Receipt,
+)
 
 
 class PageWriter(Protocol):

@@ -23,7 +23,7 @@ from txaware.http.wire.json_values import (
     number,
 )
 from txaware.http.wire.requests import MAX_MESSAGES
-from txaware.messages import MessageId
+from txaware.model.messages import MessageId
 
 REQUIRED, LEFT_OUT = object(), object()
 

@@ -52,15 +52,15 @@ from txaware.http.wire.requests import (
     expiring,
     seconds,
 )
-from txaware.interfaces import COMMITTED, UNCOMMITTED
-from txaware.messages import (
+from txaware.model.interfaces import COMMITTED, UNCOMMITTED
+from txaware.model.messages import (
     ID_BYTES,
     MessageId,
     Outgoing,
     PublishResponse,
     Receipt,
 )
-from txaware.requests import MAX_ATTEMPT_BYTES, MAX_TIME_MS, Payload, Start
+from txaware.model.requests import MAX_ATTEMPT_BYTES, MAX_TIME_MS, Payload, Start
 
 POINTER = "transactionWritePointer"
 _COUNT = int_(1, INT_MAX)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from txaware.http.wire.avro_reading import Cursor, read_items
 from txaware.http.wire.json_values import Fields, to_base64
-from txaware.labels import Labels, unpacked
-from txaware.messages import BlockedBy, Message, MessageId, text_or_base64
+from txaware.model.labels import Labels, unpacked
+from txaware.model.messages import BlockedBy, Message, MessageId, text_or_base64
 
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 

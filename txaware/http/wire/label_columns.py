@@ -15,7 +15,7 @@ from typing import cast
 from txaware.errors import BadRequest
 from txaware.http.wire.avro_reading import Cursor
 from txaware.http.wire.avro_writing import data_bytes, optional
-from txaware.labels import (
+from txaware.model.labels import (
     NO_HEADERS,
     Labels,
     check_key_bytes,

@@ -5,7 +5,6 @@ was cut off is none. Functions that write take values that were checked before.
 """
 
 from coordinator import codec
-from txaware.avro_items import long_bytes
 from txaware.http.wire.avro_format import (
     read_receipt,
     read_response,
@@ -34,7 +33,8 @@ from txaware.http.wire.requests import (
     milliseconds,
     payload_of,
 )
-from txaware.messages import (
+from txaware.model.avro_items import long_bytes
+from txaware.model.messages import (
     Message,
     MessageId,
     Page,
@@ -42,7 +42,7 @@ from txaware.messages import (
     Receipt,
     messages_of,
 )
-from txaware.requests import Start
+from txaware.model.requests import Start
 
 _MOST = 2 ** (INT_BITS - 1) - 1
 _BYTES, _LONG, _NULL = map(long_bytes, range(3))

@@ -6,7 +6,6 @@ from functools import partial
 
 import attrs
 
-from txaware.avro_items import ID_HEAD, long_bytes
 from txaware.errors import BadRequest
 from txaware.http.wire.avro_format import (
     OWN,
@@ -24,9 +23,15 @@ from txaware.http.wire.json_format import JSON, MESSAGES
 from txaware.http.wire.json_values import load
 from txaware.http.wire.own_client import encode_publish
 from txaware.http.wire.requests import PublishRequest
-from txaware.messages import ID_BYTES, MessageId
-from txaware.producers import MAX_EPOCH, MAX_PRODUCER_ID, SEQUENCES, ProducerIdentity
-from txaware.requests import Payload
+from txaware.model.avro_items import ID_HEAD, long_bytes
+from txaware.model.messages import ID_BYTES, MessageId
+from txaware.model.producers import (
+    MAX_EPOCH,
+    MAX_PRODUCER_ID,
+    SEQUENCES,
+    ProducerIdentity,
+)
+from txaware.model.requests import Payload
 
 ONCE = Body(
     "a PublishOnceRequest",

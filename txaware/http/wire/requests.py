@@ -7,10 +7,10 @@ from typing import cast
 import attrs
 
 from coordinator.transaction import Transaction
-from txaware.interfaces import UNCOMMITTED
-from txaware.labels import Labels, is_any_said, part_of
-from txaware.messages import Outgoing, Receipt
-from txaware.requests import MAX_TIME_MS, Payload, Payloads, Start
+from txaware.model.interfaces import UNCOMMITTED
+from txaware.model.labels import Labels, is_any_said, part_of
+from txaware.model.messages import Outgoing, Receipt
+from txaware.model.requests import MAX_TIME_MS, Payload, Payloads, Start
 
 # A message costs about 400 bytes as objects and rows, however short it is, and takes
 # one byte of a body: without a bound, a body of 10 MiB would ask for 4 GB.

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from txaware.avro_items import long_bytes
 from txaware.http.wire.avro_reading import Cursor, read
 from txaware.http.wire.avro_writing import array, data_bytes, optional
-from txaware.requests import checked_pointer
-from txaware.rows import RowChange
+from txaware.model.avro_items import long_bytes
+from txaware.model.requests import checked_pointer
+from txaware.model.rows import RowChange
 
 # The most that a row takes in such a body beside its key and its value, and the rest of
 # the body.

@@ -11,9 +11,9 @@ import cattrs
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from txaware.errors import BadRequest
-from txaware.messages import MessageId
-from txaware.queues import Popped
-from txaware.topics import Topic, TopicName, checked_ttl_s
+from txaware.model.messages import MessageId
+from txaware.model.queues import Popped
+from txaware.model.topics import Topic, TopicName, checked_ttl_s
 
 T = TypeVar("T")
 

@@ -5,26 +5,11 @@ from pathlib import Path
 
 from coordinator.embedded.write_barrier import AHEAD_MS
 from coordinator.transaction import POINTERS_PER_MS
-from txaware.clock import ClockMs, system_clock_ms
-from txaware.config import Settings
 from txaware.errors import StoreCorrupted
-from txaware.keys import (
-    COORDINATOR,
-    JOURNAL,
-    KEEPER,
-    LEASE,
-    MARK,
-    MESSAGE,
-    PAYLOAD,
-    PIPE,
-    POSITION,
-    PRODUCER,
-    STATE,
-    TABLE,
-    TOPIC,
-)
-from txaware.queues import is_queue
-from txaware.reports import Progress, Report
+from txaware.model.clock import ClockMs, system_clock_ms
+from txaware.model.queues import is_queue
+from txaware.model.reports import Progress, Report
+from txaware.model.settings import Settings
 from txaware.service.check.copy import copied
 from txaware.service.check.findings import Findings
 from txaware.service.check.groups import Judging
@@ -46,6 +31,21 @@ from txaware.service.check.versions import check_tables
 from txaware.service.coordinator_kind import EMBEDDED, OTHER, coordinator_of
 from txaware.store.interfaces import CheckedRows, ChecksKeys, KeepsJournal
 from txaware.store.journaled_table import FIRST_FORMAT, FORMAT
+from txaware.store.keys import (
+    COORDINATOR,
+    JOURNAL,
+    KEEPER,
+    LEASE,
+    MARK,
+    MESSAGE,
+    PAYLOAD,
+    PIPE,
+    POSITION,
+    PRODUCER,
+    STATE,
+    TABLE,
+    TOPIC,
+)
 
 KNOWN = (
     *(TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, PIPE, LEASE, TABLE),

@@ -1,12 +1,12 @@
 """Checks the commits of transactional ids, and the keys of what they did once."""
 
-from txaware.keys import POINTER_BYTES, POSITION
-from txaware.markers import COMMITS, PRODUCERS
-from txaware.messages import MessageId
+from txaware.model.markers import COMMITS, PRODUCERS
+from txaware.model.messages import MessageId
+from txaware.model.topics import TopicName
 from txaware.service.check.groups import Judging
 from txaware.store.columns import pointer_of
+from txaware.store.keys import POINTER_BYTES, POSITION
 from txaware.store.transactional_id_table import transactional_id_key
-from txaware.topics import TopicName
 
 
 class CommitCheck:

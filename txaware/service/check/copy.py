@@ -12,9 +12,9 @@ from typing import Any
 
 from coordinator.directory_lock import NAME as LOCK
 from coordinator.directory_lock import DirectoryInUse
-from txaware.config import Settings
 from txaware.errors import StoreCorrupted, Unavailable
-from txaware.interfaces import Row
+from txaware.model.interfaces import Row
+from txaware.model.settings import Settings
 from txaware.store.damage import (
     KeyRange,
     check_end,

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from txaware.reports import Problem, Report
+from txaware.model.reports import Problem, Report
 
 # The list of problems is cut off here; all of them are counted.
 LISTED = 100

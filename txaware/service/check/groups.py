@@ -5,9 +5,9 @@ from collections.abc import Callable
 import attrs
 
 from txaware.errors import BadRequest, StoreCorrupted
-from txaware.keys import POINTER_BYTES, ROW_KEY_BYTES, TOPIC
-from txaware.labels import check_labels
-from txaware.queues import PIPE_BYTES, QueueDescriptor, is_queue, stored_name
+from txaware.model.labels import check_labels
+from txaware.model.queues import PIPE_BYTES, QueueDescriptor, is_queue, stored_name
+from txaware.model.topics import Topic, checked_ttl_s
 from txaware.service.check.findings import Findings
 from txaware.service.check.journal import Uncommitted, saved_ms
 from txaware.store.columns import (
@@ -23,8 +23,8 @@ from txaware.store.columns import (
     value_head,
 )
 from txaware.store.interfaces import CheckedRows
+from txaware.store.keys import POINTER_BYTES, ROW_KEY_BYTES, TOPIC
 from txaware.store.producer_table import check_mark
-from txaware.topics import Topic, checked_ttl_s
 
 GENERATION_BYTES = 4
 MOST_SUSPECTS = 1000

@@ -9,16 +9,6 @@ from coordinator.embedded.records import decode_records
 from coordinator.errors import JournalCorrupted
 from coordinator.transaction import NO_POINTER
 from txaware.errors import StoreCorrupted
-from txaware.keys import (
-    COORDINATOR,
-    COORDINATOR_ADDRESS,
-    COPY,
-    COPY_PLACE,
-    JOURNAL,
-    KEEPER,
-    STATE,
-    UNWATCHED,
-)
 from txaware.service.check.findings import Findings
 from txaware.service.check.table_scan import CheckScan
 from txaware.service.coordinator_kind import EMBEDDED, OTHER, coordinator_of
@@ -31,6 +21,16 @@ from txaware.store.journaled_table import (
     NEWEST_FORMAT,
     OUR_FORMAT,
     SECOND_FORMAT,
+)
+from txaware.store.keys import (
+    COORDINATOR,
+    COORDINATOR_ADDRESS,
+    COPY,
+    COPY_PLACE,
+    JOURNAL,
+    KEEPER,
+    STATE,
+    UNWATCHED,
 )
 
 COORDINATORS = (EMBEDDED, OTHER)

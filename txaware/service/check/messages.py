@@ -3,7 +3,6 @@
 from array import array
 from collections.abc import Mapping
 
-from txaware.keys import MESSAGE, ROW_KEY_BYTES, payload_prefix
 from txaware.service.check.groups import (
     Judging,
     RowGroup,
@@ -18,6 +17,7 @@ from txaware.service.check.table_scan import (
 )
 from txaware.store.columns import ATTEMPT, PLAIN, RECEIPTS, Columns, decode
 from txaware.store.interfaces import CheckedRows
+from txaware.store.keys import MESSAGE, ROW_KEY_BYTES, payload_prefix
 
 # The pointers of references, eight bytes each, to look payload rows up in.
 Named = dict[bytes, "array[int]"]

@@ -4,16 +4,9 @@ from array import array
 from bisect import bisect_left
 
 from txaware.errors import BadRequest
-from txaware.keys import (
-    MARK,
-    PAYLOAD,
-    POINTER_BYTES,
-    POSITION,
-    ROW_KEY_BYTES,
-    payload_prefix,
-)
-from txaware.markers import checked_producer_marker, is_producer_marker
-from txaware.messages import ID_BYTES, MessageId
+from txaware.model.markers import checked_producer_marker, is_producer_marker
+from txaware.model.messages import ID_BYTES, MessageId
+from txaware.model.topics import TopicName, checked_group
 from txaware.service.check.commits import CommitCheck
 from txaware.service.check.groups import (
     PAYLOAD_TAIL_BYTES,
@@ -25,7 +18,14 @@ from txaware.service.check.groups import (
 )
 from txaware.service.check.messages import Named, stored_counts
 from txaware.service.check.table_scan import CheckScan
-from txaware.topics import TopicName, checked_group
+from txaware.store.keys import (
+    MARK,
+    PAYLOAD,
+    POINTER_BYTES,
+    POSITION,
+    ROW_KEY_BYTES,
+    payload_prefix,
+)
 
 NO_POINTERS: "array[int]" = array("q")
 MAX_POINTER = 2**63 - 1

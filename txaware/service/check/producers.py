@@ -4,17 +4,18 @@ import json
 from itertools import pairwise
 
 from txaware.errors import StoreCorrupted
-from txaware.keys import (
+from txaware.model.producers import ProducerIdentity, checked_identity
+from txaware.model.topics import Topic, checked_transactional_id, data_prefix
+from txaware.service.check.groups import Judging
+from txaware.service.check.table_scan import CheckScan
+from txaware.store.columns import PRODUCED, decode
+from txaware.store.keys import (
     MESSAGE,
     PRODUCER,
     PRODUCER_ROW,
     SEQUENCE_ROW,
     TRANSACTIONAL_ID_ROW,
 )
-from txaware.producers import ProducerIdentity, checked_identity
-from txaware.service.check.groups import Judging
-from txaware.service.check.table_scan import CheckScan
-from txaware.store.columns import PRODUCED, decode
 from txaware.store.producer_table import (
     ID_BYTES,
     ProducerRow,
@@ -28,7 +29,6 @@ from txaware.store.producer_table import (
     topic_of,
 )
 from txaware.store.transactional_id_table import decode_producer_id
-from txaware.topics import Topic, checked_transactional_id, data_prefix
 
 _KIND_BYTES = len(PRODUCER_ROW)
 

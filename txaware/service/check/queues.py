@@ -1,11 +1,11 @@
 """Checks the pipes of queues, and the leases of their items."""
 
 from txaware.errors import StoreCorrupted
-from txaware.keys import LEASE, PIPE
-from txaware.messages import ID_BYTES
-from txaware.queues import PIPE_BYTES
+from txaware.model.messages import ID_BYTES
+from txaware.model.queues import PIPE_BYTES
 from txaware.service.check.groups import Judging, grouped
 from txaware.service.check.table_scan import CheckScan
+from txaware.store.keys import LEASE, PIPE
 from txaware.store.queue_table import LeaseRow, PipeRow
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 
 from txaware.errors import StoreCorrupted
-from txaware.interfaces import Row
-from txaware.reports import Progress
+from txaware.model.interfaces import Row
+from txaware.model.reports import Progress
 from txaware.service.check.findings import Findings
 from txaware.store.interfaces import CheckedRows
 

@@ -1,12 +1,12 @@
 """Checks the versions of users' rows."""
 
 from txaware.errors import BadRequest
-from txaware.keys import POINTER_BYTES, TABLE
+from txaware.model.topics import TableName
 from txaware.service.check.groups import Judging
 from txaware.service.check.table_scan import CheckScan
 from txaware.store.columns import EXPIRY
+from txaware.store.keys import POINTER_BYTES, TABLE
 from txaware.store.table_versions import BEHIND_KEY, END, unescaped, versions_prefix
-from txaware.topics import TableName
 
 _EXPIRY_BYTES = 8
 

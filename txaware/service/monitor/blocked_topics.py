@@ -7,15 +7,15 @@ import attrs
 
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import TopicNotFound
-from txaware.keys import MESSAGE, row_key
-from txaware.messages import BlockedBy
+from txaware.model.messages import BlockedBy
+from txaware.model.topics import Topic
 from txaware.service.local import LocalService
 from txaware.service.monitor.turns import Budget, Failures, Turns
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.visibility import STOP, Visibility
 from txaware.store.columns import pointer_of
-from txaware.topics import Topic
+from txaware.store.keys import MESSAGE, row_key
 
 # One round reads no more than that, however many topics there are.
 LOOKS, ROWS = 500, 20_000

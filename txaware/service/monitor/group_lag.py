@@ -8,9 +8,8 @@ import attrs
 
 from coordinator.transaction import Transaction
 from txaware.errors import TopicNotFound
-from txaware.interfaces import Row
-from txaware.keys import MESSAGE
-from txaware.messages import Bounds, MessageId
+from txaware.model.interfaces import Row
+from txaware.model.messages import Bounds, MessageId
 from txaware.service.local import LocalService
 from txaware.service.monitor.blocked_topics import Blocker
 from txaware.service.monitor.overview_report import GroupOverview
@@ -18,6 +17,7 @@ from txaware.service.monitor.turns import Budget, Failures, Remembered, Turns
 from txaware.service.monitor.unread import MOST_ROWS, Unread, first_unread
 from txaware.service.store_context import StoreContext
 from txaware.service.visibility import Visibility
+from txaware.store.keys import MESSAGE
 
 LOOKS, ROWS = 300, 50_000
 MOST_COUNTED, MOST_COUNTED_BYTES = 1000, 4 << 20

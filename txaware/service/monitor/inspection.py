@@ -5,12 +5,12 @@ from functools import cache, partial
 from typing import TypeVar
 
 from coordinator.transaction import Transaction
-from txaware.interfaces import OrderedTable
-from txaware.keys import PAYLOAD
-from txaware.messages import BlockedBy, Bounds, MessageId
-from txaware.reports import Peeked, TopicReport
+from txaware.model.interfaces import OrderedTable
+from txaware.model.messages import BlockedBy, Bounds, MessageId
+from txaware.model.reports import Peeked, TopicReport
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.visibility import ForeignPointers
+from txaware.store.keys import PAYLOAD
 from txaware.store.message_table import Block, MessageTable
 from txaware.store.ranges import pieces
 

@@ -13,8 +13,9 @@ import attrs
 from coordinator.errors import Unavailable
 from coordinator.transaction import Transaction
 from txaware.errors import TopicNotFound
-from txaware.messages import Bounds, MessageId
-from txaware.metrics import TopicMetrics
+from txaware.model.messages import Bounds, MessageId
+from txaware.model.metrics import TopicMetrics
+from txaware.model.topics import QueueName, Topic, TopicName
 from txaware.service.local import LocalService
 from txaware.service.monitor.blocked_topics import Blocked
 from txaware.service.monitor.group_lag import GroupRounds, GroupStates, Pair
@@ -40,7 +41,6 @@ from txaware.service.retention.clean_up import Retention
 from txaware.service.store_context import StoreContext
 from txaware.store.position_table import PositionTable
 from txaware.store.topic_table import TopicTable
-from txaware.topics import QueueName, Topic, TopicName
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from txaware.messages import BlockedBy, MessageId
+from txaware.model.messages import BlockedBy, MessageId
 from txaware.service.monitor.producer_overview import ProducerOverview
 from txaware.service.monitor.queue_overview import QueueOverview
 

@@ -5,7 +5,7 @@ from collections.abc import Container, Mapping
 import attrs
 
 from coordinator.transaction import POINTERS_PER_MS
-from txaware.interfaces import OrderedTable
+from txaware.model.interfaces import OrderedTable
 from txaware.store.producer_table import ProducerRow, ProducerTable
 
 

@@ -5,7 +5,7 @@ from typing import Protocol
 import attrs
 
 from txaware.errors import QueueNotFound
-from txaware.queues import QueueDescriptor, QueueStats
+from txaware.model.queues import QueueDescriptor, QueueStats
 
 # So many queues are looked at, and so many jobs of each are named.
 MOST_QUEUES, MOST_JOBS = 200, 20

@@ -7,10 +7,10 @@ from functools import partial
 import attrs
 
 from txaware.errors import TopicNotFound
-from txaware.interfaces import OrderedTable, Row
-from txaware.keys import MESSAGE
-from txaware.messages import Bounds
+from txaware.model.interfaces import OrderedTable, Row
+from txaware.model.messages import Bounds
 from txaware.service.monitor.turns import Budget, Failures, Turns
+from txaware.store.keys import MESSAGE
 
 LOOKS, ROWS = 2000, 50_000
 STEP_ROWS, STEP_BYTES = 1000, 1 << 20

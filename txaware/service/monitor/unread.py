@@ -2,11 +2,11 @@
 
 import attrs
 
-from txaware.clock import ClockMs
-from txaware.interfaces import OrderedTable
-from txaware.keys import MESSAGE
+from txaware.model.clock import ClockMs
+from txaware.model.interfaces import OrderedTable
 from txaware.service.visibility import DELIVER, SKIP, Visibility
 from txaware.store.columns import EXPIRY, decode, decode_expiry, pointer_of
+from txaware.store.keys import MESSAGE
 
 # Mostly the first row is the one; what was rolled back, or has expired, is passed over.
 FIRST_ROWS, MOST_ROWS, MOST_BYTES = 2, 1000, 1 << 20

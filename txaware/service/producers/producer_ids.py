@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager
 import attrs
 
 from txaware.auth import Principal
-from txaware.clock import ClockMs
 from txaware.errors import BadRequest, NotAuthorized, ProducerFenced, Unavailable
-from txaware.interfaces import OrderedTable, Write
-from txaware.producers import MAX_EPOCH, MAX_PRODUCER_ID, ProducerIdentity
+from txaware.model.clock import ClockMs
+from txaware.model.interfaces import OrderedTable, Write
+from txaware.model.producers import MAX_EPOCH, MAX_PRODUCER_ID, ProducerIdentity
 from txaware.store.producer_table import (
     ProducerRow,
     ProducerTable,

@@ -14,10 +14,10 @@ from txaware.errors import (
     ProducerNotFound,
     Unavailable,
 )
-from txaware.interfaces import Write
-from txaware.messages import NO_PAYLOAD_ROW, MessageId
-from txaware.metrics import ProducerMetrics
-from txaware.producers import (
+from txaware.model.interfaces import Write
+from txaware.model.messages import NO_PAYLOAD_ROW, MessageId
+from txaware.model.metrics import ProducerMetrics
+from txaware.model.producers import (
     KeyReused,
     KnownProducer,
     ProducedTopic,
@@ -27,7 +27,8 @@ from txaware.producers import (
     checked_producer_id,
     checked_sequence,
 )
-from txaware.requests import Payload, Payloads, check_plain, checked_payloads
+from txaware.model.requests import Payload, Payloads, check_plain, checked_payloads
+from txaware.model.signatures import passed_on
 from txaware.service.producers.producer_ids import may_use
 from txaware.service.producers.sequences import (
     SequenceGap,
@@ -39,7 +40,6 @@ from txaware.service.producers.transactional_ids import TransactionalIds
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle, TopicHandles
 from txaware.service.write.publishing import Publishing, check_plain_topic
-from txaware.signatures import passed_on
 from txaware.store.columns import PRODUCED, with_column
 from txaware.store.producer_table import (
     ProducerRow,

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from functools import partial
 
 from coordinator.transaction import POINTERS_PER_MS
-from txaware.clock import ClockMs
-from txaware.interfaces import OrderedTable, Write
-from txaware.markers import COMMITS, producer_marker
+from txaware.model.clock import ClockMs
+from txaware.model.interfaces import OrderedTable, Write
+from txaware.model.markers import COMMITS, producer_marker
 from txaware.service.producers.producer_ids import ProducerIds
 from txaware.service.producers.sequences import SequenceKey, Sequences, Turn
 from txaware.service.producers.transactional_holders import Holders

@@ -14,9 +14,10 @@ from txaware.errors import (
     ProducerFenced,
     Unavailable,
 )
-from txaware.interfaces import OrderedTable
-from txaware.messages import MessageId
-from txaware.producers import SEQUENCES, ProducerIdentity
+from txaware.model.interfaces import OrderedTable
+from txaware.model.messages import MessageId
+from txaware.model.producers import SEQUENCES, ProducerIdentity
+from txaware.model.topics import TopicName
 from txaware.store.producer_table import (
     REMEMBERED,
     ProducerTable,
@@ -25,7 +26,6 @@ from txaware.store.producer_table import (
     next_of,
     sequence_key,
 )
-from txaware.topics import TopicName
 
 # The sequences of so many producers and topics are kept read.
 KEPT = 50_000

@@ -4,7 +4,7 @@ import threading
 
 import attrs
 
-from txaware.topics import checked_transactional_id
+from txaware.model.topics import checked_transactional_id
 
 
 @attrs.define

@@ -12,28 +12,28 @@ from txaware.errors import (
     TransactionNotInProgress,
     TransactionPrepared,
 )
-from txaware.interfaces import Write
-from txaware.keys import position_prefix
-from txaware.markers import COMMITS, once_marker, producer_marker
-from txaware.messages import MessageId
-from txaware.metrics import ProducerCounters
-from txaware.producers import (
+from txaware.model.interfaces import Write
+from txaware.model.markers import COMMITS, once_marker, producer_marker
+from txaware.model.messages import MessageId
+from txaware.model.metrics import ProducerCounters
+from txaware.model.producers import (
     Entered,
     ProducerIdentity,
     ProducerOpened,
     checked_identity,
     checked_key,
 )
-from txaware.requests import Pointer, checked_pointer
+from txaware.model.requests import Pointer, checked_pointer
+from txaware.model.topics import TopicName
 from txaware.service.producers.transactional_holders import Holder
 from txaware.service.retention.position_retention import PositionRetention
 from txaware.service.store_context import StoreContext
 from txaware.service.visibility import DELIVER, Visibility
 from txaware.service.write.positions import Positions, RowCargo
+from txaware.store.keys import position_prefix
 from txaware.store.position_table import PositionTable, position_write
 from txaware.store.producer_table import ProducerRow
 from txaware.store.transactional_id_table import TransactionalIdTable
-from txaware.topics import TopicName
 
 # Clocks of a coordinator elsewhere and of this process differ by less.
 AHEAD_MS = 3_600_000

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 
 from txaware.errors import BadRequest, QueueNotFound, Unavailable
-from txaware.labels import MAX_HEADERS_BYTES, packed_bytes, unpacked
-from txaware.messages import Outgoing
-from txaware.queues import Popped, QueueDescriptor
-from txaware.requests import checked_payloads
+from txaware.model.labels import MAX_HEADERS_BYTES, packed_bytes, unpacked
+from txaware.model.messages import Outgoing
+from txaware.model.queues import Popped, QueueDescriptor
+from txaware.model.requests import checked_payloads
 from txaware.service.queue.lease import Lease, LeaseState
 from txaware.service.queue.popping import Popper
 from txaware.service.queue.work_queue import WorkQueue

@@ -6,7 +6,7 @@ import attrs
 
 from coordinator.embedded.batch import Then
 from txaware.errors import Unavailable
-from txaware.queues import (
+from txaware.model.queues import (
     MAX_LEASE_S,
     Popped,
     checked_delay_s,
@@ -14,7 +14,7 @@ from txaware.queues import (
     checked_seconds,
     checked_text,
 )
-from txaware.requests import Payload
+from txaware.model.requests import Payload
 from txaware.service.queue.lease import Lease
 from txaware.service.queue.local_queues import LocalQueues
 from txaware.service.queue.popping import Popper

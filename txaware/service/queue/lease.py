@@ -7,13 +7,13 @@ from enum import Enum
 import attrs
 
 from txaware.errors import LeaseLost
-from txaware.interfaces import Write
-from txaware.keys import MESSAGE, ROW_KEY_BYTES
-from txaware.labels import unpacked
-from txaware.messages import ID_BYTES, MessageId
-from txaware.queues import GENERATION_BYTES, PIPE_BYTES, PipeName, Popped
+from txaware.model.interfaces import Write
+from txaware.model.labels import unpacked
+from txaware.model.messages import ID_BYTES, MessageId
+from txaware.model.queues import GENERATION_BYTES, PIPE_BYTES, PipeName, Popped
 from txaware.service.queue.pipe import Item, Pipe
 from txaware.service.queue.pipe_reader import deletion
+from txaware.store.keys import MESSAGE, ROW_KEY_BYTES
 from txaware.store.queue_table import (
     NO_TIME,
     lease_flags,

@@ -5,10 +5,9 @@ from collections.abc import Callable, Container, Iterator
 import attrs
 
 from coordinator.transaction import Transaction
-from txaware.interfaces import OrderedTable, Row, Write
-from txaware.keys import LEASE, MARK, MESSAGE, PAYLOAD, PIPE
-from txaware.messages import MessageId
-from txaware.queues import PIPE_BYTES, PipeName, QueueDescriptor, pipe_prefix
+from txaware.model.interfaces import OrderedTable, Row, Write
+from txaware.model.messages import MessageId
+from txaware.model.queues import PIPE_BYTES, PipeName, QueueDescriptor, pipe_prefix
 from txaware.service.queue.lease import Lease, LeaseRun, LeaseState
 from txaware.service.queue.pipe import Pipe
 from txaware.service.queue.pipe_reader import Judge, PipeReader, deletion
@@ -18,6 +17,7 @@ from txaware.service.queue.resting_pipes import Range
 from txaware.service.queue.step_batch import Batch
 from txaware.service.visibility import DELIVER, SKIP, STOP, Visibility
 from txaware.store.columns import is_reference, pointer_of
+from txaware.store.keys import LEASE, MARK, MESSAGE, PAYLOAD, PIPE
 from txaware.store.queue_table import (
     TOTALS,
     LeaseRow,

@@ -20,8 +20,7 @@ from txaware.errors import (
     TopicNotFound,
     Unavailable,
 )
-from txaware.keys import LEASE, MARK, MESSAGE, PAYLOAD, PIPE
-from txaware.queues import (
+from txaware.model.queues import (
     MAX_LEASE_S,
     MOST_POPPED,
     PipeName,
@@ -39,7 +38,7 @@ from txaware.queues import (
     pipe_of,
     row_name,
 )
-from txaware.requests import (
+from txaware.model.requests import (
     Payload,
     Payloads,
     Pointer,
@@ -49,6 +48,7 @@ from txaware.requests import (
     checked_snapshot,
     checked_wait_s,
 )
+from txaware.model.topics import QueueName, checked_namespace
 from txaware.service.local import LocalService
 from txaware.service.queue.dead_letters import bury, check_way, send_all_back
 from txaware.service.queue.loading import loaded
@@ -64,7 +64,7 @@ from txaware.service.topic_handles import TopicHandle
 from txaware.service.wakeups import Signal
 from txaware.service.write.publishing import Publishing
 from txaware.store.journaled_table import keep_earlier_versions_away
-from txaware.topics import QueueName, checked_namespace
+from txaware.store.keys import LEASE, MARK, MESSAGE, PAYLOAD, PIPE
 
 _TABLES = (MESSAGE, PAYLOAD, MARK, PIPE, LEASE)
 

@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 import attrs
 
-from txaware.interfaces import Write
-from txaware.keys import PIPE
-from txaware.messages import MessageId
-from txaware.metrics import Latencies, TopicCounters
-from txaware.queues import PipeName, PipeTopic, pipe_prefix
+from txaware.model.interfaces import Write
+from txaware.model.messages import MessageId
+from txaware.model.metrics import Latencies, TopicCounters
+from txaware.model.queues import PipeName, PipeTopic, pipe_prefix
+from txaware.model.topics import MAX_TTL_S
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.write.topic_writer import TopicWriter
+from txaware.store.keys import PIPE
 from txaware.store.queue_table import NOT_FINAL, Counts, PipeKind, pipe_value
-from txaware.topics import MAX_TTL_S
 
 FIRST = MessageId(bytes(20))
 LAST = MessageId(b"\xff" * 20)

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterator
 
 from coordinator.transaction import Transaction
-from txaware.interfaces import OrderedTable, Row, Write
-from txaware.keys import MESSAGE, payload_prefix
-from txaware.labels import unpacked
-from txaware.messages import NO_PAYLOAD_ROW, MessageId
+from txaware.model.interfaces import OrderedTable, Row, Write
+from txaware.model.labels import unpacked
+from txaware.model.messages import NO_PAYLOAD_ROW, MessageId
 from txaware.service.queue.pipe import Item, Pipe
 from txaware.service.queue.step_batch import WouldWait
 from txaware.service.visibility import DELIVER, SKIP, STOP, Visibility
@@ -23,6 +22,7 @@ from txaware.store.columns import (
     decode_receipts,
     pointer_of,
 )
+from txaware.store.keys import MESSAGE, payload_prefix
 from txaware.store.payload_table import PayloadTable
 
 # So much of a pipe is read at once, and kept until it is popped.

@@ -11,10 +11,10 @@ import attrs
 
 from coordinator.embedded.batch import Then
 from txaware.errors import QueueNotFound, TooManyPipes, Unavailable
-from txaware.interfaces import Write
-from txaware.metrics import Latencies, TopicCounters
-from txaware.queues import MAX_PRIORITY
-from txaware.requests import Payloads
+from txaware.model.interfaces import Write
+from txaware.model.metrics import Latencies, TopicCounters
+from txaware.model.queues import MAX_PRIORITY
+from txaware.model.requests import Payloads
 from txaware.service.queue.pipe import Pipe, PipeCounters, opened
 from txaware.service.queue.queue_state import Pushed, QueueState
 from txaware.service.queue.step_batch import WouldWait

@@ -12,10 +12,10 @@ from typing import Protocol
 import attrs
 
 from txaware.errors import BadRequest
-from txaware.interfaces import Write
-from txaware.keys import ROW_KEY_BYTES
-from txaware.messages import MessageId
-from txaware.queues import PipeName, QueueDescriptor, pipe_prefix, row_name
+from txaware.model.interfaces import Write
+from txaware.model.messages import MessageId
+from txaware.model.queues import PipeName, QueueDescriptor, pipe_prefix, row_name
+from txaware.model.topics import TopicName, data_prefix
 from txaware.service.queue.lease import Lease, LeaseRun, LeaseState, held, parsed_item
 from txaware.service.queue.meter import Meter
 from txaware.service.queue.pipe import FIRST, Pipe
@@ -23,6 +23,7 @@ from txaware.service.queue.pipe_reader import READ_BYTES, READ_ROWS, item_of
 from txaware.service.queue.resting_pipes import RestingPipes
 from txaware.service.queue.step_batch import Batch
 from txaware.service.wakeups import Signal
+from txaware.store.keys import ROW_KEY_BYTES
 from txaware.store.queue_table import (
     NO_TIME,
     TOTALS,
@@ -31,7 +32,6 @@ from txaware.store.queue_table import (
     PipeRow,
     pipe_write,
 )
-from txaware.topics import TopicName, data_prefix
 
 # The id of a pipe is a time and so many random bits; programs read it as a double.
 RANDOM_BITS = 10

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import attrs
 
-from txaware.interfaces import Write
-from txaware.keys import PIPE
-from txaware.queues import PIPE_BYTES
+from txaware.model.interfaces import Write
+from txaware.model.queues import PIPE_BYTES
 from txaware.service.queue.pipe import Pipe
+from txaware.store.keys import PIPE
 from txaware.store.queue_table import Counts, PipeKind, PipeOutline
 
 

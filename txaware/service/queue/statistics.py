@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
 
-from txaware.queues import JobInWork, PipeName, PipeStats, QueueStats, Waiting
+from txaware.model.queues import JobInWork, PipeName, PipeStats, QueueStats, Waiting
 from txaware.service.queue.lease import Lease, LeaseState, item_text
 from txaware.service.queue.pipe import Item, Pipe
 from txaware.service.queue.pipe_reader import Judge, PipeReader, headers_of

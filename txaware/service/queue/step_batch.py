@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import attrs
 
-from txaware.interfaces import Write
+from txaware.model.interfaces import Write
 from txaware.service.queue.pipe import Pipe
 
 

@@ -10,9 +10,9 @@ from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, LeaseLost, QueueNotFound, Unavailable
-from txaware.interfaces import Write
-from txaware.queues import Popped, QueueStats, Waiting
-from txaware.requests import Payloads
+from txaware.model.interfaces import Write
+from txaware.model.queues import Popped, QueueStats, Waiting
+from txaware.model.requests import Payloads
 from txaware.service.queue.lease import Lease, LeaseRun, LeaseState, Taken
 from txaware.service.queue.loading import leftovers, repairs
 from txaware.service.queue.pipe import Item, Pipe

@@ -3,12 +3,12 @@
 import attrs
 
 from coordinator.transaction import Transaction
-from txaware.interfaces import OrderedTable
-from txaware.keys import MESSAGE
-from txaware.messages import Bounds, MessageId
+from txaware.model.interfaces import OrderedTable
+from txaware.model.messages import Bounds, MessageId
 from txaware.service.read.first_undecided import decided_before, first_stop
 from txaware.service.visibility import DELIVER, ForeignPointers, Visibility
 from txaware.store.columns import pointer_of
+from txaware.store.keys import MESSAGE
 
 # Mostly the outermost row is the one; what was rolled back is passed over.
 FIRST_ROWS, MOST_ROWS, MOST_BYTES = 2, 1000, 1 << 20

@@ -1,11 +1,11 @@
 """Finds the first row of a range that a snapshot cannot decide; expands nothing."""
 
 from coordinator.transaction import POINTERS_PER_MS, Transaction
-from txaware.interfaces import OrderedTable
-from txaware.keys import MESSAGE, row_key
-from txaware.messages import MessageId
+from txaware.model.interfaces import OrderedTable
+from txaware.model.messages import MessageId
 from txaware.service.visibility import STOP, Visibility
 from txaware.store.columns import pointer_of
+from txaware.store.keys import MESSAGE, row_key
 
 # A row may seem so much older than its transaction where clocks differ.
 CLOCKS_DIFFER_MS = 60_000

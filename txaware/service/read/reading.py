@@ -8,16 +8,16 @@ import attrs
 from coordinator.pointers import NO_RANGES
 from coordinator.transaction import Transaction
 from txaware.errors import Unavailable
-from txaware.interfaces import COMMITTED, UNCOMMITTED
-from txaware.keys import row_key
-from txaware.messages import NO_PAYLOAD_ROW, Bounds, MessageId, Page
-from txaware.requests import Start, checked_wait_s
+from txaware.model.interfaces import COMMITTED, UNCOMMITTED
+from txaware.model.messages import NO_PAYLOAD_ROW, Bounds, MessageId, Page
+from txaware.model.requests import Start, checked_wait_s
 from txaware.service.read.committed_bounds import CommittedBounds
 from txaware.service.read.scan import CachedRows, Messages, Query, Scan, first_key
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.visibility import NoJudge, Visibility
 from txaware.store.columns import is_reference
+from txaware.store.keys import row_key
 from txaware.store.message_table import MessageTable
 from txaware.store.payload_table import PayloadTable
 

@@ -4,12 +4,12 @@ from typing import Protocol
 
 import attrs
 
-from txaware.keys import row_key
-from txaware.messages import NO_PAYLOAD_ROW, BlockedBy, Message, MessageId
+from txaware.model.messages import NO_PAYLOAD_ROW, BlockedBy, Message, MessageId
 from txaware.service.read.scan_cache import ScanCache
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.visibility import SKIP, STOP, ForeignPointers, Visibility
 from txaware.store.columns import EXPIRY, RECEIPTS, decode_expiry, decode_receipts
+from txaware.store.keys import row_key
 from txaware.store.message_table import Block, MessageTable
 from txaware.store.payload_table import PayloadTable, Stored
 

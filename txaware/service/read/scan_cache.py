@@ -10,7 +10,7 @@ from operator import ge
 
 import attrs
 
-from txaware.labels import Labels, part_of, size_bytes_of
+from txaware.model.labels import Labels, part_of, size_bytes_of
 from txaware.store.message_table import Block
 
 log = logging.getLogger(__name__)

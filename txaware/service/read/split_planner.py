@@ -7,10 +7,9 @@ from itertools import groupby
 
 import attrs
 
-from txaware.interfaces import OrderedTable, Row
-from txaware.keys import MESSAGE, PAYLOAD, POINTER_BYTES, payload_prefix
-from txaware.messages import ID_BYTES, ROW_KEY_BYTES, MessageId
-from txaware.requests import Wanted
+from txaware.model.interfaces import OrderedTable, Row
+from txaware.model.messages import ID_BYTES, ROW_KEY_BYTES, MessageId
+from txaware.model.requests import Wanted
 from txaware.service.read.splits import (
     GRAINS_PER_PART,
     MOST_MARKS,
@@ -27,6 +26,7 @@ from txaware.store.columns import (
     decode_receipts,
     is_reference,
 )
+from txaware.store.keys import MESSAGE, PAYLOAD, POINTER_BYTES, payload_prefix
 from txaware.store.ranges import pieces
 
 # One call reads so much of the rows at most: those in no table file yet, and more.

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 
-from txaware.messages import MessageId
-from txaware.requests import Wanted
+from txaware.model.messages import MessageId
+from txaware.model.requests import Wanted
 
 # With more cuts than this the parts become larger than asked for.
 MOST_CUTS = 10_000

@@ -12,8 +12,8 @@ import attrs
 from coordinator.threads import Event, JoinableThread
 from coordinator.transaction import Transaction
 from txaware.errors import TxAwareError
-from txaware.metrics import RetentionCounters
-from txaware.reports import CleanUp, OnProgress, Pruned
+from txaware.model.metrics import RetentionCounters
+from txaware.model.reports import CleanUp, OnProgress, Pruned
 from txaware.service.retention.clean_up_plan import (
     EXPIRED,
     Piece,

@@ -2,8 +2,8 @@
 
 import logging
 
-from txaware.interfaces import Row
-from txaware.keys import MARK, MESSAGE, PAYLOAD, row_key
+from txaware.model.interfaces import Row
+from txaware.model.topics import Topic, TopicName
 from txaware.service.retention.clean_up_plan import (
     EXPIRED,
     MARKED,
@@ -19,8 +19,8 @@ from txaware.service.retention.payload_retention import PayloadRetention
 from txaware.service.retention.planning import first_kept
 from txaware.service.store_context import StoreContext
 from txaware.store.columns import pointer_of
+from txaware.store.keys import MARK, MESSAGE, PAYLOAD, row_key
 from txaware.store.topic_table import TopicTable
-from txaware.topics import Topic, TopicName
 
 log = logging.getLogger(__name__)
 

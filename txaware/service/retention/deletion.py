@@ -3,9 +3,9 @@
 import threading
 from collections.abc import Callable, Iterable
 
-from txaware.interfaces import OrderedTable, Row, Write
-from txaware.keys import after
+from txaware.model.interfaces import OrderedTable, Row, Write
 from txaware.service.retention.clean_up_plan import Touched
+from txaware.store.keys import after
 from txaware.store.ranges import pieces
 
 BATCH_ROWS = 1000

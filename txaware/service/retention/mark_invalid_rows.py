@@ -5,12 +5,12 @@ from collections.abc import Collection, Iterable, Iterator
 
 from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.transaction import POINTERS_PER_MS, Transaction
-from txaware.interfaces import OrderedTable
-from txaware.keys import MESSAGE, POSITION, row_key
+from txaware.model.interfaces import OrderedTable
+from txaware.model.topics import Topic
 from txaware.service.read.scan_cache import ScanCache
 from txaware.store.columns import pointer_of
+from txaware.store.keys import MESSAGE, POSITION, row_key
 from txaware.store.ranges import negate, pieces
-from txaware.topics import Topic
 
 # The embedded coordinator uses the clock of the rows, but after a crash it may be ahead
 # of that by some seconds. Nothing is assumed about earlier runs.

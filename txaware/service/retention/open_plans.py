@@ -7,8 +7,8 @@ import attrs
 
 from coordinator.transaction import ClockMs, elapsed_of
 from txaware.errors import BadRequest, PlanForgotten
-from txaware.reports import CleanUp, OpenPlan
-from txaware.requests import checked_piece, checked_pieces, checked_plan
+from txaware.model.reports import CleanUp, OpenPlan
+from txaware.model.requests import checked_piece, checked_pieces, checked_plan
 from txaware.service.retention.clean_up import Retention
 from txaware.service.retention.clean_up_plan import PieceResult, Plan
 

@@ -5,7 +5,11 @@ from collections.abc import Iterator
 import attrs
 
 from coordinator.transaction import POINTERS_PER_MS, Transaction
-from txaware.keys import (
+from txaware.model.topics import Topic
+from txaware.service.retention.deletion import Deleting
+from txaware.service.store_context import StoreContext
+from txaware.store.columns import is_reference, pointer_of
+from txaware.store.keys import (
     MARK,
     MESSAGE,
     PAYLOAD,
@@ -15,12 +19,8 @@ from txaware.keys import (
     pointer_key,
     row_key,
 )
-from txaware.service.retention.deletion import Deleting
-from txaware.service.store_context import StoreContext
-from txaware.store.columns import is_reference, pointer_of
 from txaware.store.message_table import MessageTable
 from txaware.store.ranges import pieces
-from txaware.topics import Topic
 
 POINTERS_AT_ONCE = 10_000
 UNDER_WAY_MS = 600_000

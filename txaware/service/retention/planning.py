@@ -8,8 +8,8 @@ import attrs
 from coordinator.codec import encode
 from coordinator.transaction import Transaction
 from txaware.errors import TxAwareError
-from txaware.interfaces import Emptiness, OrderedTable
-from txaware.keys import MARK, MESSAGE, PAYLOAD, POINTER_BYTES, ROW_KEY_BYTES, row_key
+from txaware.model.interfaces import Emptiness, OrderedTable
+from txaware.model.topics import Topic
 from txaware.service.retention.clean_up_plan import (
     EXPIRED,
     MARKED,
@@ -19,7 +19,14 @@ from txaware.service.retention.clean_up_plan import (
     Plan,
 )
 from txaware.service.retention.mark_invalid_rows import Marking
-from txaware.topics import Topic
+from txaware.store.keys import (
+    MARK,
+    MESSAGE,
+    PAYLOAD,
+    POINTER_BYTES,
+    ROW_KEY_BYTES,
+    row_key,
+)
 
 log = logging.getLogger(__name__)
 

@@ -10,14 +10,14 @@ from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.interfaces import Coordinator
 from coordinator.threads import try_lock
 from coordinator.transaction import POINTERS_PER_MS, Transaction
-from txaware.config import Settings
 from txaware.errors import TxAwareError, Unavailable
-from txaware.interfaces import OrderedTable, Row, Write
-from txaware.keys import POINTER_BYTES, POSITION
-from txaware.markers import MARKERS, is_marker, is_save_marker
+from txaware.model.interfaces import OrderedTable, Row, Write
+from txaware.model.markers import MARKERS, is_marker, is_save_marker
+from txaware.model.settings import Settings
 from txaware.service.retention.deletion import Deleting
 from txaware.service.visibility import ForeignPointers
 from txaware.store.columns import pointer_of
+from txaware.store.keys import POINTER_BYTES, POSITION
 from txaware.store.ranges import pieces
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import KeeperMissing
-from txaware.reports import Pruned
+from txaware.model.reports import Pruned
 from txaware.service.keepers import HOW_TO_GO_ON, Kept
 from txaware.service.retention.mark_invalid_rows import Marking
 from txaware.service.store_context import StoreContext

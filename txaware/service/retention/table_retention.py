@@ -9,14 +9,14 @@ from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.interfaces import Coordinator
 from coordinator.threads import try_lock
 from coordinator.transaction import Transaction
-from txaware.clock import ClockMs
 from txaware.errors import TxAwareError, Unavailable
-from txaware.interfaces import OrderedTable, Row, Write
-from txaware.keys import POINTER_BYTES, TABLE
+from txaware.model.clock import ClockMs
+from txaware.model.interfaces import OrderedTable, Row, Write
 from txaware.service.retention.deletion import Deleting
 from txaware.service.retention.position_retention import Looks, saved_rows, unneeded
 from txaware.service.visibility import ForeignPointers
 from txaware.store.columns import pointer_of
+from txaware.store.keys import POINTER_BYTES, TABLE
 from txaware.store.ranges import pieces
 from txaware.store.table_versions import expires, value_at
 

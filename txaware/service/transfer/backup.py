@@ -17,16 +17,16 @@ from coordinator.embedded.records import Invalidated, Lost, Record, Reserved
 from coordinator.embedded.recovery import parted
 from coordinator.private_directory import make_private
 from coordinator.transaction import POINTERS_PER_MS, Transaction
-from txaware.clock import ClockMs, system_clock_ms
-from txaware.config import Settings
 from txaware.errors import BadRequest, StoreCorrupted, Unavailable
-from txaware.interfaces import OrderedTable, Row
-from txaware.keys import MESSAGE, POSITION, TABLE
-from txaware.reports import Progress
+from txaware.model.clock import ClockMs, system_clock_ms
+from txaware.model.interfaces import OrderedTable, Row
+from txaware.model.reports import Progress
+from txaware.model.settings import Settings
 from txaware.service.transfer.backup_format import BackupReading, BackupWriting, Passing
 from txaware.store.columns import negated, pointer_of
 from txaware.store.damage import said
 from txaware.store.interfaces import HasView, View
+from txaware.store.keys import MESSAGE, POSITION, TABLE
 from txaware.store.leveldb import ROWS, LevelDbTable
 from txaware.store.leveldb_store import leveldb_at
 

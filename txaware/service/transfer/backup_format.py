@@ -14,7 +14,7 @@ from itertools import accumulate, chain, pairwise
 from typing import Any, Protocol
 
 from txaware.errors import BadRequest, StoreCorrupted
-from txaware.interfaces import Row
+from txaware.model.interfaces import Row
 
 MAGIC = b"txaware backup 1\n"
 ABOUT, ROWS, END, FAILED = b"a", b"r", b"e", b"f"

@@ -6,8 +6,18 @@ from collections.abc import Iterator, Sequence
 
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, StoreCorrupted
-from txaware.interfaces import OrderedTable, Row
-from txaware.keys import (
+from txaware.model.interfaces import OrderedTable, Row
+from txaware.service.transfer.copy_state import AsOf
+from txaware.service.visibility import DELIVER, SKIP, STOP, Visibility
+from txaware.store.columns import (
+    EXPIRY,
+    MORE,
+    decode,
+    decode_expiry,
+    negated,
+    pointer_of,
+)
+from txaware.store.keys import (
     KEEPER,
     LEASE,
     MARK,
@@ -21,16 +31,6 @@ from txaware.keys import (
     SEQUENCE_ROW,
     TABLE,
     TOPIC,
-)
-from txaware.service.transfer.copy_state import AsOf
-from txaware.service.visibility import DELIVER, SKIP, STOP, Visibility
-from txaware.store.columns import (
-    EXPIRY,
-    MORE,
-    decode,
-    decode_expiry,
-    negated,
-    pointer_of,
 )
 from txaware.store.producer_table import decode_state, encode_state
 from txaware.store.ranges import pieces

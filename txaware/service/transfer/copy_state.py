@@ -9,10 +9,10 @@ from coordinator import codec
 from coordinator.errors import MalformedTransaction
 from coordinator.transaction import Transaction
 from txaware.errors import StoreCorrupted, Unavailable
-from txaware.interfaces import Row, Write
-from txaware.keys import COPY, COPY_PLACE
-from txaware.reports import Progress
+from txaware.model.interfaces import Row, Write
+from txaware.model.reports import Progress
 from txaware.service.check.table_scan import SizeBytes
+from txaware.store.keys import COPY, COPY_PLACE
 
 TIME_BYTES, DIGEST_BYTES = 8, 32
 _GOING_ON, _DONE = b"c", b"d"

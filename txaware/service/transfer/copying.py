@@ -23,9 +23,8 @@ from coordinator.interfaces import Coordinator
 from coordinator.optional_ports import TellsOutcomes
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import BadRequest, StoreCorrupted
-from txaware.interfaces import OrderedTable, Row, Write
-from txaware.keys import UNWATCHED
-from txaware.reports import Progress
+from txaware.model.interfaces import OrderedTable, Row, Write
+from txaware.model.reports import Progress
 from txaware.service.coordinator_kind import EMBEDDED, OTHER, claim
 from txaware.service.transfer.copied_rows import (
     COPIED,
@@ -41,6 +40,7 @@ from txaware.service.transfer.copy_state import (
     read_place,
 )
 from txaware.store.journaled_table import FORMAT, NEWEST_FORMAT
+from txaware.store.keys import UNWATCHED
 from txaware.store.ranges import pieces
 
 

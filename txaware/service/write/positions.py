@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable
 
 from coordinator.interfaces import Loading
 from txaware.errors import Unavailable
-from txaware.interfaces import OrderedTable, Write
-from txaware.messages import MessageId
+from txaware.model.interfaces import OrderedTable, Write
+from txaware.model.messages import MessageId
+from txaware.model.topics import TopicName
 from txaware.service.visibility import DELIVER, Visibility
 from txaware.store.position_table import PositionTable, position_write
 from txaware.store.ranges import negate
-from txaware.topics import TopicName
 
 
 class RowCargo:

@@ -14,11 +14,11 @@ from txaware.errors import (
     TransactionRefused,
     Unavailable,
 )
-from txaware.interfaces import Write
-from txaware.keys import payload_prefix, row_key
-from txaware.labels import Labels
-from txaware.messages import PublishResponse, Receipt
-from txaware.requests import Payloads, checked_receipts
+from txaware.model.interfaces import Write
+from txaware.model.labels import Labels
+from txaware.model.messages import PublishResponse, Receipt
+from txaware.model.requests import Payloads, checked_receipts
+from txaware.model.topics import Topic
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.write.message_cargo import TopicCargo, TopicsCargo
@@ -36,8 +36,8 @@ from txaware.store.columns import (
     keyed_values,
     value_head,
 )
+from txaware.store.keys import payload_prefix, row_key
 from txaware.store.message_table import MessageTable
-from txaware.topics import Topic
 
 # Adds rows of the same batch to the rows of messages, whose keys come first.
 Also = Callable[[list[bytes], list[Write]], list[Write]]

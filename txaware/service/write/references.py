@@ -8,13 +8,13 @@ from itertools import islice
 
 from coordinator.threads import Condition
 from txaware.errors import BadRequest, TransactionRefused, changed_nothing
-from txaware.interfaces import OrderedTable, Write
-from txaware.keys import mark_key
-from txaware.messages import Receipt
-from txaware.requests import checked_attempt, checked_receipts
+from txaware.model.interfaces import OrderedTable, Write
+from txaware.model.messages import Receipt
+from txaware.model.requests import checked_attempt, checked_receipts
+from txaware.model.topics import Topic
 from txaware.store.columns import decode_receipts, encode_receipts
+from txaware.store.keys import mark_key
 from txaware.store.payload_table import PayloadTable
-from txaware.topics import Topic
 
 # The end of another process's transaction is not known here; so many are remembered.
 REMEMBERED = 1000

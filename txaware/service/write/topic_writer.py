@@ -10,9 +10,9 @@ from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
 from coordinator.interfaces import Loading
 from txaware.errors import Unavailable
-from txaware.interfaces import OrderedTable, Write
-from txaware.keys import MAX_SEQUENCE, row_key
+from txaware.model.interfaces import OrderedTable, Write
 from txaware.service.wakeups import Signal
+from txaware.store.keys import MAX_SEQUENCE, row_key
 
 PER_MS = MAX_SEQUENCE + 1
 _ROW_KEY = struct.Struct(">QH").pack

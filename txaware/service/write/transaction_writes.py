@@ -9,8 +9,8 @@ from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.errors import TransactionNotInProgress
-from txaware.interfaces import OrderedTable, Write
-from txaware.requests import Pointer, checked_pointer
+from txaware.model.interfaces import OrderedTable, Write
+from txaware.model.requests import Pointer, checked_pointer
 from txaware.service.wakeups import Endings
 from txaware.service.write.references import References
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from txaware.errors import StoreCorrupted
-from txaware.keys import MESSAGE, PAYLOAD, POSITION
 from txaware.store.columns import (
     EXPIRY,
     MORE,
@@ -14,6 +13,7 @@ from txaware.store.columns import (
     decode_expiry,
     value_head,
 )
+from txaware.store.keys import MESSAGE, PAYLOAD, POSITION
 
 FAMILY = b"f"
 WHOLE = b"f:v"

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from zlib import crc32
 
 from coordinator.threads import try_lock
-from txaware.clock import ClockMs, system_clock_ms
 from txaware.errors import StoreCorrupted, Unavailable
-from txaware.interfaces import Row, Write
+from txaware.model.clock import ClockMs, system_clock_ms
+from txaware.model.interfaces import Row, Write
 from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.head import Head
 from txaware.store.hbase.ownership import Ownership, StoreInUse

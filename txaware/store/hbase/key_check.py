@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable
 
 from txaware.errors import StoreCorrupted
-from txaware.keys import JOURNAL, MESSAGE, PAYLOAD
 from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.head import OWNER_BYTES
 from txaware.store.hbase.salting import BUCKETS, bucket_of
@@ -21,6 +20,7 @@ from txaware.store.hbase.schema import (
 )
 from txaware.store.hbase.view import HBaseView
 from txaware.store.interfaces import Notes
+from txaware.store.keys import JOURNAL, MESSAGE, PAYLOAD
 
 TAGS = {MESSAGES: MESSAGE, PAYLOADS: PAYLOAD}
 OWNER_KEY_BYTES = len(OWNER_ROWS) + OWNER_BYTES

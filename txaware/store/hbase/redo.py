@@ -7,13 +7,13 @@ from typing import Any
 from zlib import crc32
 
 from txaware.errors import StoreCorrupted
-from txaware.interfaces import Write
-from txaware.keys import after
+from txaware.model.interfaces import Write
 from txaware.store.hbase.cells import WHOLE
 from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.head import Head
 from txaware.store.hbase.scanner import scanner
 from txaware.store.hbase.schema import META, REDO_ROWS
+from txaware.store.keys import after
 
 # Up to the first size a record is in the head itself, which saves a call. A larger one
 # is in rows of the second size.

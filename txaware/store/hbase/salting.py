@@ -7,7 +7,13 @@ topic is bound to one region, and the rows of a long range are in order in each 
 
 from zlib import crc32
 
-from txaware.keys import FIRST_PAYLOAD, MESSAGE, PAYLOAD, POINTER_BYTES, ROW_KEY_BYTES
+from txaware.store.keys import (
+    FIRST_PAYLOAD,
+    MESSAGE,
+    PAYLOAD,
+    POINTER_BYTES,
+    ROW_KEY_BYTES,
+)
 
 BUCKETS = 16
 GENERATION_BYTES = 4

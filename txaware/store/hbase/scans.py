@@ -7,8 +7,7 @@ from typing import Any
 
 import attrs
 
-from txaware.interfaces import Row
-from txaware.keys import after
+from txaware.model.interfaces import Row
 from txaware.store.columns import PLAIN
 from txaware.store.hbase.cells import PAYLOAD_CELL, to_value
 from txaware.store.hbase.connections import HBaseConnections
@@ -16,6 +15,7 @@ from txaware.store.hbase.salting import BUCKETS, buckets_of, salted_key, slice_e
 from txaware.store.hbase.scanner import scanner
 from txaware.store.hbase.schema import SALTED, kind_of
 from txaware.store.interfaces import up_to
+from txaware.store.keys import after
 
 # The number of rows of the first call, its growth, and the most of a call. A later call
 # also asks for as many as fit in if all are like the largest so far. So a few large

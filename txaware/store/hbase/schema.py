@@ -7,11 +7,11 @@ from typing import Any
 import attrs
 
 from txaware.errors import BadRequest, RequestTooLarge
-from txaware.interfaces import Write
-from txaware.keys import FIRST_PAYLOAD, MESSAGE, PAYLOAD
+from txaware.model.interfaces import Write
 from txaware.store.hbase.cells import FAMILY
 from txaware.store.hbase.connections import Call, HBaseConnections
 from txaware.store.hbase.salting import BUCKETS
+from txaware.store.keys import FIRST_PAYLOAD, MESSAGE, PAYLOAD
 
 MESSAGES, PAYLOADS, META = "messages", "payloads", "meta"
 KINDS = (MESSAGES, PAYLOADS, META)

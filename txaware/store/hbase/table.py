@@ -8,11 +8,10 @@ from typing import Any, NoReturn
 from coordinator.embedded.batch import End, Then
 from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.records import Record
-from txaware.clock import ClockMs
-from txaware.config import Settings
 from txaware.errors import BadRequest
-from txaware.interfaces import Write
-from txaware.keys import after
+from txaware.model.clock import ClockMs
+from txaware.model.interfaces import Write
+from txaware.model.settings import Settings
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.database import HBaseDatabase
@@ -25,6 +24,7 @@ from txaware.store.hbase.view import HBaseView
 from txaware.store.hbase.writing import Writing
 from txaware.store.interfaces import Notes
 from txaware.store.journaled_table import JournaledTable, StoreJournal
+from txaware.store.keys import after
 from txaware.store.outline import Outline, group_of
 
 PAGE_ROWS = 256

@@ -19,13 +19,13 @@ from typing import Any
 import attrs
 
 from txaware.errors import TxAwareError
-from txaware.interfaces import Row, Write
-from txaware.keys import MESSAGE, PAYLOAD, row_prefix
+from txaware.model.interfaces import Row, Write
 from txaware.store.hbase.cells import WHOLE
 from txaware.store.hbase.connections import HBaseConnections, Lost
 from txaware.store.hbase.salting import topic_end
 from txaware.store.hbase.scanner import scanner
 from txaware.store.hbase.schema import META, TALLY_ROWS
+from txaware.store.keys import MESSAGE, PAYLOAD, row_prefix
 
 TALLY_BYTES = 256 << 10
 # A range with less is counted row by row, up to the limits below.

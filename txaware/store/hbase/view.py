@@ -3,7 +3,7 @@
 from collections.abc import Container
 
 from txaware.errors import BadRequest, StoreCorrupted
-from txaware.interfaces import Row
+from txaware.model.interfaces import Row
 from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.head import Head, HeadCell
 from txaware.store.hbase.redo import RedoLog, decode_writes

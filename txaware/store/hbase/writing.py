@@ -5,14 +5,14 @@ from typing import Any
 
 import attrs
 
-from txaware.clock import ClockMs, system_clock_ms
-from txaware.interfaces import Write
-from txaware.keys import MESSAGE, ROW_KEY_BYTES
+from txaware.model.clock import ClockMs, system_clock_ms
+from txaware.model.interfaces import Write
 from txaware.store.columns import PLAIN
 from txaware.store.hbase.cells import FAMILY, PAYLOAD_CELL, expiry_ms, to_cells
 from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.salting import Salt
 from txaware.store.hbase.schema import SALTED, kind_of
+from txaware.store.keys import MESSAGE, ROW_KEY_BYTES
 
 # The most that goes in one call.
 CALL_ROWS, CALL_BYTES = 2000, 4 << 20

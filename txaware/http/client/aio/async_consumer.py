@@ -10,8 +10,8 @@ from txaware.consume.start_places import StartAt
 from txaware.errors import MisusedTransaction
 from txaware.http.client.aio.async_service import AsyncService
 from txaware.http.client.aio.async_transaction import Workers, open_transaction
-from txaware.interfaces import Isolation
-from txaware.messages import BlockedBy, Message, MessageId, Page, T
+from txaware.model.interfaces import Isolation
+from txaware.model.messages import BlockedBy, Message, MessageId, Page, T
 
 R = TypeVar("R")
 

@@ -11,10 +11,8 @@ from coordinator.prepared_transactions import PreparedTransaction
 from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
 from txaware.auth import token_to_send
-from txaware.config import Settings
 from txaware.consume import Consumer, consumer_of
 from txaware.consume.start_places import StartAt
-from txaware.encoding import Decode, Encode
 from txaware.http.client.aio.async_consumer import TopicConsumer
 from txaware.http.client.aio.async_producer import (
     AsyncProducer,
@@ -42,14 +40,21 @@ from txaware.http.client.service import (
 )
 from txaware.http.client.settings import ClientSettings
 from txaware.http.client.transport import Transport
-from txaware.interfaces import (
+from txaware.model.encoding import Decode, Encode
+from txaware.model.interfaces import (
     COMMITTED,
     UNSAID,
     Isolation,
     MessagingService,
 )
-from txaware.keeper import Keeper, KeepsRows, named_pointer
-from txaware.messages import MessageId, Page, PublishResponse, Receipt
+from txaware.model.keeper import Keeper, KeepsRows, named_pointer
+from txaware.model.messages import MessageId, Page, PublishResponse, Receipt
+from txaware.model.queue_service import QueueService
+from txaware.model.queues import Popped, QueueDescriptor
+from txaware.model.requests import Payload, Pointer, checked_positions
+from txaware.model.settings import Settings
+from txaware.model.signatures import signed_as
+from txaware.model.topics import QueueName, TopicName
 from txaware.publish import (
     KnownTopics,
     Producer,
@@ -61,13 +66,8 @@ from txaware.publish.fenced_transaction import FencedTransaction
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Queue, Worker
 from txaware.queue.queue import Access
-from txaware.queue_service import QueueService
-from txaware.queues import Popped, QueueDescriptor
-from txaware.requests import Payload, Pointer, checked_positions
-from txaware.signatures import signed_as
 from txaware.tables import Table
 from txaware.tables.table_changes import Conflicts
-from txaware.topics import QueueName, TopicName
 
 V = TypeVar("V")
 

@@ -11,7 +11,8 @@ from coordinator.interfaces import Coordinator, TransactionAware
 from txaware.errors import MisusedTransaction
 from txaware.http.client.aio.async_consumer import TopicConsumer, blocking_one
 from txaware.http.client.aio.async_transaction import AsyncTransaction, Workers
-from txaware.messages import MessageId
+from txaware.model.messages import MessageId
+from txaware.model.requests import Payload
 from txaware.publish import Producer
 from txaware.publish.producer import one_or_many
 from txaware.publish.producer_states import State
@@ -21,7 +22,6 @@ from txaware.publish.transactional_producer import (
     give_up,
     keyed,
 )
-from txaware.requests import Payload
 
 R = TypeVar("R")
 P = TypeVar("P", bound=Producer | TransactionalProducer)

@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic
 
 from coordinator.interfaces import Coordinator
-from txaware.encoding import Encode, encoded, encoder
 from txaware.errors import MisusedTransaction
 from txaware.http.client.aio.async_service import AsyncService
 from txaware.http.client.aio.async_transaction import open_transaction
-from txaware.messages import Outgoing, Receipt, T, outgoing
+from txaware.model.encoding import Encode, encoded, encoder
+from txaware.model.messages import Outgoing, Receipt, T, outgoing
+from txaware.model.requests import Payload
+from txaware.model.topics import TopicName
 from txaware.publish import Publisher
 from txaware.publish.publisher import checked_many
-from txaware.requests import Payload
-from txaware.topics import TopicName
 
 
 class TopicPublisher(Generic[T]):

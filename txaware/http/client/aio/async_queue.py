@@ -11,10 +11,10 @@ import attrs
 from coordinator.brief_errors import briefly
 from coordinator.interfaces import Coordinator
 from txaware.http.client.aio.async_transaction import Workers, open_transaction
+from txaware.model.queues import Popped, QueueDescriptor, QueueStats, Waiting
+from txaware.model.requests import Payload
 from txaware.queue import Job, Popper, Pusher, Queue
 from txaware.queue.queue import popper_name
-from txaware.queues import Popped, QueueDescriptor, QueueStats, Waiting
-from txaware.requests import Payload
 
 T = TypeVar("T")
 

@@ -5,9 +5,9 @@ from txaware.http.client.calls.admin_calls import AdminCalls
 from txaware.http.client.calls.producer_calls import ProducerCalls
 from txaware.http.client.calls.service_calls import ServiceCalls
 from txaware.http.client.server_info import ServerInfo
-from txaware.interfaces import MessagingService, OperatorService
-from txaware.producers import ProducerService
-from txaware.reports import CleanUp, Report
+from txaware.model.interfaces import MessagingService, OperatorService
+from txaware.model.producers import ProducerService
+from txaware.model.reports import CleanUp, Report
 
 
 class AllCalls(ServiceCalls, AdminCalls):

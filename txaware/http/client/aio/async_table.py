@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from coordinator.interfaces import Coordinator
 from coordinator.joining import JoinsByItself
 from txaware.http.client.aio.async_transaction import Workers
-from txaware.messages import T as V
+from txaware.model.messages import T as V
 from txaware.tables import Table
 
 T = TypeVar("T")

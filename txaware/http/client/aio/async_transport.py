@@ -17,7 +17,7 @@ from txaware.http.client.connections import destination, shown
 from txaware.http.client.http_connection import AsyncHttpConnection
 from txaware.http.client.link import Link, ServerPlace
 from txaware.http.client.retry import FAILURES, Retry, again
-from txaware.signatures import signed_as
+from txaware.model.signatures import signed_as
 
 # The time that a client which is closed may still give back what nobody waits for.
 GIVE_BACK_S = 2.0

@@ -16,10 +16,10 @@ from txaware.http.client.calls.call import (
     reading_json,
     start_field,
 )
-from txaware.keeper import Keeper
-from txaware.messages import ROW_KEY_BYTES, MessageId
-from txaware.metrics import Metrics
-from txaware.reports import (
+from txaware.model.keeper import Keeper
+from txaware.model.messages import ROW_KEY_BYTES, MessageId
+from txaware.model.metrics import Metrics
+from txaware.model.reports import (
     CleanUp,
     OnProgress,
     OpenPlan,
@@ -29,7 +29,7 @@ from txaware.reports import (
     Report,
     TopicReport,
 )
-from txaware.requests import (
+from txaware.model.requests import (
     Start,
     check_range,
     checked_flag,

@@ -23,10 +23,10 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.http.wire.values import from_json, read_json
-from txaware.messages import MessageId
-from txaware.queues import pipe_of
-from txaware.requests import Start
-from txaware.topics import TopicName, checked_group
+from txaware.model.messages import MessageId
+from txaware.model.queues import pipe_of
+from txaware.model.requests import Start
+from txaware.model.topics import TopicName, checked_group
 
 T = TypeVar("T")
 

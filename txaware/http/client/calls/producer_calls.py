@@ -14,8 +14,8 @@ from txaware.http.client.calls.call import (
 from txaware.http.client.calls.request_fit import request_of, require_fit, typed
 from txaware.http.client.calls.transactional_calls import TransactionalCalls
 from txaware.http.wire.publish_once import OnceRequest, decode_ids, encode_once
-from txaware.messages import MessageId
-from txaware.producers import (
+from txaware.model.messages import MessageId
+from txaware.model.producers import (
     KnownProducer,
     ProducerIdentity,
     ProducerOpened,
@@ -23,8 +23,8 @@ from txaware.producers import (
     checked_producer_id,
     checked_sequence,
 )
-from txaware.requests import Payload, check_plain, checked_payloads
-from txaware.topics import checked_transactional_id
+from txaware.model.requests import Payload, check_plain, checked_payloads
+from txaware.model.topics import checked_transactional_id
 
 _opened, _ids = reading_json(ProducerOpened), reading(decode_ids)
 _no_ids = reading(lambda _: list[MessageId]())

@@ -24,7 +24,7 @@ from txaware.http.client.calls.server_calls import ServerCalls
 from txaware.http.wire import encode_publish
 from txaware.http.wire.requests import milliseconds
 from txaware.http.wire.values import camel
-from txaware.queues import (
+from txaware.model.queues import (
     MAX_LEASE_S,
     MOST_POPPED,
     Popped,
@@ -38,7 +38,7 @@ from txaware.queues import (
     checked_seconds,
     described,
 )
-from txaware.requests import (
+from txaware.model.requests import (
     Payload,
     Pointer,
     checked_flag,
@@ -47,7 +47,7 @@ from txaware.requests import (
     checked_snapshot,
     checked_wait_s,
 )
-from txaware.topics import QueueName, checked_namespace
+from txaware.model.topics import QueueName, checked_namespace
 
 _names, _settings = reading_json(list[str]), reading_json(QueueDescriptor)
 _popped, _waiting = reading_json(list[Popped]), reading_json(list[Waiting])

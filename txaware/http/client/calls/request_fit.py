@@ -9,8 +9,8 @@ from txaware.errors import BadRequest, RequestTooLarge
 from txaware.http.client.calls.call import HttpAnswer
 from txaware.http.client.server_info import ServerInfo
 from txaware.http.wire import LABELLED, MAX_MESSAGES, OWN, WRONG_TYPE, PublishRequest
-from txaware.messages import Receipt
-from txaware.requests import Payloads
+from txaware.model.messages import Receipt
+from txaware.model.requests import Payloads
 
 T = TypeVar("T")
 _OWN, _LABELLED = OWN.media_type.encode(), LABELLED.media_type.encode()

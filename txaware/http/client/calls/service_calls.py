@@ -52,12 +52,11 @@ from txaware.http.wire import (
     encode_rollback,
     payload_of,
 )
-from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation
-from txaware.labels import Labels, label_bytes
-from txaware.messages import MessageId, Page, PublishResponse, Receipt
-from txaware.publish.repeated_publish import OwnProducer
-from txaware.queues import pipe_of
-from txaware.requests import (
+from txaware.model.interfaces import COMMITTED, UNCOMMITTED, Isolation
+from txaware.model.labels import Labels, label_bytes
+from txaware.model.messages import MessageId, Page, PublishResponse, Receipt
+from txaware.model.queues import pipe_of
+from txaware.model.requests import (
     Payload,
     Payloads,
     Pointer,
@@ -76,7 +75,8 @@ from txaware.requests import (
     checked_start,
     checked_wait_s,
 )
-from txaware.topics import TopicName
+from txaware.model.topics import TopicName
+from txaware.publish.repeated_publish import OwnProducer
 
 T = TypeVar("T")
 

@@ -22,16 +22,16 @@ from txaware.http.wire import MAX_MESSAGES
 from txaware.http.wire.row_changes import encode_changes, expire_after_ms
 from txaware.http.wire.schemas import OWN_TYPE
 from txaware.http.wire.values import read_json
-from txaware.interfaces import Pointer
-from txaware.requests import checked_pointer
-from txaware.rows import (
+from txaware.model.interfaces import Pointer
+from txaware.model.requests import checked_pointer
+from txaware.model.rows import (
     RowChange,
     Rows,
     checked_key,
     checked_range,
     checked_row_limit,
 )
-from txaware.topics import TableName, checked_namespace
+from txaware.model.topics import TableName, checked_namespace
 
 _names = reading_json(list[str])
 

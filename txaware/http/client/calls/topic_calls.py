@@ -18,10 +18,10 @@ from txaware.http.client.calls.call import (
 )
 from txaware.http.client.calls.server_calls import ServerCalls
 from txaware.http.wire.values import topic_from_json
-from txaware.interfaces import UNCOMMITTED, Isolation, Start
-from txaware.messages import Bounds
-from txaware.requests import checked_flag, checked_isolation, checked_start
-from txaware.topics import (
+from txaware.model.interfaces import UNCOMMITTED, Isolation, Start
+from txaware.model.messages import Bounds
+from txaware.model.requests import checked_flag, checked_isolation, checked_start
+from txaware.model.topics import (
     Topic,
     TopicName,
     checked_changes,

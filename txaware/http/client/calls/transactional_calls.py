@@ -19,15 +19,15 @@ from txaware.http.client.calls.call import (
 from txaware.http.client.calls.topic_calls import TopicCalls
 from txaware.http.wire.json_body import read_transaction
 from txaware.http.wire.values import from_json, read_json
-from txaware.producers import (
+from txaware.model.producers import (
     Begun,
     Entered,
     ProducerIdentity,
     checked_identity,
     checked_key,
 )
-from txaware.requests import Pointer, checked_pointer
-from txaware.topics import checked_transactional_id
+from txaware.model.requests import Pointer, checked_pointer
+from txaware.model.topics import checked_transactional_id
 
 _entered = reading_json(Entered)
 _commits = reading_field("commits", int)

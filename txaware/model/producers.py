@@ -7,8 +7,8 @@ import attrs
 
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
-from txaware.messages import MessageId
-from txaware.requests import Payload, Pointer
+from txaware.model.messages import MessageId
+from txaware.model.requests import Payload, Pointer
 
 # Numbers count on from 0 after the greatest.
 SEQUENCES = 2**31

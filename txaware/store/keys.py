@@ -1,6 +1,6 @@
 """The keys of all rows: first the table, then the topic, then the order of delivery."""
 
-from txaware.topics import TopicName
+from txaware.model.topics import TopicName
 
 # The first byte says which table a row belongs to.
 TOPIC, MESSAGE, POSITION, MARK = b"t", b"m", b"o", b"k"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from coordinator.transaction import Transaction
-from txaware.queues import (
+from txaware.model.queues import (
     KEPT,
     Order,
     Popped,
@@ -12,7 +12,7 @@ from txaware.queues import (
     QueueStats,
     Waiting,
 )
-from txaware.requests import Payload, Pointer
+from txaware.model.requests import Payload, Pointer
 
 
 class QueueService(Protocol):

@@ -10,7 +10,7 @@ from typing import Any, Self
 import attrs
 
 from txaware.errors import BadRequest
-from txaware.topics import DEFAULT_TTL_S, MAX_TTL_S
+from txaware.model.topics import DEFAULT_TTL_S, MAX_TTL_S
 
 PREFIX = "TXAWARE_"
 MIB = 1 << 20

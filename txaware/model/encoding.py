@@ -15,8 +15,8 @@ from cattrs.preconf.json import make_converter
 
 from coordinator.callbacks import check_function
 from txaware.errors import BadRequest
-from txaware.messages import Outgoing
-from txaware.requests import Payload
+from txaware.model.messages import Outgoing
+from txaware.model.requests import Payload
 
 T = TypeVar("T")
 

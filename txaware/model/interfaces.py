@@ -7,9 +7,9 @@ from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
 from coordinator.interfaces import Cargo
 from coordinator.transaction import Transaction
-from txaware.clock import StoreClock
-from txaware.keeper import Keeper, KeepsRows
-from txaware.messages import (
+from txaware.model.clock import StoreClock
+from txaware.model.keeper import Keeper, KeepsRows
+from txaware.model.messages import (
     Bounds,
     Message,
     MessageId,
@@ -17,8 +17,8 @@ from txaware.messages import (
     PublishResponse,
     Receipt,
 )
-from txaware.metrics import Metrics
-from txaware.reports import (
+from txaware.model.metrics import Metrics
+from txaware.model.reports import (
     CleanUp,
     OnProgress,
     OpenPlan,
@@ -28,7 +28,7 @@ from txaware.reports import (
     Report,
     TopicReport,
 )
-from txaware.requests import (
+from txaware.model.requests import (
     COMMITTED,
     UNCOMMITTED,
     UNSAID,
@@ -37,7 +37,7 @@ from txaware.requests import (
     Pointer,
     Start,
 )
-from txaware.topics import Topic
+from txaware.model.topics import Topic
 
 # A row to write: its key, and its value or None for a deletion.
 Write = tuple[bytes, bytes | None]

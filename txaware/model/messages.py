@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, cast
 import attrs
 
 from txaware.errors import BadRequest
-from txaware.labels import NO_HEADERS, Labels, packed, unpacked
+from txaware.model.labels import NO_HEADERS, Labels, packed, unpacked
 
 if TYPE_CHECKING:  # type checkers bring their own; a default is of Python 3.13
     from typing_extensions import TypeVar

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 import attrs
 
-from txaware.messages import BlockedBy, Bounds, MessageId
+from txaware.model.messages import BlockedBy, Bounds, MessageId
 
 # Called with the rows done so far, and about the part of all; None if not known.
 Progress = Callable[[int, float | None], object]

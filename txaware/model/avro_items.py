@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 
-from txaware.messages import NO_PAYLOAD_ROW
+from txaware.model.messages import NO_PAYLOAD_ROW
 
 ID_HEAD = b"\x28"  # an id has 20 bytes
 

@@ -10,7 +10,7 @@ import attrs
 
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, RequestTooLarge
-from txaware.labels import (
+from txaware.model.labels import (
     MAX_KEY_BYTES,
     MOST_LABEL_BYTES,
     NO_HEADERS,
@@ -24,8 +24,14 @@ from txaware.labels import (
     size_bytes_of,
     unpacked,
 )
-from txaware.messages import ID_BYTES, MessageId, Outgoing, PublishResponse, Receipt
-from txaware.topics import TopicName, checked_group
+from txaware.model.messages import (
+    ID_BYTES,
+    MessageId,
+    Outgoing,
+    PublishResponse,
+    Receipt,
+)
+from txaware.model.topics import TopicName, checked_group
 
 Payload = bytes | Outgoing
 Pointer = Transaction | int

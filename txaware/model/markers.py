@@ -10,8 +10,8 @@ import hashlib
 import re
 
 from txaware.errors import BadRequest
-from txaware.messages import MessageId
-from txaware.topics import TopicName, checked_group, checked_transactional_id
+from txaware.model.messages import MessageId
+from txaware.model.topics import TopicName, checked_group, checked_transactional_id
 
 # Positions that count tries are later than this: in the year 6429.
 TRIES_MS = 1 << 47

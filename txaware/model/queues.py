@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, TypedDict, cast
 import attrs
 
 from txaware.errors import BadRequest, QueueExists
-from txaware.topics import (
+from txaware.model.topics import (
     MAX_TTL_S,
     QueueName,
     Topic,

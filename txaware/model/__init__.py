@@ -1,0 +1,1 @@
+"""Values that all parts speak of, and the ports between those parts."""
