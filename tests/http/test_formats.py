@@ -5,7 +5,6 @@ import json
 from array import array
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any
 
 import attrs
 import fastavro
@@ -44,6 +43,7 @@ from txaware.http.wire import (
     LABELLED_COLUMNS,
     MAX_MESSAGES,
     OWN,
+    STABLE,
     ColumnPiece,
     Format,
     PollRequest,
@@ -56,6 +56,7 @@ from txaware.model.messages import (
     MessageId,
     Outgoing,
     Page,
+    PageEnd,
     PublishResponse,
     Receipt,
 )
@@ -63,7 +64,7 @@ from txaware.model.messages import (
 ID = MessageId.of(1_700_000_000_000, 1)
 RESPONSE = PublishResponse(5, 1_700_000_000_000, 0, 1_700_000_000_000, 1)
 RESPONSE_BYTES = bytes.fromhex("000a80a0abfef9620080a0abfef96202")
-PAGE_END: dict[str, Any] = {"next_id": ID, "blocked_by": None, "skipped_before": None}
+PAGE_END = PageEnd(ID)
 
 
 @pytest.mark.parametrize(
@@ -104,8 +105,8 @@ def test_golden_poll_requests_are_read(body: str, request_: PollRequest) -> None
 
 def test_golden_results_are_written() -> None:
     empty, one = AVRO.page_writer(PollRequest()), AVRO.page_writer(PollRequest())
-    assert empty.begin() + empty.messages([]) + empty.end(**PAGE_END) == b"\0"
-    assert one.messages([Message(ID, b"a")]) + one.end(**PAGE_END) == bytes.fromhex(
+    assert empty.begin() + empty.messages([]) + empty.end(PAGE_END) == b"\0"
+    assert one.messages([Message(ID, b"a")]) + one.end(PAGE_END) == bytes.fromhex(
         "0228" + ID.hex() + "026100"
     )
     assert one.encoded(1, encode_item(ID, b"a")) == one.messages([Message(ID, b"a")])
@@ -271,13 +272,13 @@ def test_columns_are_cut_before_any_id(listed: list[Message], stop: MessageId) -
 def test_columns_that_do_not_fit_each_other_are_refused(places: list[int]) -> None:
     columns = (ID + ID, array("i", places).tobytes(), b"abc")
     piece = b"\2" + b"".join(long_bytes(len(one)) + one for one in columns)
-    end = COLUMNS.page_writer(PollRequest()).end(**PAGE_END)
+    end = COLUMNS.page_writer(PollRequest()).end(PAGE_END)
     with pytest.raises(BadRequest, match="the page has a piece"):
         formats.decode_columnar_page(piece + end)
 
 
 def test_a_piece_of_no_messages_is_refused() -> None:
-    end = COLUMNS.page_writer(PollRequest()).end(**PAGE_END)
+    end = COLUMNS.page_writer(PollRequest()).end(PAGE_END)
     with pytest.raises(BadRequest, match="the page has a piece"):
         formats.decode_columnar_page(b"\2\0\x08" + bytes(4) + b"\0" + end)
 
@@ -447,13 +448,13 @@ def test_any_other_content_type_is_refused_naming_all(
 ) -> None:
     with pytest.raises(BadRequest) as caught:
         formats.format_of(content_type)
-    for format_ in (AVRO, OWN, COLUMNS, LABELLED, LABELLED_COLUMNS, JSON):
+    for format_ in (AVRO, OWN, COLUMNS, LABELLED, STABLE, LABELLED_COLUMNS, JSON):
         assert format_.media_type in str(caught.value)
 
 
 def test_the_schemas_are_avro_and_a_copy_of_the_callers_own() -> None:
     published = formats.schemas()
-    avro = (AVRO, OWN, COLUMNS, LABELLED, LABELLED_COLUMNS)
+    avro = (AVRO, OWN, COLUMNS, LABELLED, STABLE, LABELLED_COLUMNS)
     assert {*published} == {format_.media_type for format_ in avro}
     for named in published.values():
         for schema in named.values():

@@ -29,6 +29,7 @@ from txaware.http.wire import (
     LABELLED,
     LABELLED_COLUMNS,
     OWN,
+    STABLE,
     PollRequest,
     PublishRequest,
 )
@@ -85,6 +86,7 @@ LABELLED_PAGE = Page(
     [Message(ID, b"a", b"k"), Message(ID, b"b", None, {"h": b"v"}), Message(ID, b"c")],
     next_id=ID,
 )
+STABLE_PAGE = Page.ended(LABELLED_PAGE, LABELLED_PAGE.end._replace(last_stable=ID))
 POLL_BYTES = b"\0\x28" + ID + b"\1\0\x14\0" + formats.long_bytes(len(encode(TX)))
 BODIES: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "avro publish": (AVRO.publish_request, bytes.fromhex("000a0602610262026300")),
@@ -108,6 +110,10 @@ BODIES: dict[str, tuple[Callable[[bytes], object], bytes]] = {
         formats.decode_labelled_columns,
         written(LABELLED_COLUMNS.page_writer(POLL), LABELLED_PAGE, cuts=[1]),
     ),
+    "stable page": (
+        formats.decode_stable_page,
+        written(STABLE.page_writer(POLL), STABLE_PAGE, cuts=[1]),
+    ),
     "json publish": (JSON.publish_request, json.dumps(JSON_PUBLISH).encode()),
     "json rollback": (JSON.rollback_request, JSON.publish_response(RESPONSE)),
     "json poll": (JSON.poll_request, json.dumps(JSON_POLL).encode()),
@@ -124,6 +130,7 @@ avro_names = {
     "columns": (COLUMNS_TYPE, "PollResponse"),
     "labelled publish": (LABELLED.media_type, "PublishRequest"),
     "labelled page": (LABELLED.media_type, "PollResponse"),
+    "stable page": (STABLE.media_type, "PollResponse"),
     "labelled columns": (LABELLED_COLUMNS.media_type, "PollResponse"),
 }
 # Bytes that mean much here: ends of varints, lengths, and what JSON is made of.

@@ -33,6 +33,7 @@ from txaware.model.messages import (
     MessageId,
     Outgoing,
     Page,
+    PageEnd,
     PublishResponse,
     Receipt,
 )
@@ -387,16 +388,19 @@ def test_a_page_is_json_however_it_is_cut(page: Page, cuts: list[int]) -> None:
         "blockedBy": blocked
         and {"pointer": blocked.pointer, "sinceMs": blocked.since_ms},
         "skippedBefore": page.skipped_before,
+        "lastStable": None,
     }
 
 
 def test_answers_without_and_with_page() -> None:
-    page = Page([Message(ID, b"a\xff")], next_id=ID, blocked_by=BlockedBy(5, 7))
+    end = PageEnd(ID, BlockedBy(5, 7), last_stable=ID.after())
+    page = Page.ended([Message(ID, b"a\xff")], end)
     array = f'[{{"id":"{ID}","payload":"a\u00ff"}}]'
     assert written(JSON.page_writer(PollRequest()), page).decode() == array
     assert written(JSON.page_writer(PollRequest(page=True)), page).decode() == (
         f'{{"messages":{array},"next":"{ID}",'
-        f'"blockedBy":{{"pointer":5,"sinceMs":7}},"skippedBefore":null}}'
+        f'"blockedBy":{{"pointer":5,"sinceMs":7}},"skippedBefore":null,'
+        f'"lastStable":"{ID.after()}"}}'
     )
 
 
@@ -432,5 +436,5 @@ def test_encoded_items_are_written_too() -> None:
     assert not writer.takes_encoded
     items = encode_item(ID, b"a") + encode_item(ID, b"b" * 9000)
     body = writer.begin() + writer.encoded(0, b"") + writer.encoded(2, items)
-    body += writer.end(next_id=ID, blocked_by=None, skipped_before=None)
+    body += writer.end(PageEnd(ID))
     assert [each["payload"] for each in json.loads(body)] == ["a", "b" * 9000]

@@ -21,13 +21,14 @@ from txaware.http.wire import (
     LABELLED,
     LABELLED_COLUMNS,
     OWN,
+    STABLE,
     ColumnarPage,
     Format,
     PollRequest,
     PublishRequest,
 )
 from txaware.model.labels import MAX_KEY_BYTES, Labels, packed, unpacked
-from txaware.model.messages import Message, MessageId, Outgoing, Page
+from txaware.model.messages import Message, MessageId, Outgoing, Page, PageEnd
 from txaware.model.requests import checked_payloads
 from txaware.store.columns import HEADERS, KEY, value_head
 from txaware.store.message_table import decode_block
@@ -68,6 +69,20 @@ def test_golden_labels() -> None:
             *("10", "0001", "00000001", "6876"),
         )
     )
+
+
+@given(pages, st.none() | ids, cuts)
+def test_pages_say_what_is_stable(
+    page: Page, last_stable: MessageId | None, at: list[int]
+) -> None:
+    page.last_stable = last_stable
+    body = written(STABLE.page_writer(PollRequest()), page, cuts=at)
+    assert same_page(formats.decode_stable_page(body), page)
+    read = avro_read(STABLE.media_type, "PollResponse", body=body)
+    assert read["lastStable"] == last_stable
+    cut_off = written(LABELLED.page_writer(PollRequest()), page, cuts=at)
+    with pytest.raises(BadRequest):
+        formats.decode_stable_page(cut_off)
 
 
 @given(pages, cuts)
@@ -144,7 +159,7 @@ def test_what_the_server_gathers_is_what_the_format_writes(
     gathered.add_rows(block, 0, len(block))
     gathered.add_payloads(bytes(10), kept)
     gathered.add(alone)
-    end = writer.end(next_id=ID, blocked_by=None, skipped_before=None)
+    end = writer.end(PageEnd(ID))
     body = writer.begin() + gathered.written() + end
     expected = [*block.messages(0, len(block)), *kept.messages(bytes(10)), alone]
     read = avro_read(

@@ -99,6 +99,8 @@ async def test_the_verbs_are_awaited(store: ServedStore) -> None:
         await messaging.publish("n:u", [b"open"], transaction=open_tx)
         found = await messaging.bounds("n:u", start=page[0].id, isolation="committed")
         rows = await messaging.poll("n:u")
+        stopped = await messaging.poll("n:u", isolation="committed")
+        assert stopped.last_stable == found.next
         assert [found.first, found.last, found.next] == [row.id for row in rows]
         store.messaging.coordinator.invalidate(open_tx)
         assert await messaging.wait("n:u", timeout_s=0)

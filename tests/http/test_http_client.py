@@ -17,6 +17,7 @@ import txaware
 from coordinator import codec
 from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
+from tests.support.format_values import written
 from tests.support.http_served import ServedStore, served
 from tests.support.scripted_server import ScriptedServer, answers, cuts_body, refuses
 from txaware import errors
@@ -43,11 +44,20 @@ from txaware.http.client.calls.service_calls import ServiceCalls
 from txaware.http.client.http11 import Deadline
 from txaware.http.client.link import Address
 from txaware.http.server.server import Access
-from txaware.http.wire import OWN, PollRequest, decode_page, encode_poll
+from txaware.http.wire import (
+    LABELLED,
+    OWN,
+    STABLE,
+    Format,
+    PollRequest,
+    decode_page,
+    encode_poll,
+)
 from txaware.model.messages import (
     Message,
     MessageId,
     Outgoing,
+    Page,
     PublishResponse,
     Receipt,
 )
@@ -661,6 +671,20 @@ def test_a_server_of_the_version_before_is_named_as_one(
         verb(service)
     assert server.url in str(no.value)
     assert "keys and headers" in str(no.value)
+
+
+@pytest.mark.parametrize("format_", [STABLE, LABELLED])
+def test_a_page_tells_what_is_stable_where_the_server_does(
+    server: ScriptedServer, service: HttpService, format_: Format
+) -> None:
+    next_id, stable = MessageId.of(1), MessageId.of(2)
+    page = Page([], next_id=next_id, last_stable=stable)
+    body = written(format_.page_writer(PollRequest()), page)
+    server.script = [answers(200, body, **{"Content-Type": format_.media_type})]
+    found = service.poll("t", isolation="committed").last_stable
+    assert found == (stable if format_ is STABLE else None)
+    (received,) = server.of("/poll")
+    assert received.headers["content-type"] == LABELLED.media_type
 
 
 def test_what_has_no_key_is_sent_as_an_older_server_takes_it(

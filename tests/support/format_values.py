@@ -102,17 +102,9 @@ def written(writer: PageWriter, page: Page, *, cuts: list[int] | None = None) ->
     """A page as it is sent, cut before the messages of these numbers."""
     bounds = [0, *sorted(cuts or []), len(page)]
     parts = [writer.messages(page[start:stop]) for start, stop in pairwise(bounds)]
-    end = writer.end(
-        next_id=page.next,
-        blocked_by=page.blocked_by,
-        skipped_before=page.skipped_before,
-    )
-    return b"".join((writer.begin(), *parts, end))
+    return b"".join((writer.begin(), *parts, writer.end(page.end)))
 
 
 def same_page(one: Page, other: Page) -> bool:
     """Whether two pages are equal in everything."""
-    return all(
-        getattr(one, name) == getattr(other, name)
-        for name in ("next", "blocked_by", "skipped_before")
-    ) and [*one] == [*other]
+    return one.end == other.end and [*one] == [*other]

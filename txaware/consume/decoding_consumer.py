@@ -40,9 +40,4 @@ class DecodingConsumer(Consumer[T]):
         except BaseException:
             self.seek(before, inclusive=False)
             raise
-        return Page(
-            decoded,
-            next_id=page.next,
-            blocked_by=page.blocked_by,
-            skipped_before=page.skipped_before,
-        )
+        return Page.ended(decoded, page.end)

@@ -304,15 +304,29 @@ class BlockedBy:
     since_ms: int
 
 
+class PageEnd(NamedTuple):
+    """How a poll ended: what a `Page` tells beside its messages."""
+
+    next: MessageId
+    blocked_by: BlockedBy | None = None
+    skipped_before: int | None = None
+    last_stable: MessageId | None = None
+
+
 class Page(list[Message[T]]):
     """The messages of one poll, in order.
 
     The next poll goes on at `next`, exclusively. `blocked_by` says what stopped this
     poll before the end. `skipped_before` is the time up to which messages that were
     asked for are gone, as their time to live is over.
+
+    `last_stable` is the last stable position (KIP-98) as this poll found it: from its
+    start on, every message before it is decided. It is the first message whose
+    transaction is open, or the place where the next one of the topic goes. It is None
+    where the page was full before it, and where open transactions stop nobody.
     """
 
-    __slots__ = ("blocked_by", "next", "skipped_before")
+    __slots__ = ("blocked_by", "last_stable", "next", "skipped_before")
 
     def __init__(
         self,
@@ -321,11 +335,32 @@ class Page(list[Message[T]]):
         next_id: MessageId,
         blocked_by: BlockedBy | None = None,
         skipped_before: int | None = None,
+        last_stable: MessageId | None = None,
     ) -> None:
         super().__init__(messages)
         self.next = next_id
         self.blocked_by = blocked_by
         self.skipped_before = skipped_before
+        self.last_stable = last_stable
+
+    @classmethod
+    def ended(cls, messages: Iterable[Message[T]], end: PageEnd) -> Self:
+        """Makes a page of messages and how their poll ended."""
+        next_id, blocked_by, skipped_before, last_stable = end
+        return cls(
+            messages,
+            next_id=next_id,
+            blocked_by=blocked_by,
+            skipped_before=skipped_before,
+            last_stable=last_stable,
+        )
+
+    @property
+    def end(self) -> PageEnd:
+        """How the poll ended."""
+        return PageEnd(
+            self.next, self.blocked_by, self.skipped_before, self.last_stable
+        )
 
 
 @attrs.frozen

@@ -79,6 +79,7 @@ def _polls() -> dict[str, Schema]:
         "next": _HEX,
         "blockedBy": or_null(ref("BlockedBy")),
         "skippedBefore": or_null(whole(0)),
+        "lastStable": or_null(_HEX),
     }
     return {
         "ConsumeRequest": POLL.schema,

@@ -15,7 +15,14 @@ from txaware.http.server.page_encoders import PIECE_MESSAGES, gathering
 from txaware.http.server.permissions import on_topic
 from txaware.http.server.routing import Answer, Begun, Route, Told, in_a_task
 from txaware.http.server.server_context import ServerContext
-from txaware.http.wire import Format, PageWriter, PollRequest, format_of
+from txaware.http.wire import (
+    LABELLED,
+    STABLE,
+    Format,
+    PageWriter,
+    PollRequest,
+    format_of,
+)
 from txaware.http.wire.json_format import read_wait
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED
 from txaware.model.messages import MessageId
@@ -24,6 +31,7 @@ from txaware.service.topic_handles import TopicHandle
 
 PIECE_BYTES = 1 << 20
 NO_LIMIT = 2**31 - 1
+_STABLE = STABLE.media_type.encode()
 
 
 class PollingRoutes:
@@ -83,6 +91,8 @@ class PollingRoutes:
         return self._answer(poll, scan)
 
     def _asked(self, request: Request, format_: Format, asked: PollRequest) -> "Poll":
+        if format_ is LABELLED and request.headers.get(b"accept") == _STABLE:
+            format_ = STABLE
         page = Page(format_.page_writer(asked))
         return Poll(page, self._look(request, asked, page.read), format_.media_type)
 
@@ -208,11 +218,7 @@ class Page:
         """Counts the poll, and returns what follows the last piece."""
         counters = scan.place.counters
         counters.polled(scan.count, scan.size_bytes, self._took_s)
-        return self._writer.end(
-            next_id=scan.next,
-            blocked_by=scan.blocked_by,
-            skipped_before=scan.skipped_before,
-        )
+        return self._writer.end(scan.end)
 
 
 def _read(

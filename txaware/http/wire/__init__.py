@@ -3,7 +3,14 @@
 import re
 
 from txaware import errors
-from txaware.http.wire.avro_format import AVRO, COLUMNS, LABELLED, LABELLED_COLUMNS, OWN
+from txaware.http.wire.avro_format import (
+    AVRO,
+    COLUMNS,
+    LABELLED,
+    LABELLED_COLUMNS,
+    OWN,
+    STABLE,
+)
 from txaware.http.wire.columnar import (
     ColumnarPage,
     ColumnarWriter,
@@ -18,6 +25,7 @@ from txaware.http.wire.own_client import (
     decode_page,
     decode_publish_response,
     decode_receipt,
+    decode_stable_page,
     encode_poll,
     encode_publish,
     encode_rollback,
@@ -33,7 +41,7 @@ from txaware.model.avro_items import encode_item, long_bytes
 
 # Begins the error of a type that is not known; a client of a later version reads it.
 WRONG_TYPE = "the Content-Type is "
-_AVRO = (AVRO, OWN, COLUMNS, LABELLED, LABELLED_COLUMNS)
+_AVRO = (AVRO, OWN, COLUMNS, LABELLED, STABLE, LABELLED_COLUMNS)
 _JSON = re.compile(
     rf'{re.escape(JSON.media_type)}\s*(?:;\s*charset\s*=\s*(?:utf-8|"utf-8")\s*)?',
     re.IGNORECASE | re.ASCII,
@@ -65,6 +73,7 @@ __all__ = [
     "LABELLED_COLUMNS",
     "MAX_MESSAGES",
     "OWN",
+    "STABLE",
     "WRONG_TYPE",
     "ColumnPiece",
     "ColumnarPage",
@@ -79,6 +88,7 @@ __all__ = [
     "decode_page",
     "decode_publish_response",
     "decode_receipt",
+    "decode_stable_page",
     "encode_item",
     "encode_poll",
     "encode_publish",

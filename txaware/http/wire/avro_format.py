@@ -10,6 +10,7 @@ from txaware.http.wire.columnar import (
     ColumnarWriter,
     LabelledColumnarWriter,
     LabelledPage,
+    StablePage,
 )
 from txaware.http.wire.interfaces import PageWriter
 from txaware.http.wire.label_columns import checked_labels, read_labels
@@ -20,6 +21,7 @@ from txaware.http.wire.schemas import (
     LABELLED_COLUMNS_TYPE,
     LABELLED_TYPE,
     OWN_TYPE,
+    STABLE_TYPE,
 )
 from txaware.model.avro_items import long_bytes
 from txaware.model.messages import MessageId, PublishResponse, Receipt
@@ -245,6 +247,16 @@ class LabelledAvro(OwnAvro):
         return LabelledPage()
 
 
+class StableAvro(LabelledAvro):
+    """`application/vnd.txaware.v3+avro`: the same, and pages say what is stable."""
+
+    media_type = STABLE_TYPE
+
+    def page_writer(self, request: PollRequest) -> PageWriter:
+        """Returns a writer of a PollResponse with the last stable position."""
+        return StablePage()
+
+
 class LabelledColumns(LabelledAvro):
     """`application/vnd.txaware.columns.v2+avro`: columns with keys and headers."""
 
@@ -259,4 +271,5 @@ AVRO = CdapAvro()
 OWN = OwnAvro()
 COLUMNS = ColumnarAvro()
 LABELLED = LabelledAvro()
+STABLE = StableAvro()
 LABELLED_COLUMNS = LabelledColumns()

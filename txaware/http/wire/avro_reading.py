@@ -11,7 +11,14 @@ from typing import TypeVar
 from txaware.errors import BadRequest, RequestTooLarge
 from txaware.http.wire.requests import MAX_MESSAGES
 from txaware.model.avro_items import ID_HEAD
-from txaware.model.messages import ID_BYTES, BlockedBy, Message, MessageId, messages_of
+from txaware.model.messages import (
+    ID_BYTES,
+    BlockedBy,
+    Message,
+    MessageId,
+    PageEnd,
+    messages_of,
+)
 
 LONG_BITS, INT_BITS = 64, 32
 
@@ -136,12 +143,13 @@ def long_at(data: bytes, at: int) -> tuple[int, int]:
 _ID_SIZE = ID_HEAD[0]
 
 
-def read_end(cursor: Cursor) -> tuple[MessageId, BlockedBy | None, int | None]:
-    """Reads what follows the messages: where to go on, who blocks, what was cut."""
-    return (
+def read_end(cursor: Cursor, *, is_stable: bool = False) -> PageEnd:
+    """Reads what follows the messages; `is_stable` with the last stable position."""
+    return PageEnd(
         MessageId.from_bytes(cursor.data()),
         _blocked_by(cursor) if cursor.branch(2) else None,
         cursor.number() if cursor.branch(2) else None,
+        MessageId.from_bytes(cursor.data()) if is_stable and cursor.branch(2) else None,
     )
 
 

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from txaware.model.avro_items import ID_HEAD, long_bytes
 from txaware.model.labels import Labels, labels_or_none
-from txaware.model.messages import ID_BYTES, BlockedBy, Message, MessageId
+from txaware.model.messages import ID_BYTES, BlockedBy, Message, PageEnd
 
 FIRST, SECOND = b"\0", b"\2"
 
@@ -91,13 +91,7 @@ class AvroPage:
         """Returns the blocks alone: the format has no keys and headers."""
         return blocks
 
-    def end(
-        self,
-        *,
-        next_id: MessageId,
-        blocked_by: BlockedBy | None,
-        skipped_before: int | None,
-    ) -> bytes:
+    def end(self, end: PageEnd) -> bytes:
         """Writes the block without items, which ends the array."""
         return FIRST
 
@@ -105,20 +99,14 @@ class AvroPage:
 class OwnPage(AvroPage):
     """The record of txaware: the same array first, and then how the poll ended."""
 
-    def end(
-        self,
-        *,
-        next_id: MessageId,
-        blocked_by: BlockedBy | None,
-        skipped_before: int | None,
-    ) -> bytes:
+    def end(self, end: PageEnd) -> bytes:
         """Writes the end of the array, and the three fields behind it."""
         return b"".join(
             (
                 FIRST,
-                data_bytes(next_id),
-                optional(blocked_by, _blocked_by),
-                optional(skipped_before, long_bytes),
+                data_bytes(end.next),
+                optional(end.blocked_by, _blocked_by),
+                optional(end.skipped_before, long_bytes),
             )
         )
 

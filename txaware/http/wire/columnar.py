@@ -20,6 +20,7 @@ from txaware.http.wire.avro_writing import (
     block,
     data_bytes,
     labels_of,
+    optional,
 )
 from txaware.http.wire.label_columns import (
     PLACE_BYTES,
@@ -29,7 +30,7 @@ from txaware.http.wire.label_columns import (
 )
 from txaware.model.avro_items import long_bytes
 from txaware.model.labels import Labels, part_of, size_bytes_of
-from txaware.model.messages import ID_BYTES, BlockedBy, Message, MessageId
+from txaware.model.messages import ID_BYTES, BlockedBy, Message, MessageId, PageEnd
 
 _ONE = long_bytes(1)
 
@@ -130,6 +131,14 @@ class LabelledPage(OwnPage):
         return b"".join((_ONE, blocks, FIRST, write_labels(labels)))
 
 
+class StablePage(LabelledPage):
+    """The same, with the last stable position at its end."""
+
+    def end(self, end: PageEnd) -> bytes:
+        """Writes the end of the array, and the four fields behind it."""
+        return super().end(end) + optional(end.last_stable, data_bytes)
+
+
 def decode_columnar_page(body: bytes) -> ColumnarPage:
     """Reads the answer to a poll for columns without keys and headers."""
     return read(body, partial(_read_page, labelled=False), what="the page")
@@ -146,7 +155,7 @@ def _read_page(cursor: Cursor, *, labelled: bool) -> ColumnarPage:
         for count in cursor.blocks()
         for _ in range(count)
     ]
-    return ColumnarPage(pieces, *read_end(cursor))
+    return ColumnarPage(pieces, *read_end(cursor)[:3])
 
 
 def _read_piece(cursor: Cursor, *, labelled: bool) -> ColumnPiece:

@@ -4,13 +4,7 @@ from typing import Protocol
 
 from txaware.http.wire.requests import PollRequest, PublishRequest
 from txaware.model.labels import Labels
-from txaware.model.messages import (
-    BlockedBy,
-    Message,
-    MessageId,
-    PublishResponse,
-    Receipt,
-)
+from txaware.model.messages import Message, PageEnd, PublishResponse, Receipt
 
 
 class PageWriter(Protocol):
@@ -39,13 +33,7 @@ class PageWriter(Protocol):
     def labelled(self, blocks: bytes, labels: Labels | None) -> bytes:
         """Writes some more messages: blocks, and the labels of all in them."""
 
-    def end(
-        self,
-        *,
-        next_id: MessageId,
-        blocked_by: BlockedBy | None,
-        skipped_before: int | None,
-    ) -> bytes:
+    def end(self, end: PageEnd) -> bytes:
         """Writes what comes after the last message."""
 
 

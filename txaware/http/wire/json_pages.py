@@ -6,7 +6,7 @@ from collections.abc import Callable
 from txaware.http.wire.avro_reading import Cursor, read_items
 from txaware.http.wire.json_values import Fields, to_base64
 from txaware.model.labels import Labels, unpacked
-from txaware.model.messages import BlockedBy, Message, MessageId, text_or_base64
+from txaware.model.messages import BlockedBy, Message, PageEnd, text_or_base64
 
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -60,13 +60,7 @@ class JsonArray:
         """Returns the objects as they are."""
         return blocks
 
-    def end(
-        self,
-        *,
-        next_id: MessageId,
-        blocked_by: BlockedBy | None,
-        skipped_before: int | None,
-    ) -> bytes:
+    def end(self, end: PageEnd) -> bytes:
         """Ends the array."""
         return b"]"
 
@@ -78,18 +72,13 @@ class JsonPage(JsonArray):
         """Begins the object and its array."""
         return b'{"messages":['
 
-    def end(
-        self,
-        *,
-        next_id: MessageId,
-        blocked_by: BlockedBy | None,
-        skipped_before: int | None,
-    ) -> bytes:
+    def end(self, end: PageEnd) -> bytes:
         """Ends the array, and writes the other fields."""
         fields = {
-            "next": str(next_id),
-            "blockedBy": blocked_by and _blocked_by(blocked_by),
-            "skippedBefore": skipped_before,
+            "next": str(end.next),
+            "blockedBy": end.blocked_by and _blocked_by(end.blocked_by),
+            "skippedBefore": end.skipped_before,
+            "lastStable": end.last_stable and str(end.last_stable),
         }
         return b"]," + _dumps(fields)[1:].encode()
 

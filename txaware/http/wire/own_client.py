@@ -4,6 +4,8 @@ Functions that read raise `BadRequest` for bytes that are no such answer; a body
 was cut off is none. Functions that write take values that were checked before.
 """
 
+from functools import partial
+
 from coordinator import codec
 from txaware.http.wire.avro_format import (
     read_receipt,
@@ -103,16 +105,22 @@ def decode_labelled_page(body: bytes) -> Page:
     return read(body, _labelled_page, what="the page")
 
 
+def decode_stable_page(body: bytes) -> Page:
+    """Reads the answer to a poll that says what is stable."""
+    return read(body, partial(_labelled_page, is_stable=True), what="the page")
+
+
 def _page(cursor: Cursor) -> Page:
-    return _ended(cursor, _messages(cursor, labelled=False))
+    messages = _messages(cursor, labelled=False)
+    return Page.ended(messages, read_end(cursor))
 
 
-def _labelled_page(cursor: Cursor) -> Page:
+def _labelled_page(cursor: Cursor, *, is_stable: bool = False) -> Page:
     messages: list[Message] = []
     for count in cursor.blocks():
         for _ in range(count):
             messages += _messages(cursor, labelled=True)
-    return _ended(cursor, messages)
+    return Page.ended(messages, read_end(cursor, is_stable=is_stable))
 
 
 def _messages(cursor: Cursor, *, labelled: bool) -> list[Message]:
@@ -122,16 +130,6 @@ def _messages(cursor: Cursor, *, labelled: bool) -> list[Message]:
         read_item_columns(cursor, count, ids, payloads)
     labels = read_labels(cursor, len(ids)) if labelled else None
     return messages_of(map(MessageId, ids), payloads, labels)
-
-
-def _ended(cursor: Cursor, messages: list[Message]) -> Page:
-    next_id, blocked_by, skipped_before = read_end(cursor)
-    return Page(
-        messages,
-        next_id=next_id,
-        blocked_by=blocked_by,
-        skipped_before=skipped_before,
-    )
 
 
 def _start(start: Start) -> bytes:

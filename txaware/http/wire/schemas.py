@@ -9,7 +9,15 @@ COLUMNS_TYPE = "application/vnd.txaware.columns+avro"
 # The same with keys and headers, for readers and writers that know of them.
 LABELLED_TYPE = "application/vnd.txaware.v2+avro"
 LABELLED_COLUMNS_TYPE = "application/vnd.txaware.columns.v2+avro"
-OWN_TYPES = (OWN_TYPE, COLUMNS_TYPE, LABELLED_TYPE, LABELLED_COLUMNS_TYPE)
+# The same again, whose pages have the last stable position.
+STABLE_TYPE = "application/vnd.txaware.v3+avro"
+OWN_TYPES = (
+    OWN_TYPE,
+    COLUMNS_TYPE,
+    LABELLED_TYPE,
+    STABLE_TYPE,
+    LABELLED_COLUMNS_TYPE,
+)
 
 Schema = dict[str, Any]
 
@@ -118,9 +126,9 @@ _LABELS = _record(
 )
 
 
-def _in_pieces(**piece: Any) -> dict[str, Schema]:
+def _in_pieces(end: dict[str, Any] = _PAGE_END, /, **piece: Any) -> dict[str, Schema]:
     pieces = _array(_record("Piece", **piece))
-    return {"PollResponse": _record("PollResponse", pieces=pieces, **_PAGE_END)}
+    return {"PollResponse": _record("PollResponse", pieces=pieces, **end)}
 
 
 _SCHEMAS[COLUMNS_TYPE] = _SCHEMAS[OWN_TYPE] | _in_pieces(**_PIECE)
@@ -131,6 +139,11 @@ _SCHEMAS[LABELLED_TYPE] = {
     "PublishRequest": _LABELLED_PUBLISH,
     **_once(_LABELLED_PUBLISH),
     **_in_pieces(messages=_MESSAGES, **_OPTIONAL),
+}
+_STABLE_END = {**_PAGE_END, "lastStable": ["null", "bytes"]}
+_SCHEMAS[STABLE_TYPE] = {
+    **_SCHEMAS[LABELLED_TYPE],
+    **_in_pieces(_STABLE_END, messages=_MESSAGES, **_OPTIONAL),
 }
 _SCHEMAS[LABELLED_COLUMNS_TYPE] = {
     **_SCHEMAS[LABELLED_TYPE],

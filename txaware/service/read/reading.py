@@ -63,12 +63,7 @@ class Reading:
         """Waits up to `wait_s` for a first message; returns the page, and counts it."""
         page, scan, took_s = self.wait(place, ask, wait_s)
         scan.place.counters.polled(scan.count, scan.size_bytes, took_s)
-        return Page(
-            page,
-            next_id=scan.next,
-            blocked_by=scan.blocked_by,
-            skipped_before=scan.skipped_before,
-        )
+        return Page.ended(page, scan.end)
 
     def wait(
         self, place: Callable[[], TopicHandle], ask: Ask, wait_s: float
@@ -116,6 +111,7 @@ class Reading:
             seen=seen,
             strangers=self._strangers,
             is_over=judge is None,
+            is_judged=judge is not _NO_JUDGE,
         )
 
     def _judged_now(

@@ -4,7 +4,13 @@ from typing import Protocol
 
 import attrs
 
-from txaware.model.messages import NO_PAYLOAD_ROW, BlockedBy, Message, MessageId
+from txaware.model.messages import (
+    NO_PAYLOAD_ROW,
+    BlockedBy,
+    Message,
+    MessageId,
+    PageEnd,
+)
 from txaware.service.read.scan_cache import ScanCache
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.visibility import SKIP, STOP, ForeignPointers, Visibility
@@ -187,6 +193,7 @@ class Scan:
         seen: int,
         strangers: ForeignPointers,
         is_over: bool = False,
+        is_judged: bool = False,
     ) -> None:
         self.place = place
         self.seen = seen
@@ -197,11 +204,24 @@ class Scan:
         self.size_bytes = 0
         self.is_over = is_over
         self.is_paused = False
+        self._stable = query.stop if is_over else None
+        self._is_judged = is_judged
         self._rows = rows
         self._payloads = payloads
         self._query = query
         self._judge = judge
         self._strangers = strangers
+
+    @property
+    def end(self) -> PageEnd:
+        """How the look ended, or stands now."""
+        stable = self._stable if self._is_judged else None
+        return PageEnd(
+            self.next,
+            self.blocked_by,
+            self.skipped_before,
+            None if stable is None else MessageId.of_row(stable),
+        )
 
     @property
     def is_cached(self) -> bool:
@@ -268,14 +288,18 @@ class Scan:
                 self.is_paused = True
                 return False
             if not len(block):
+                more = False
                 break
             judged += len(block)
             if not self._take(block):
                 return False
             last = block.keys[-1]
             if _is_next(last, query.stop):
-                break  # nearly always, for who was woken by the last row
+                more = False  # nearly always, for who was woken by the last row
+                break
             key = last + b"\0"
+        if not more:
+            self._stable = query.stop
         return self._has_room
 
     @property
@@ -346,6 +370,7 @@ class Scan:
         if verdict == STOP:
             since_ms = int.from_bytes(key[:8], "big")
             self.blocked_by = BlockedBy(abs(pointer or 0), since_ms)
+            self._stable = key
             return False
         more = block.more.get(index, {})
         if message is None:

@@ -17,6 +17,7 @@ from txaware.errors import (
 )
 from txaware.http.client.calls.call import (
     Call,
+    HttpAnswer,
     Repeat,
     Steps,
     done,
@@ -40,6 +41,7 @@ from txaware.http.wire import (
     LABELLED_COLUMNS,
     MAX_MESSAGES,
     OWN,
+    STABLE,
     ColumnarPage,
     PollRequest,
     PublishRequest,
@@ -47,6 +49,7 @@ from txaware.http.wire import (
     decode_labelled_page,
     decode_publish_response,
     decode_receipt,
+    decode_stable_page,
     encode_poll,
     encode_publish,
     encode_rollback,
@@ -127,10 +130,21 @@ def _sizes_bytes(request: PublishRequest) -> Iterator[int]:
 
 
 _LABELLED = LABELLED.media_type.encode()
+_STABLE = STABLE.media_type.encode()
 _COLUMNS = LABELLED_COLUMNS.media_type.encode()
 
 
-_page = by_newer(reading(decode_labelled_page))
+_labelled_page = reading(decode_labelled_page)
+_stable_page = reading(decode_stable_page)
+
+
+def _page_of(answer: HttpAnswer) -> Page:
+    """Reads a page; an older server answers one without the last stable position."""
+    is_stable = answer.header(b"content-type") == _STABLE
+    return (_stable_page if is_stable else _labelled_page)(answer)
+
+
+_page = by_newer(_page_of)
 _response = reading(decode_publish_response)
 _columnar_page = by_newer(reading(decode_labelled_columns))
 _receipt, _ready = reading(decode_receipt), reading_field("ready", bool)
@@ -270,9 +284,7 @@ class ServiceCalls(ProducerCalls):
         while True:
             asked_s, is_last = yield from self._turn(wait_s, until_s)
             body = _poll_body(*checked, asked_s)
-            call = Call(
-                "POST", path, _page, body, _LABELLED, _LABELLED, longer_s=asked_s
-            )
+            call = Call("POST", path, _page, body, _LABELLED, _STABLE, longer_s=asked_s)
             page: Page = yield call
             if page or is_last:
                 return page
