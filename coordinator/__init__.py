@@ -8,7 +8,7 @@ from coordinator.context import (
     transaction,
 )
 from coordinator.embedded.coordinator import EmbeddedCoordinator
-from coordinator.interfaces import Coordinator, TransactionAware
+from coordinator.interfaces import Coordinator, Participant, TransactionAware
 from coordinator.java.participant import JavaParticipant
 from coordinator.outcome import Outcome
 from coordinator.retry import retry_on_conflict
@@ -20,6 +20,7 @@ __all__ = [
     "EmbeddedCoordinator",
     "JavaParticipant",
     "Outcome",
+    "Participant",
     "Status",
     "TephraCoordinator",
     "ThriftCoordinator",

@@ -25,7 +25,7 @@ from coordinator.interfaces import Cargo, Coordinator, TransactionAware
 from coordinator.participants import (
     Participants,
     checked_participant,
-    flushes_last,
+    completed,
     note_others,
     persist_and_flush,
     raise_first,
@@ -109,15 +109,12 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
     def join(self, participant: TransactionAware) -> None:
         """Adds a participant, and starts it at once if the transaction has begun."""
         checked_participant(participant)
-        require = getattr(participant, "require_coordinator", None)
-        if require is not None:
-            require(self.coordinator)
+        completed(participant).require_coordinator(self.coordinator)
         if self.status is NEW:
             self._waiting.append(participant)
             return
         self._require_active("join")
-        self._participants.add(participant, self.transaction)
-        self._take_if_decides(participant)
+        self._take_if_decides(self._participants.add(participant, self.transaction))
 
     def joined(
         self, key: Hashable, make: Callable[[], P], *, while_ending: bool = False
@@ -148,7 +145,7 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
         known = True
         try:
             in_order = self._participants.in_commit_order()
-            first = [one for one in in_order if not flushes_last(one)]
+            first = [one for one in in_order if not one.flushes_last]
             persist_and_flush(self.coordinator, first, self.transaction)
             known = False
             self._tx = self.coordinator.checkpoint(self.transaction)

@@ -5,7 +5,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from coordinator.errors import MisusedTransaction, TransactionOutcomeUnknown
-from coordinator.interfaces import Coordinator, Decides, TransactionAware
+from coordinator.interfaces import Coordinator, Participant, TransactionAware
 from coordinator.participants import Participants, persist_and_flush
 from coordinator.transaction import Transaction
 
@@ -21,7 +21,7 @@ class TakesDecider:
 
     coordinator: Coordinator
     _known: dict[Hashable, TransactionAware]
-    _decider: Decides | None = None
+    _decider: Participant | None = None
     # The status that the decider has given the block; None while it may be undone.
     _decided: str | None = None
 
@@ -38,20 +38,18 @@ class TakesDecider:
         """Returns what a key stands for in the block; None where it is unknown."""
         return self._known.get(key)
 
-    def _take_if_decides(self, participant: TransactionAware) -> None:
+    def _take_if_decides(self, participant: Participant) -> None:
         """Lets a participant that decides have the block."""
-        decides = getattr(participant, "decides", False) is True  # not a double's
-        if participant is self._decider or not decides:
-            return
-        decider: Any = participant
+        if participant is self._decider or participant.decides is not True:
+            return  # a double has another answer
         if self._decider is not None:
             raise MisusedTransaction(
                 f"{self._decider.transaction_aware_name} decides this block by a "
-                f"commit of its own, and {decider.transaction_aware_name} cannot "
+                f"commit of its own, and {participant.transaction_aware_name} cannot "
                 f"decide it as well; use a block for each"
             )
-        self._decider = decider
-        decider.take_block(self)
+        self._decider = participant
+        participant.take_block(self)
 
     def _decide(self, tx: Transaction, participants: Participants) -> None:
         """Has the decider commit; the coordinator's commit decides nothing then."""

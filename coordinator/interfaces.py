@@ -173,20 +173,7 @@ class TransactionAware(Protocol):
     `checkpoint` writes the changes made so far: it calls `commit_tx` of all but those
     that flush last, and then `update_tx` of all with the new pointer.
 
-    Two attributes are optional. `flushes_last = True` is described in 3. It is for
-    messages, whose readers wait from the flush to the commit. `shares_journal = True`
-    says that its rows go into the same synced batch as the coordinator's own records,
-    so the context need not `persist` the transaction before `commit_tx`.
-
-    Two methods are optional: `commit_cargo(coordinator)` returns a `Cargo` that this
-    coordinator takes in its `commit_with(tx, cargo)`, or None. A participant whose
-    cargo the commit carries does not get `commit_tx`. The context asks the last ones to
-    flush for it.
-
-    Another one is `post_tx_prepare()`, which is called instead of `post_tx_commit` once
-    the transaction is prepared: others end it, perhaps in another process, and the
-    participant forgets it. `coordinator.outcome(pointer)` tells the end. Without that
-    method no transaction of the participant can be prepared.
+    All else that it may have is optional; `Participant` has all of it.
 
     A participant that keeps rows of its own, and judges them by their pointers, has to
     have `smallest_pointer()`, the least pointer that its rows may still hold (None for
@@ -220,16 +207,63 @@ class TransactionAware(Protocol):
         """Undoes all writes; returns True when nothing of them is left."""
 
 
-class Decides(TransactionAware, Protocol):
-    """A participant that decides a block, since it can only commit at once.
+class Participant:
+    """A `TransactionAware` that does nothing: inherit it, and write what yours does.
 
-    It says `decides = True` and `flushes_last = True`. The context calls `take_block`
-    when it has joined, and at the end `commit_tx` in place of the coordinator's commit:
-    True means that the block has committed, raising that nothing has. Where it cannot
-    know it raises `TransactionOutcomeUnknown`, and nobody is told anything then. The
-    block is refused before, if another participant names changed keys, or says
-    `prepares = True`.
+    A class of it has a `transaction_aware_name`, and with a `commit_tx` of its own also
+    a `rollback_tx`. It says as attributes what else it is:
+
+    - `flushes_last`: its `commit_tx` comes after all others, and not at a checkpoint.
+      It is for messages, whose readers wait from the flush to the commit.
+    - `shares_journal`: its rows go into the same synced batch as the coordinator's own
+      records, so the context need not `persist` the transaction before `commit_tx`.
+    - `decides`: it can only commit at once, and decides the block. It flushes last, and
+      its `commit_tx` comes in place of the coordinator's commit: True means that the
+      block has committed, raising that nothing has. Where it cannot know it raises
+      `TransactionOutcomeUnknown`, and nobody is told anything then. The block is
+      refused before, if another participant names changed keys or prepares.
+    - `prepares`: it changes something in each block, whatever keys it names.
     """
+
+    transaction_aware_name: str
+    flushes_last: bool = False
+    shares_journal: bool = False
+    decides: bool = False
+    prepares: bool = False
+
+    # Returns a `Cargo` that this coordinator takes in its `commit_with(tx, cargo)`, or
+    # None. A participant whose cargo the commit carries does not get `commit_tx`. The
+    # context asks the last ones to flush for it.
+    commit_cargo: Callable[[Coordinator], Cargo | None] | None = None
+
+    # Is called instead of `post_tx_commit` once the transaction is prepared: others end
+    # it, perhaps in another process, and the participant forgets it. Without it no
+    # transaction of the participant can be prepared.
+    post_tx_prepare: Callable[[], object] | None = None
+
+    def require_coordinator(self, coordinator: Coordinator) -> None:
+        """Takes a block of any coordinator; raising refuses to join."""
 
     def take_block(self, context: Any) -> None:
         """Learns the block that it decides; raising ends the block."""
+
+    def start_tx(self, tx: Transaction) -> None:
+        """Does nothing, like all that follow."""
+
+    def update_tx(self, tx: Transaction) -> None:
+        """Keeps the first pointer."""
+
+    def get_tx_changes(self) -> Iterable[bytes]:
+        """Returns no keys: it conflicts with nobody."""
+        return ()
+
+    def commit_tx(self) -> bool:
+        """Returns True: there is nothing to write."""
+        return True
+
+    def post_tx_commit(self) -> None:
+        """Has nothing left to do."""
+
+    def rollback_tx(self) -> bool:
+        """Returns True: there is nothing to undo."""
+        return True

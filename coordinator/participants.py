@@ -7,7 +7,7 @@ import enum
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from coordinator.cargo import joined
 from coordinator.errors import (
@@ -16,7 +16,12 @@ from coordinator.errors import (
     ParticipantFailed,
     changed_nothing,
 )
-from coordinator.interfaces import Cargo, Coordinator, TransactionAware
+from coordinator.interfaces import (
+    Cargo,
+    Coordinator,
+    Participant,
+    TransactionAware,
+)
 from coordinator.transaction import Transaction
 
 # The number of arguments of each call.
@@ -51,6 +56,11 @@ def checked_participant(participant: object) -> None:
             f"{participant!r:.200} cannot take part in a transaction: it has no "
             f"{', '.join(missing)}"
         )
+    if _lacks_undo(kind):
+        raise BadRequest(
+            f"{participant!r:.200} cannot take part in a transaction: it has a "
+            f"commit_tx of its own, and no rollback_tx to undo what that writes"
+        )
     for name, count in _CALLS.items():
         _check_call(participant, getattr(participant, name), name, count)
     if len(_complete) < KNOWN_CLASSES and all(hasattr(kind, name) for name in _CALLS):
@@ -60,6 +70,14 @@ def checked_participant(participant: object) -> None:
 def _has(participant: object, name: str) -> bool:
     """Looks for the attribute, in the class first: a property may be slow."""
     return hasattr(type(participant), name) or hasattr(participant, name)
+
+
+def _lacks_undo(kind: type) -> bool:
+    return (
+        issubclass(kind, Participant)
+        and kind.commit_tx is not Participant.commit_tx
+        and kind.rollback_tx is Participant.rollback_tx
+    )
 
 
 def _check_call(
@@ -85,35 +103,61 @@ def _check_call(
         ) from error
 
 
+class _Completed:
+    """A participant of a class that does not inherit `Participant`, with the rest."""
+
+    _REST = Participant()
+
+    def __init__(self, given: TransactionAware) -> None:
+        self.given = given
+
+    def __getattr__(self, name: str) -> Any:
+        given = self.given
+        # A double answers to any name, and has no cargo.
+        if name == "commit_cargo" and not hasattr(type(given), name):
+            return None
+        return getattr(given, name, getattr(self._REST, name, None))
+
+
+def completed(participant: TransactionAware) -> Participant:
+    """Returns a participant with all that `Participant` has, whatever its class."""
+    if isinstance(participant, Participant | _Completed):
+        return cast(Participant, participant)
+    return cast(Participant, _Completed(participant))
+
+
 class Participants:
     """The participants in the order of their joining, each once."""
 
     def __init__(self) -> None:
-        self._joined: list[TransactionAware] = []
-        self._ids: set[int] = set()  # of the first ones, as many as it has
+        self._joined: list[Participant] = []
+        self._listed: dict[int, Participant] = {}  # the first ones, by their ids
         # The places where `roll_back` and `announce` go on after an interrupt.
-        self._to_roll_back: Iterator[TransactionAware] | None = None
-        self._to_tell: Iterator[TransactionAware] | None = None
+        self._to_roll_back: Iterator[Participant] | None = None
+        self._to_tell: Iterator[Participant] | None = None
         self._failures: list[BaseException] = []
 
-    def add(self, participant: TransactionAware, tx: Transaction) -> None:
+    def add(self, participant: TransactionAware, tx: Transaction) -> Participant:
         """Starts a participant and then lists it, unless it is listed already."""
-        if self._joined and self.includes(participant):
-            return
+        listed = self.listed(participant) if self._joined else None
+        if listed is not None:
+            return listed
         if type(participant) not in _complete:
             checked_participant(participant)
+        listed = completed(participant)
         try:
             participant.start_tx(tx)
         except BaseException as error:
-            _name(error, participant, "start_tx", tx)
+            _name(error, listed, "start_tx", tx)
             raise
-        self._joined.append(participant)
+        self._joined.append(listed)
+        return listed
 
-    def includes(self, participant: TransactionAware) -> bool:
-        """Tells whether a participant is listed, and so rolled back with the others."""
-        ids = self._ids
-        ids.update(map(id, self._joined[len(ids) :]))
-        return id(participant) in ids
+    def listed(self, participant: TransactionAware) -> Participant | None:
+        """Returns a participant that is rolled back with the others; None if it isn't."""
+        known = self._listed
+        known.update((_id(one), one) for one in self._joined[len(known) :])
+        return known.get(id(participant))
 
     def update(self, tx: Transaction) -> None:
         """Gives all participants the new write pointer."""
@@ -135,22 +179,19 @@ class Participants:
                 raise
         return changes
 
-    def changing_beside(self, decider: TransactionAware) -> list[str]:
+    def changing_beside(self, decider: Participant) -> list[str]:
         """Returns the names of the others that change something."""
         return [
             one.transaction_aware_name
             for one in self._joined
-            if one is not decider
-            and (getattr(one, "prepares", False) or list(one.get_tx_changes()))
+            if one is not decider and (one.prepares or list(one.get_tx_changes()))
         ]
 
-    def in_commit_order(self) -> list[TransactionAware]:
+    def in_commit_order(self) -> list[Participant]:
         """Returns them in the order of joining; those that flush last at the end."""
-        return sorted(self._joined, key=flushes_last)
+        return sorted(self._joined, key=_flushes_last)
 
-    def apart_with_cargo(
-        self,
-    ) -> tuple[list[TransactionAware], list[TransactionAware]]:
+    def apart_with_cargo(self) -> tuple[list[Participant], list[Participant]]:
         """Returns them in two parts: the last ones may have a cargo for the commit.
 
         All others flush before anybody is asked for one.
@@ -158,7 +199,7 @@ class Participants:
         in_order, at = self._joined[:], len(self._joined)
         if at > 1:
             in_order = self.in_commit_order()
-        while at and hasattr(type(in_order[at - 1]), "commit_cargo"):
+        while at and in_order[at - 1].commit_cargo is not None:
             at -= 1
         return in_order[:at], in_order[at:]
 
@@ -199,7 +240,7 @@ class Participants:
     def check_prepare(self) -> None:
         """Raises `MisusedTransaction` where one could not let go of its transaction."""
         for participant in self._joined:
-            if not hasattr(participant, "post_tx_prepare"):
+            if participant.post_tx_prepare is None:
                 raise MisusedTransaction(
                     f"{participant.transaction_aware_name} cannot take part in a "
                     f"transaction that is prepared: it has no post_tx_prepare(), to "
@@ -210,16 +251,16 @@ class Participants:
         """Tells all that `tx` is prepared, and returns the errors that they raised."""
         failures: list[BaseException] = []
         for participant in self._joined:
-            let_go: Any = participant
             try:
-                let_go.post_tx_prepare()
+                if participant.post_tx_prepare is not None:
+                    participant.post_tx_prepare()
             except BaseException as error:
                 failures.append(error)
                 _name(error, participant, "post_tx_prepare", tx)
         return failures
 
 
-def flush(participants: Iterable[TransactionAware], tx: Transaction) -> None:
+def flush(participants: Iterable[Participant], tx: Transaction) -> None:
     """Lets participants write, one after the other; raises at the first that cannot."""
     for participant in participants:
         try:
@@ -232,13 +273,13 @@ def flush(participants: Iterable[TransactionAware], tx: Transaction) -> None:
 
 
 def persist_and_flush(
-    coordinator: Coordinator, participants: list[TransactionAware], tx: Transaction
+    coordinator: Coordinator, participants: list[Participant], tx: Transaction
 ) -> None:
     """Lets participants write, once a crash cannot forget the transaction.
 
     Nothing is persisted for those that share the journal.
     """
-    outside = [one for one in participants if not shares_journal(one)]
+    outside = [one for one in participants if not one.shares_journal]
     if outside:
         note_writers = getattr(coordinator, "note_writers", None)
         if note_writers is not None:
@@ -249,14 +290,15 @@ def persist_and_flush(
 
 
 def take_cargo(
-    to_flush: list[TransactionAware], coordinator: Coordinator, tx: Transaction
+    to_flush: list[Participant], coordinator: Coordinator, tx: Transaction
 ) -> Cargo | None:
     """Takes off the list the last participants whose rows the commit can carry."""
     cargoes: list[Cargo] = []
     while to_flush:
-        participant: Any = to_flush[-1]
+        participant, cargo = to_flush[-1], None
         try:
-            cargo = participant.commit_cargo(coordinator)
+            if participant.commit_cargo is not None:
+                cargo = participant.commit_cargo(coordinator)
         except BaseException as error:
             _name(error, participant, "commit_cargo", tx)
             raise
@@ -269,18 +311,17 @@ def take_cargo(
     return cargoes[0] if cargoes else None
 
 
-def flushes_last(participant: TransactionAware) -> bool:
-    """Tells whether it flushes after all others, and not at a checkpoint."""
-    return bool(getattr(participant, "flushes_last", False))
+def _flushes_last(participant: Participant) -> bool:
+    return bool(participant.flushes_last)
 
 
-def shares_journal(participant: TransactionAware) -> bool:
-    """Tells whether its rows are written with the coordinator's own records."""
-    return bool(getattr(participant, "shares_journal", False))
+def _id(participant: object) -> int:
+    """Returns the id of a participant as it was given."""
+    return id(participant.given if isinstance(participant, _Completed) else participant)
 
 
 def _not_true(
-    participant: TransactionAware, call: str, answer: object
+    participant: Participant, call: str, answer: object
 ) -> ParticipantFailed:
     return ParticipantFailed(
         f"{call} of {participant.transaction_aware_name} answered {answer!r}, not True"
@@ -288,7 +329,7 @@ def _not_true(
 
 
 def _name(
-    error: BaseException, participant: TransactionAware, call: str, tx: Transaction
+    error: BaseException, participant: Participant, call: str, tx: Transaction
 ) -> None:
     """Adds to an error the participant and the call that raised it."""
     name = participant.transaction_aware_name

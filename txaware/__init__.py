@@ -6,6 +6,7 @@ import typing
 
 from coordinator import (
     Coordinator,
+    Participant,
     Status,
     Transaction,
     TransactionAware,
@@ -153,6 +154,7 @@ __all__ = [
     "OutOfOrderSequence",
     "Outgoing",
     "Page",
+    "Participant",
     "ParticipantFailed",
     "Peeked",
     "Popper",

@@ -202,7 +202,7 @@ class FencedTransaction(TransactionContext):
 
         What the begin wrote is then taken back by nobody.
         """
-        unlisted = not self._participants.includes(self.count)
+        unlisted = self._participants.listed(self.count) is None
         return super()._undo(
             cause, invalidate=invalidate or unlisted, notes_told=notes_told
         )
