@@ -223,6 +223,7 @@ class Participant:
       `TransactionOutcomeUnknown`, and nobody is told anything then. The block is
       refused before, if another participant names changed keys or prepares.
     - `prepares`: it changes something in each block, whatever keys it names.
+    - `is_closed`: it was closed or lost, and the worker that made it makes another one.
     """
 
     transaction_aware_name: str
@@ -230,6 +231,7 @@ class Participant:
     shares_journal: bool = False
     decides: bool = False
     prepares: bool = False
+    is_closed: bool = False
 
     # Returns a `Cargo` that this coordinator takes in its `commit_with(tx, cargo)`, or
     # None. A participant whose cargo the commit carries does not get `commit_tx`. The
@@ -267,3 +269,6 @@ class Participant:
     def rollback_tx(self) -> bool:
         """Returns True: there is nothing to undo."""
         return True
+
+    def close(self) -> None:
+        """Has nothing to give back; a worker calls it for what it has made."""

@@ -1,10 +1,7 @@
 """A thing of many transactions, whose changes join each of them by themselves."""
 
-from collections.abc import Iterable
-
 from coordinator.errors import MisusedTransaction
-from coordinator.interfaces import Coordinator
-from coordinator.transaction import Transaction
+from coordinator.interfaces import Coordinator, Participant
 
 
 def require_own(name: str, own: Coordinator, coordinator: Coordinator) -> None:
@@ -19,7 +16,7 @@ def require_own(name: str, own: Coordinator, coordinator: Coordinator) -> None:
         )
 
 
-class JoinsByItself:
+class JoinsByItself(Participant):
     """Takes part in a transaction without doing anything in it.
 
     So `with messaging.transaction(table):` works for a table whose changes are a
@@ -34,26 +31,5 @@ class JoinsByItself:
         """Refuses a block of another coordinator, which no change would join."""
         require_own(self.transaction_aware_name, self._coordinator, coordinator)
 
-    def start_tx(self, tx: Transaction) -> None:
-        """Does nothing: the changes of the block join it by themselves."""
-
-    def update_tx(self, tx: Transaction) -> None:
-        """Does nothing, as `start_tx`."""
-
-    def get_tx_changes(self) -> Iterable[bytes]:
-        """Returns nothing: its changes name their keys."""
-        return ()
-
-    def commit_tx(self) -> bool:
-        """Returns True: its changes are written by themselves."""
-        return True
-
-    def post_tx_commit(self) -> None:
-        """Does nothing, as `start_tx`."""
-
     def post_tx_prepare(self) -> None:
         """Does nothing, as `start_tx`."""
-
-    def rollback_tx(self) -> bool:
-        """Returns True: its changes are taken back by themselves."""
-        return True

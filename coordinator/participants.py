@@ -154,9 +154,10 @@ class Participants:
         return listed
 
     def listed(self, participant: TransactionAware) -> Participant | None:
-        """Returns a participant that is rolled back with the others; None if it isn't."""
+        """Returns a participant that is rolled back with the others, or None."""
         known = self._listed
-        known.update((_id(one), one) for one in self._joined[len(known) :])
+        for one in self._joined[len(known) :]:
+            known[_id(one)] = one
         return known.get(id(participant))
 
     def update(self, tx: Transaction) -> None:
@@ -320,9 +321,7 @@ def _id(participant: object) -> int:
     return id(participant.given if isinstance(participant, _Completed) else participant)
 
 
-def _not_true(
-    participant: Participant, call: str, answer: object
-) -> ParticipantFailed:
+def _not_true(participant: Participant, call: str, answer: object) -> ParticipantFailed:
     return ParticipantFailed(
         f"{call} of {participant.transaction_aware_name} answered {answer!r}, not True"
     )

@@ -5,12 +5,13 @@ from typing import Any
 
 from coordinator import codec
 from coordinator.errors import ParticipantFailed
+from coordinator.interfaces import Participant
 from coordinator.java.jvm import Jvm
 from coordinator.tephra.calls import TEPHRA_KINDS
 from coordinator.transaction import Transaction
 
 
-class JavaParticipant:
+class JavaParticipant(Participant):
     """A `TransactionAware` that passes every call on to a Java TransactionAware.
 
     `java_object` lives in `jvm`, which has Tephra on its classpath: that of a
@@ -25,7 +26,7 @@ class JavaParticipant:
         self._new_list = jvm.view.java.util.ArrayList
 
     @property
-    def transaction_aware_name(self) -> str:
+    def transaction_aware_name(self) -> str:  # type: ignore[override]
         """The name that the Java object has for itself."""
         return str(self._ask(self._java.getTransactionAwareName))
 

@@ -65,7 +65,7 @@ def test_an_interrupt_at_any_place_of_a_block_leaves_all_of_it_or_nothing(
                 if table.tx is None:
                     continue
                 calls = [line.split()[0] for line in table.log]
-                joined = table in context._participants.in_commit_order()
+                joined = context._participants.listed(table) is not None
                 assert calls.count("rollback_tx") == (joined and not committed), place
                 assert calls.count("post_tx_commit") == committed, place
             if context._tx is not None and committed:

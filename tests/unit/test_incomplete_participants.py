@@ -1,6 +1,7 @@
 """Whoever cannot take part in a transaction is refused where it is handed over."""
 
 import re
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -8,8 +9,9 @@ import pytest
 import txaware
 from coordinator.context import TransactionContext
 from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.interfaces import Participant
 from tests.support.doubles import Recorder
-from txaware.errors import BadRequest
+from txaware.errors import BadRequest, MisusedTransaction
 from txaware.http.client.aio.async_messaging import connect_async
 from txaware.messaging import Messaging
 
@@ -68,6 +70,21 @@ class Flag(Whole):
     post_tx_commit = True  # type: ignore[assignment]
 
 
+class CannotUndo(Participant):
+    transaction_aware_name = "writes"
+
+    def __repr__(self) -> str:
+        return "<CannotUndo>"
+
+    def commit_tx(self) -> bool:
+        return True
+
+
+class Nameless(Participant):
+    def __repr__(self) -> str:
+        return "<Nameless>"
+
+
 INCOMPLETE: list[tuple[Any, str]] = [
     (Half(), "<Half> cannot take part in a transaction: it has no update_tx, rollback"),
     (WithoutName(), "<WithoutName> cannot take part in a transaction: it has no trans"),
@@ -75,6 +92,8 @@ INCOMPLETE: list[tuple[Any, str]] = [
     (Asking(), "its commit_tx is called with nothing, and missing a required argument"),
     (Awaited(), "its rollback_tx is a coroutine, which nobody awaits"),
     (Flag(), "its post_tx_commit is no method"),
+    (CannotUndo(), "it has a commit_tx of its own, and no rollback_tx to undo what"),
+    (Nameless(), "<Nameless> cannot take part in a transaction: it has no transaction"),
     (
         Recorder,
         "Recorder is a class, and cannot take part in a transaction; pass an object "
@@ -132,3 +151,39 @@ def test_what_answers_by_itself_is_taken_as_it_is(messaging: Messaging) -> None:
     with messaging.transaction(Anything()) as tx:
         pass
     assert tx.status.value == "committed"
+
+
+class Observer(Participant):
+    """It says nothing but its name."""
+
+    transaction_aware_name = "observer"
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_one_that_says_nothing_but_its_name_takes_part(
+    messaging: Messaging, commits: bool
+) -> None:
+    with (
+        suppress(KeyError),
+        messaging.transaction(Observer(), table := Recorder()) as tx,
+    ):
+        tx.checkpoint()
+        if not commits:
+            raise KeyError
+    assert tx.status.value == ("committed" if commits else "aborted")
+    assert ("post_tx_commit table" in table.log) == commits
+
+
+def test_one_that_does_nothing_at_a_prepare_has_to_say_so(messaging: Messaging) -> None:
+    class Ready(Observer):
+        def post_tx_prepare(self) -> None:
+            """Remembers nothing."""
+
+    with (
+        pytest.raises(MisusedTransaction, match="observer cannot take part"),
+        messaging.transaction(Observer()) as tx,
+    ):
+        tx.prepare("one")
+    with messaging.transaction(Ready()) as tx:
+        tx.prepare("one")
+    messaging.rollback_prepared("one")

@@ -13,7 +13,7 @@ from coordinator.interfaces import Coordinator, TransactionAware
 from txaware.consume.consumer import Consumer
 from txaware.consume.cursors import Group
 from txaware.consume.durable_tries import DurableTries, GroupMarks, InboxMarks
-from txaware.consume.inbox import Inbox, Positions
+from txaware.consume.inbox import Inbox, KeepsPositions
 from txaware.consume.poison import (
     CarriedLetters,
     DeadLetters,
@@ -68,7 +68,7 @@ class MessageBatches:
         group: Group | None = None,
         begin: Callable[..., TransactionContext] | None = None,
         target: str | None = None,
-        database: Positions | None = None,
+        database: KeepsPositions | None = None,
         publish: Publish | None = None,
     ) -> None:
         self.metrics = SubscriberMetrics()

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from coordinator.context import Status, TransactionContext
-from coordinator.interfaces import Coordinator
+from coordinator.interfaces import Coordinator, Participant
 from coordinator.participants import TrackedWrite
 from coordinator.resolve_outcome import settle
 from coordinator.transaction import Transaction, TransactionType
@@ -52,7 +52,7 @@ class Group:
         return f"group {self.name} in {self.topic}"
 
 
-class GroupPosition:
+class GroupPosition(Participant):
     """The participant that takes the position of a group through one transaction.
 
     The position is read when the transaction begins, and written last, only if it
@@ -93,9 +93,6 @@ class GroupPosition:
             self.position = self.saved
         # Its first pointer goes with the row, whatever checkpoints follow.
         self._tx = tx
-
-    def update_tx(self, tx: Transaction) -> None:
-        """Does nothing: a checkpoint changes nothing for a position."""
 
     def get_tx_changes(self) -> Iterable[bytes]:
         """Returns a key only if the group moved: a poll in vain disturbs nobody."""
@@ -378,7 +375,7 @@ class LocalCursor:
         self.ended(moving, committed=moving.attempt.committed())
 
 
-class OwnPosition:
+class OwnPosition(Participant):
     """The participant that takes a position in memory through one transaction."""
 
     # It writes nothing, so nothing has to be on disk before it does.
@@ -395,20 +392,6 @@ class OwnPosition:
     def move(self, position: MessageId) -> None:
         """Goes on from a position, if the transaction commits."""
         self.position = position
-
-    def start_tx(self, tx: Transaction) -> None:
-        """Does nothing: the position is in memory."""
-
-    def update_tx(self, tx: Transaction) -> None:
-        """Does nothing: a checkpoint changes nothing for a position."""
-
-    def get_tx_changes(self) -> Iterable[bytes]:
-        """Returns no keys: nobody else can change the position."""
-        return ()
-
-    def commit_tx(self) -> bool:
-        """Does nothing: there is nothing to write."""
-        return True
 
     def post_tx_commit(self) -> None:
         """Moves the consumer."""

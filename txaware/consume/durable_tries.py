@@ -10,7 +10,7 @@ import attrs
 from coordinator.context import TransactionContext
 from coordinator.interfaces import Coordinator
 from txaware.consume.cursors import Group, GroupPosition
-from txaware.consume.inbox import Positions
+from txaware.consume.inbox import KeepsPositions
 from txaware.consume.poison import Suspects
 from txaware.errors import NotAuthorized, TxAwareError
 from txaware.model.markers import TRIES_MS, counts_tries
@@ -108,7 +108,7 @@ class InboxMarks:
     A block of another member that is open has locked the position, or the file.
     """
 
-    def __init__(self, positions: Positions, group: str, topic: str) -> None:
+    def __init__(self, positions: KeepsPositions, group: str, topic: str) -> None:
         self._positions = positions
         self._place = tries_of(group), topic
 

@@ -1,7 +1,8 @@
 """A consumer whose position is a row of the user's database, beside what it writes."""
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
+from coordinator.interfaces import Participant
 from txaware.consume.consumer import is_ahead
 from txaware.consume.start_places import BEGINNING, StartAt, place_of
 from txaware.model.interfaces import COMMITTED, MessagingService
@@ -9,28 +10,30 @@ from txaware.model.messages import BlockedBy, MessageId, Page
 from txaware.model.topics import TopicName, checked_group
 
 
-class Positions(Protocol):
-    """The database that has the positions, in the transaction of the open block."""
+class KeepsPositions(Participant, ABC):
+    """A database that has the positions of the blocks that it decides."""
 
-    @property
-    def transaction_aware_name(self) -> str:
-        """The name of the database."""
-
+    @abstractmethod
     def require_block(self, call: str) -> None:
         """Raises `MisusedTransaction` where no block of it is open here."""
 
+    @abstractmethod
     def position(self, group: str, topic: str) -> MessageId | None:
         """Returns how far a group has come, as the block sees it."""
 
+    @abstractmethod
     def committed_position(self, group: str, topic: str) -> MessageId | None:
         """Returns how far it has come, as it is committed."""
 
+    @abstractmethod
     def save_position(self, group: str, topic: str, position: MessageId) -> None:
         """Moves a group, with the block."""
 
+    @abstractmethod
     def save_apart(self, group: str, topic: str, position: MessageId) -> None:
         """Moves a group outside of a block; on disk when it returns."""
 
+    @abstractmethod
     def is_away(self, error: BaseException) -> bool:
         """Tells whether an error says that the database is away, or locked."""
 
@@ -45,7 +48,7 @@ class Inbox:
     def __init__(
         self,
         service: MessagingService,
-        positions: Positions,
+        positions: KeepsPositions,
         topic: str,
         *,
         group: str,

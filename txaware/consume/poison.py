@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from coordinator.interfaces import Participant
 from coordinator.participants import TrackedWrite
 from coordinator.transaction import Transaction
 from txaware.consume.subscribe_options import Delivery
@@ -140,7 +141,7 @@ def made_origins_topic(service: MessagingService, topic: str) -> str | None:
     return name
 
 
-class DeadLetters:
+class DeadLetters(Participant):
     """The participant that publishes given-up payloads, last in its transaction.
 
     `origins` is the topic that gets a message on the origin of each.
@@ -177,13 +178,6 @@ class DeadLetters:
         """Remembers the pointer that messages carry."""
         self._tx = tx
 
-    def update_tx(self, tx: Transaction) -> None:
-        """Does nothing: messages carry the first pointer, despite checkpoints."""
-
-    def get_tx_changes(self) -> Iterable[bytes]:
-        """Returns no keys: publishing conflicts with nobody."""
-        return ()
-
     def commit_tx(self) -> bool:
         """Publishes all messages in one call, then their origins."""
         if self._messages:
@@ -191,9 +185,6 @@ class DeadLetters:
         if self._origins and self._origins_topic is not None:
             self._tell_origins(self._origins_topic)
         return True
-
-    def post_tx_commit(self) -> None:
-        """Does nothing: the messages are visible now."""
 
     def post_tx_prepare(self) -> None:
         """Does nothing: the messages are written."""

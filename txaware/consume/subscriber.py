@@ -16,7 +16,7 @@ from coordinator.threads import Event
 from txaware.consume.batches import Handler, MessageBatches
 from txaware.consume.consumer import Consumer
 from txaware.consume.cursors import Group
-from txaware.consume.inbox import Inbox, Positions
+from txaware.consume.inbox import Inbox, KeepsPositions
 from txaware.consume.loop_retry import retrying
 from txaware.consume.poison import Publish
 from txaware.consume.start_places import StartAt
@@ -121,12 +121,11 @@ class Subscriber:
             )
 
 
-def deciding(participants: Iterable[TransactionAware]) -> Positions | None:
+def deciding(participants: Iterable[TransactionAware]) -> KeepsPositions | None:
     """Returns the database among participants that decides their blocks, if any."""
     for participant in participants:
-        found: Any = participant
-        if getattr(participant, "decides", False) is True:
-            return found  # type: ignore[no-any-return]  # a database is one
+        if isinstance(participant, KeepsPositions) and participant.decides:
+            return participant
     return None
 
 

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from coordinator.context import current_transaction
 from coordinator.transaction import Transaction
 from txaware.consume import Inbox
+from txaware.consume.inbox import KeepsPositions
 from txaware.consume.start_places import StartAt
 from txaware.errors import MisusedTransaction, TxAwareError
 from txaware.messaging import Messaging
@@ -25,11 +26,12 @@ from txaware.participants.outbox_row import (
     new_token,
 )
 from txaware.publish import TakesItems
+from txaware.queue.participants_of_threads import DatabaseConnection
 
 log = logging.getLogger(__name__)
 
 
-class DecidingDatabase:
+class DecidingDatabase(KeepsPositions, DatabaseConnection):
     """A participant over a connection of the user's, which decides its block.
 
     What is published and pushed in the block are rows of an outbox, in the transaction
@@ -109,13 +111,6 @@ class DecidingDatabase:
         context.note_pops_in(self)
         self._context = context
 
-    def update_tx(self, tx: Transaction) -> None:
-        """Does nothing: the transaction of the database goes on."""
-
-    def get_tx_changes(self) -> tuple[bytes, ...]:
-        """Returns no keys: the database has locks of its own."""
-        return ()
-
     def commit_tx(self) -> bool:
         """Commits the transaction of the database, which decides the block."""
         tx = self._tx
@@ -155,9 +150,6 @@ class DecidingDatabase:
         """Closes its connection."""
         self.connection.close()
 
-    def require_any_thread(self) -> None:
-        """Raises `BadRequest` where only one thread may use the connection."""
-
     def require_block(self, call: str) -> None:
         """Raises `MisusedTransaction` where no block of it is open here."""
         here = current_transaction(self.messaging.coordinator)
@@ -170,14 +162,6 @@ class DecidingDatabase:
     def committed_position(self, group: str, topic: str) -> MessageId | None:
         """Returns how far a group has come, as it is committed."""
         return self._relay.rows.position(group, topic)
-
-    def position(self, group: str, topic: str) -> MessageId | None:
-        """Returns how far a group has come, as the block sees it."""
-        raise NotImplementedError
-
-    def save_position(self, group: str, topic: str, position: MessageId) -> None:
-        """Moves a group, with the block."""
-        raise NotImplementedError
 
     def publish(self, topic: str, messages: Sequence[Payload]) -> None:
         """Writes checked messages to the outbox, with the block."""
@@ -208,10 +192,6 @@ class DecidingDatabase:
     def save_apart(self, group: str, topic: str, position: MessageId) -> None:
         """Moves a group outside of a block; on disk when it returns."""
         self._relay.rows.save_position(group, topic, position)
-
-    def is_away(self, error: BaseException) -> bool:
-        """Tells whether an error says that the database is away, or locked."""
-        raise NotImplementedError
 
     def _leave(self) -> None:
         self._tx = self._context = None

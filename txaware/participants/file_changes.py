@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 
+from coordinator.interfaces import Participant
 from coordinator.transaction import Transaction
 from txaware.participants.file_intents import FileIntents
 from txaware.participants.file_places import Changes, FilePlaces
@@ -10,7 +11,7 @@ from txaware.participants.file_places import Changes, FilePlaces
 log = logging.getLogger(__name__)
 
 
-class FileChanges:
+class FileChanges(Participant):
     """A participant that writes files aside, and has them renamed after the commit.
 
     By transaction, `opened` has these objects, and `pending` their changes from just
@@ -43,9 +44,6 @@ class FileChanges:
         """Remembers the transaction; checkpoints do not change its first pointer."""
         self._id = tx.transaction_id
         self._opened[self._id] = self
-
-    def update_tx(self, tx: Transaction) -> None:
-        """Does nothing: the first pointer stays."""
 
     def write(self, name: str, pieces: Iterable[bytes]) -> None:
         """Writes a file aside."""

@@ -26,6 +26,7 @@ from txaware.participants.postgres_link import (
 )
 from txaware.participants.postgres_outbox import DecidingPostgres, PostgresOutbox
 from txaware.participants.prepared_transactions import PreparedTransactions
+from txaware.queue.participants_of_threads import DatabaseConnection
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -109,7 +110,7 @@ def _opened(messaging: Messaging, link: PostgresLink) -> PreparedTransactions:
     return prepared
 
 
-class Postgres:
+class Postgres(DatabaseConnection):
     """A connection to PostgreSQL, whose transaction is prepared before the commit.
 
     It is committed after the coordinator's commit, and rolled back where that is
@@ -140,16 +141,13 @@ class Postgres:
         return self._prepared.recover()
 
     @property
-    def is_closed(self) -> bool:
+    def is_closed(self) -> bool:  # type: ignore[override]
         """True once the connection was closed or lost."""
         return bool(self.connection.closed)
 
     def close(self) -> None:
         """Closes its connection."""
         self.connection.close()
-
-    def require_any_thread(self) -> None:
-        """Does nothing: any thread may use the connection."""
 
     def require_coordinator(self, coordinator: Coordinator) -> None:
         """Refuses a block whose outcome its own coordinator would not know."""
@@ -186,13 +184,6 @@ class Postgres:
             )
         self._end(commit=outcome is Outcome.COMMITTED)
         return outcome is Outcome.COMMITTED
-
-    def update_tx(self, tx: Transaction) -> None:
-        """Does nothing: the transaction of PostgreSQL goes on."""
-
-    def get_tx_changes(self) -> tuple[bytes, ...]:
-        """Returns no keys: PostgreSQL has locks of its own."""
-        return ()
 
     def commit_tx(self) -> bool:
         """Prepares the transaction; it survives a crash of either side then."""

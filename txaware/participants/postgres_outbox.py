@@ -221,7 +221,7 @@ class DecidingPostgres(DecidingDatabase):
         self.connection.execute(SAVE, (bytes(position), group, topic))
 
     @property
-    def is_closed(self) -> bool:
+    def is_closed(self) -> bool:  # type: ignore[override]
         """True once the connection was closed or lost."""
         return bool(self.connection.closed)
 

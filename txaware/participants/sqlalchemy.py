@@ -7,6 +7,7 @@ from coordinator.interfaces import Coordinator
 from coordinator.joining import require_own
 from coordinator.transaction import Transaction
 from txaware.consume import Inbox
+from txaware.consume.inbox import KeepsPositions
 from txaware.consume.start_places import StartAt
 from txaware.errors import BadRequest, MisusedTransaction
 from txaware.messaging import Messaging
@@ -18,6 +19,7 @@ from txaware.participants.postgres import Postgres, postgres, prepared_beside
 from txaware.participants.postgres_block import mark_begin, require_marked
 from txaware.participants.postgres_outbox import DecidingPostgres
 from txaware.participants.sqlite import Sqlite, sqlite
+from txaware.queue.participants_of_threads import DatabaseConnection
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -52,7 +54,7 @@ def sqlalchemy(
     return SqlalchemySession(messaging, session, outbox=outbox, relay=relay)
 
 
-class SqlalchemySession:
+class SqlalchemySession(KeepsPositions, DatabaseConnection):
     """A session whose connection takes part, as its pool has lent it for a block."""
 
     flushes_last = True
@@ -68,16 +70,16 @@ class SqlalchemySession:
         self._last: Database | None = None
 
     @property
-    def transaction_aware_name(self) -> str:
+    def transaction_aware_name(self) -> str:  # type: ignore[override]
         """The name of its database in a block."""
         database = self._database
         return database.transaction_aware_name if database else "sqlalchemy session"
 
     @property
-    def decides(self) -> bool:
+    def decides(self) -> bool:  # type: ignore[override]
         """True when the database's own commit decides the block."""
         if self._database is not None:
-            return getattr(self._database, "decides", False)
+            return self._database.decides
         try:
             dialect = self.session.get_bind().dialect.name
         except Exception:  # it has several, and is not in a block
@@ -85,14 +87,14 @@ class SqlalchemySession:
         return self._outbox or dialect == "sqlite"
 
     @property
-    def prepares(self) -> bool:
+    def prepares(self) -> bool:  # type: ignore[override]
         """True when its transaction is prepared."""
-        return getattr(self._database, "prepares", False)
+        return self._database is not None and self._database.prepares
 
     @property
-    def shares_journal(self) -> bool:
+    def shares_journal(self) -> bool:  # type: ignore[override]
         """As its database says."""
-        return getattr(self._database, "shares_journal", False)
+        return self._database is not None and self._database.shares_journal
 
     def consumer(
         self, topic: str, *, group: str, start: StartAt = None, inclusive: bool = True
@@ -140,9 +142,6 @@ class SqlalchemySession:
         """Closes the session."""
         self.session.close()
 
-    def require_any_thread(self) -> None:
-        """Does nothing: the pool lends connections that the thread may use."""
-
     def require_coordinator(self, coordinator: Coordinator) -> None:
         """Refuses a block whose outcome its own coordinator would not know."""
         own = self._messaging.coordinator
@@ -168,15 +167,8 @@ class SqlalchemySession:
 
     def take_block(self, context: Any) -> None:
         """Takes what is published in the block, where its database decides."""
-        if isinstance(self._database, Sqlite | DecidingPostgres):
+        if self._database is not None:
             self._database.take_block(context)
-
-    def update_tx(self, tx: Transaction) -> None:
-        """Does nothing: the transaction of the database goes on."""
-
-    def get_tx_changes(self) -> tuple[bytes, ...]:
-        """Returns no keys: the database has locks of its own."""
-        return ()
 
     def commit_tx(self) -> bool:
         """Flushes the session, and prepares or commits."""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import attrs
 
 from coordinator.context import Status, TransactionContext
-from coordinator.interfaces import Coordinator
+from coordinator.interfaces import Coordinator, Participant
 from coordinator.participants import TrackedWrite
 from coordinator.transaction import Transaction
 from txaware.errors import (
@@ -56,7 +56,7 @@ class Instance:
         self.ask(lambda: self.service.producer_commits(name, producer))
 
 
-class CommitCount:
+class CommitCount(Participant):
     """The participant that counts the commits of a producer in its transaction.
 
     It names the transaction to the service, which refuses it for a fenced instance. Its
@@ -107,9 +107,6 @@ class CommitCount:
     def start_tx(self, tx: Transaction) -> None:
         """Remembers the transaction, whose first pointer goes with the row."""
         self._tx = tx
-
-    def update_tx(self, tx: Transaction) -> None:
-        """Does nothing: a checkpoint changes nothing for a count."""
 
     def get_tx_changes(self) -> Iterable[bytes]:
         """Returns the key on which all transactions of the producer conflict."""

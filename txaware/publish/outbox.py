@@ -4,7 +4,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
-from coordinator.interfaces import Coordinator
+from coordinator.interfaces import Coordinator, Participant
 from coordinator.transaction import Transaction
 from txaware.errors import (
     MisusedTransaction,
@@ -188,7 +188,7 @@ class TakesItems(ABC):
         """Takes checked items, with checked options."""
 
 
-class TransactionPublisher:
+class TransactionPublisher(Participant):
     """The participant that publishes with the commit, one for a whole transaction.
 
     It makes one `publish` for each topic, in the order of their first use, after every
@@ -218,7 +218,7 @@ class TransactionPublisher:
         self._cargo: CargoCounted | None = None
 
     @property
-    def transaction_aware_name(self) -> str:
+    def transaction_aware_name(self) -> str:  # type: ignore[override]
         """The name for messages and logs, with the topics in it."""
         return f"publisher of {', '.join(self._outboxes) or 'nothing'}"
 
@@ -227,13 +227,6 @@ class TransactionPublisher:
         if self._outboxes:
             self._let_go()
         self._tx = tx
-
-    def update_tx(self, tx: Transaction) -> None:
-        """Does nothing: the publisher goes on with the first pointer."""
-
-    def get_tx_changes(self) -> tuple[bytes, ...]:
-        """Returns no keys: two transactions may always publish to one topic."""
-        return ()
 
     def publish(
         self, topic: str, message: Payload, *, size_bytes: int, limit_bytes: int

@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import partial
 
 from coordinator.context import TransactionContext, current_transaction
-from coordinator.interfaces import Coordinator
+from coordinator.interfaces import Coordinator, Participant
 from coordinator.participants import TrackedWrite
 from coordinator.transaction import Transaction
 from txaware.errors import TopicNotFound
@@ -14,7 +14,7 @@ from txaware.model.messages import MessageId, PublishResponse, Receipt
 from txaware.model.requests import Payload, Pointer, checked_positions
 
 
-class WrittenByHand:
+class WrittenByHand(Participant):
     """A participant that takes written rows back when the transaction fails.
 
     Nothing is held back: each call writes at once, and is remembered here.
@@ -82,20 +82,6 @@ class WrittenByHand:
         tracked = TrackedWrite()
         self._writes.append((tracked, take_back))
         tracked.do(write)
-
-    def start_tx(self, tx: Transaction) -> None:
-        """Does nothing: each call names its transaction."""
-
-    def update_tx(self, tx: Transaction) -> None:
-        """Does nothing: each call names its pointer."""
-
-    def get_tx_changes(self) -> list[bytes]:
-        """Returns no keys: a program that saves positions itself prevents conflicts."""
-        return []
-
-    def commit_tx(self) -> bool:
-        """Does nothing: all is written already."""
-        return True
 
     def post_tx_commit(self) -> None:
         """Forgets the writes: there is nothing left to take back."""

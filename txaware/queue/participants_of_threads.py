@@ -4,11 +4,18 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from coordinator.callbacks import check_function
-from coordinator.interfaces import TransactionAware
-from coordinator.participants import checked_participant
+from coordinator.interfaces import Participant, TransactionAware
+from coordinator.participants import checked_participant, completed
 from txaware.errors import BadRequest
 
 MakesParticipant = Callable[[], TransactionAware]
+
+
+class DatabaseConnection(Participant):
+    """A participant that is a connection: each thread of a worker has its own."""
+
+    def require_any_thread(self) -> None:
+        """Raises `BadRequest` where only one thread may use the connection."""
 
 
 def checked_participants(
@@ -24,16 +31,15 @@ def checked_participants(
             check_function(one)
             continue
         checked_participant(one)
-        connection: Any = one
-        if not hasattr(one, "require_any_thread"):
+        if not isinstance(one, DatabaseConnection):
             continue
         if threads > 1:
             raise BadRequest(
-                f"{connection.transaction_aware_name} is one connection, and {threads} "
+                f"{one.transaction_aware_name} is one connection, and {threads} "
                 f"threads need one each: give a function that opens one, or say "
                 f"threads=1"
             )
-        connection.require_any_thread()
+        one.require_any_thread()
     return found
 
 
@@ -47,7 +53,7 @@ class ParticipantsOfThread:
 
     def __init__(self, given: tuple[TransactionAware | MakesParticipant, ...]) -> None:
         self._given = given
-        self._made: dict[int, Any] = {}
+        self._made: dict[int, Participant] = {}
 
     def ready(self) -> tuple[TransactionAware, ...]:
         """Returns them; makes what is not made, or was lost as a connection may be."""
@@ -56,16 +62,15 @@ class ParticipantsOfThread:
     def close(self) -> None:
         """Closes what was made here."""
         for one in self._made.values():
-            if hasattr(one, "close"):
-                one.close()
+            one.close()
         self._made.clear()
 
     def _one(self, at: int, given: Any) -> TransactionAware:
         if not is_function(given):
             return given  # type: ignore[no-any-return]  # it was checked
         made = self._made.get(at)
-        if made is None or getattr(made, "is_closed", False):
-            made = given()
-            checked_participant(made)
-            self._made[at] = made
-        return made  # type: ignore[no-any-return]  # as above
+        if made is None or made.is_closed:
+            given = given()
+            checked_participant(given)
+            self._made[at] = made = completed(given)
+        return made

@@ -7,7 +7,7 @@ from typing import Any
 
 from coordinator.cargo import empty_cargo
 from coordinator.context import TransactionContext
-from coordinator.interfaces import Cargo, Coordinator
+from coordinator.interfaces import Cargo, Coordinator, Participant
 from coordinator.transaction import Transaction, TransactionType
 from txaware.errors import (
     LeaseLost,
@@ -21,7 +21,7 @@ from txaware.model.queues import Popped
 from txaware.queue.handled_items import HandledItems, handled_key
 
 
-class PoppedJobs:
+class PoppedJobs(Participant):
     """The jobs of one queue in one transaction: theirs is its outcome.
 
     Their leases name the transaction, so that nothing is left to write at its commit.
@@ -159,13 +159,6 @@ class PoppedJobs:
                 f"would keep its jobs for a day: pop in short ones"
             )
         self._tx, self.is_open = tx, True
-
-    def update_tx(self, tx: Transaction) -> None:
-        """Does nothing: leases name the first pointer."""
-
-    def get_tx_changes(self) -> tuple[bytes, ...]:
-        """Returns no keys: a lease keeps all others from the job."""
-        return ()
 
     def commit_cargo(self, coordinator: Coordinator) -> Cargo | None:
         """Returns a cargo without rows; None after an answer that was lost."""

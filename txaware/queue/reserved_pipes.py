@@ -3,7 +3,7 @@
 from typing import Any, Protocol
 
 from coordinator.cargo import empty_cargo
-from coordinator.interfaces import Cargo, Coordinator
+from coordinator.interfaces import Cargo, Coordinator, Participant
 from coordinator.transaction import Transaction
 from txaware.errors import MisusedTransaction
 from txaware.model.queue_service import QueueService
@@ -20,7 +20,7 @@ class LendsNames(Protocol):
         """Lets others have a name."""
 
 
-class ReservedPipes:
+class ReservedPipes(Participant):
     """The pipes that one transaction pushes to, the same for all its pushes.
 
     It writes nothing: the publisher of the transaction does. At the end, others may
@@ -61,20 +61,9 @@ class ReservedPipes:
         """Begins to keep pipes for a transaction."""
         self._tx = tx
 
-    def update_tx(self, tx: Transaction) -> None:
-        """Does nothing: pipes are kept for the first pointer."""
-
-    def get_tx_changes(self) -> tuple[bytes, ...]:
-        """Returns no keys: any number of transactions push to one queue."""
-        return ()
-
     def commit_cargo(self, coordinator: Coordinator) -> Cargo | None:
         """Returns a cargo without rows."""
         return empty_cargo(coordinator)
-
-    def commit_tx(self) -> bool:
-        """Writes nothing."""
-        return True
 
     def post_tx_commit(self) -> None:
         """Lets others push as these pushers."""

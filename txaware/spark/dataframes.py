@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 
 from coordinator import TransactionAware
-from coordinator.transaction import Transaction
+from coordinator.interfaces import Participant
 from txaware.errors import BadRequest, ParticipantFailed
 from txaware.messaging import Messaging, MessagingTransaction, connect
 from txaware.model.markers import query_marker
@@ -247,7 +247,7 @@ class _DoneHere:
             self._context.setLocalProperty(self._property, str(self._once.number))
 
 
-class SparkJobs:
+class SparkJobs(Participant):
     """The participant for the tasks of a transaction.
 
     After a job that failed, its tasks may still be storing. So the transaction can
@@ -267,16 +267,6 @@ class SparkJobs:
         if error is None:
             self._unfinished -= 1
 
-    def start_tx(self, tx: Transaction) -> None:
-        """Does nothing, as nothing was stored yet."""
-
-    def update_tx(self, tx: Transaction) -> None:
-        """Does nothing, as tasks go on with the first pointer."""
-
-    def get_tx_changes(self) -> Iterable[bytes]:
-        """Returns no changes."""
-        return ()
-
     def commit_tx(self) -> bool:
         """Refuses a commit that would lack the rows of a job that failed."""
         if self._unfinished:
@@ -284,9 +274,6 @@ class SparkJobs:
                 "a Spark job failed in this transaction, which can only be rolled back"
             )
         return True
-
-    def post_tx_commit(self) -> None:
-        """Does nothing, as the publisher has published what was stored."""
 
     def rollback_tx(self) -> bool:
         """Tells whether no task can be storing any more."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 import attrs
 
-from coordinator.interfaces import Coordinator
+from coordinator.interfaces import Coordinator, Participant
 from coordinator.participants import TrackedWrite
 from coordinator.transaction import Transaction, TransactionType, VisibilityLevel
 from txaware.errors import MisusedTransaction, RequestTooLarge
@@ -31,7 +31,7 @@ class HeldChange:
     before: "HeldChange | None" = None
 
 
-class TableChanges:
+class TableChanges(Participant):
     """The participant that writes one table's changes with the commit.
 
     It holds them in memory, so that reads in its transaction see them, and nobody else

@@ -7,7 +7,7 @@ from typing import Any
 from coordinator import EmbeddedCoordinator
 from coordinator.context import Status, TransactionContext
 from coordinator.errors import TransactionConflict, TransactionOutcomeUnknown
-from coordinator.interfaces import TransactionAware
+from coordinator.interfaces import Participant, TransactionAware
 from coordinator.transaction import Transaction
 from txaware.messaging import Messaging, connect
 from txaware.testing.failing_coordinator import FailingCoordinator
@@ -19,7 +19,7 @@ class Undone(Exception):
     """Ends a block that is to be rolled back."""
 
 
-class Refuses:
+class Refuses(Participant):
     """A participant beside the tested one: it refuses at the step that it is told."""
 
     transaction_aware_name = "one that refuses"
@@ -31,12 +31,6 @@ class Refuses:
         if step == self._step:
             raise Undone(step)
         return True
-
-    def start_tx(self, _: Transaction) -> None:
-        """Joins."""
-
-    def update_tx(self, _: Transaction) -> None:
-        """Goes on."""
 
     def get_tx_changes(self) -> tuple[bytes, ...]:
         """Refuses, or changes nothing."""
@@ -64,7 +58,7 @@ class ParticipantContract:
     names no keys, since two transactions may always write beside each other, says
     `names_keys = False`; one that can be read only after the commit says
     `sees_own_writes = False`; one that decides its block by a commit of its own (see
-    `coordinator.interfaces.Decides`) says `decides = True`.
+    `coordinator.interfaces.Participant`) says `decides = True`.
 
     Each test has a store in memory, and a coordinator that fails as the test says.
     """

@@ -5,12 +5,12 @@ import os
 import signal
 from pathlib import Path
 
-from coordinator import Transaction
+from coordinator import Participant, Transaction
 
 TRANSFERS = "transfers"
 
 
-class Accounts:
+class Accounts(Participant):
     """A file of balances: each line is a version, with the pointer that wrote it.
 
     A transaction sees a version if it sees its pointer, so a crash needs no undo.
@@ -43,9 +43,6 @@ class Accounts:
             file.flush()
             os.fsync(file.fileno())
         return True
-
-    def post_tx_commit(self) -> None:
-        """Does nothing, as nothing is left to do."""
 
     def rollback_tx(self) -> bool:
         """Takes the versions of this transaction out of the file again."""
@@ -83,7 +80,7 @@ class Accounts:
         return [tuple(json.loads(line)) for line in self._path.read_text().splitlines()]
 
 
-class Last:
+class Last(Participant):
     """A participant that comes after the messages, when nothing but the commit is left.
 
     It does something terrible there.
@@ -92,22 +89,9 @@ class Last:
     flushes_last = True
     transaction_aware_name = "the last one"
 
-    def start_tx(self, tx: Transaction) -> None:
-        """Does nothing, as there is nothing to prepare."""
-
-    def update_tx(self, tx: Transaction) -> None:
-        """Does nothing."""
-
-    def get_tx_changes(self) -> list[bytes]:
-        """Returns no changes."""
-        return []
-
     def commit_tx(self) -> bool:
         """Returns False, which refuses the whole transaction."""
         return False
-
-    def post_tx_commit(self) -> None:
-        """Does nothing; it is never called."""
 
     def rollback_tx(self) -> bool:
         """Returns True, as it wrote nothing."""
