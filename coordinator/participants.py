@@ -110,6 +110,9 @@ class _Completed:
 
     def __init__(self, given: TransactionAware) -> None:
         self.given = given
+        # Looked up here, so that an interrupt finds no code of ours before a call.
+        for name in (*_CALLS, "post_tx_prepare"):
+            setattr(self, name, getattr(given, name, None))
 
     def __getattr__(self, name: str) -> Any:
         given = self.given
