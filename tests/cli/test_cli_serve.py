@@ -8,6 +8,7 @@ import socket
 import ssl
 import stat
 import subprocess
+import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import IO, Any
@@ -398,3 +399,39 @@ def test_help_names_what_there_is() -> None:
     )
     for option in ("--data", "--host", "--port", "--auth", "--audit-log", "--insecure"):
         assert option in ran.stdout
+
+
+PAGES_THAT_WERE_FREED = """
+import re
+from pathlib import Path
+from txaware.cli import serve
+
+def resident_mib():
+    status = Path("/proc/self/status").read_text()
+    return int(re.findall(r"VmRSS:\\s+(\\d+) kB", status)[0]) >> 10
+
+serve._give_memory_back()
+MIB = 1 << 20
+large = bytearray(8 * MIB)
+del large
+before_mib = resident_mib()
+pages, between = [], []
+for _ in range(100):
+    pages.append(bytearray(b"x") * MIB)
+    between.append(bytearray(1000))
+most_mib = resident_mib()
+del pages
+print(most_mib - before_mib, resident_mib() - before_mib)
+"""
+
+
+def test_memory_of_pages_goes_back_to_the_system_whatever_lies_between_them() -> None:
+    child = subprocess.run(
+        [sys.executable, "-c", PAGES_THAT_WERE_FREED],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    most_mib, left_mib = map(int, child.stdout.split())
+    assert most_mib >= 90
+    assert left_mib < 20
