@@ -418,7 +418,7 @@ before_mib = resident_mib()
 pages, between = [], []
 for _ in range(100):
     pages.append(bytearray(b"x") * MIB)
-    between.append(bytearray(1000))
+    between.append(bytearray(b"x") * 60_000)
 most_mib = resident_mib()
 del pages
 print(most_mib - before_mib, resident_mib() - before_mib)
