@@ -1,0 +1,51 @@
+"""The wire is as the golden files have it, byte for byte, and they have all of it."""
+
+import difflib
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
+
+import pytest
+
+from tests.golden.golden_files import NAMES, ROOT, path_of, recorded
+from txaware.http.routes import all_routes
+from txaware.http.server.exchange import Reply
+from txaware.http.server.routing import Match, Routes
+
+REQUEST = re.compile(r"^> ([A-Z]+) (/[^?\s]*)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_wire_is_as_it_was(name: str) -> None:
+    before = path_of(name).read_text()
+    with ThreadPoolExecutor() as closing:
+        now = recorded(name, closing)
+    if now != before:
+        differs = difflib.unified_diff(
+            before.splitlines(), now.splitlines(), "before", "now", lineterm="", n=12
+        )
+        pytest.fail(
+            f"{name} differs; if that is meant, write it anew with "
+            f"`python -m tests.golden {name}`\n" + "\n".join(differs),
+            pytrace=False,
+        )
+
+
+def test_every_route_is_in_the_golden_files() -> None:
+    routes = Routes(all_routes(Mock(), Mock(), Mock(), needs_tokens=True))
+    seen = {match.route for match in _matches(routes)}
+    missing = [route for route in routes.table if route not in seen]
+    assert [f"{route.method} {route.path}" for route in missing] == []
+
+
+def test_every_golden_file_is_made_by_something() -> None:
+    assert {*ROOT.glob("*/*.txt")} == {*map(path_of, NAMES)}
+
+
+def _matches(routes: Routes) -> Iterator[Match]:
+    for name in NAMES:
+        for method, path in REQUEST.findall(path_of(name).read_text()):
+            match = routes.match(method, path)
+            if not isinstance(match, Reply):
+                yield match
