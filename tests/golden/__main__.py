@@ -17,7 +17,9 @@ def main(asked: list[str]) -> None:
                 path.write_text(text)
                 print("new" if before is None else "changed", name)
     if not asked:
-        for path in sorted({*path_of("x").parent.glob("*.txt")} - {*map(path_of, NAMES)}):
+        for path in sorted(
+            {*path_of("x").parent.glob("*.txt")} - {*map(path_of, NAMES)}
+        ):
             path.unlink()
             print("gone", path.stem)
 

@@ -62,7 +62,9 @@ def publishes(talk: Talk) -> None:
     talk.post(T + "/publish", {"messages": ["a"]})
     talk.post(T + "/publish", {"messages": ["b", "c"]}, also=TAKES_JSON)
     talk.about("A message is text by Avro's rule, UTF-8 or base64.")
-    talk.post(T + "/publish", {"messages": ["\xff", {"utf8": "ä€"}, {"base64": "AP8="}]})
+    talk.post(
+        T + "/publish", {"messages": ["\xff", {"utf8": "ä€"}, {"base64": "AP8="}]}
+    )
     talk.post(T + "/publish", {"messages": ["€"]})
     talk.about("It may have a key, headers, and a time after which it expires.")
     labelled = {
@@ -171,7 +173,16 @@ def publishes_avro(talk: Talk) -> None:
         start = b"\0" + _long(20) + bytes.fromhex(first)
         talk.post(T + "/poll", start + flag + b"\0\x02\x02", headers=AVRO)
     talk.about("Bodies that end too soon, go on too long, or are of another schema.")
-    for body in ("", "02", "0202", "02020261", "020202610000", "06", "0203", "0202ffff"):
+    for body in (
+        "",
+        "02",
+        "0202",
+        "02020261",
+        "020202610000",
+        "06",
+        "0203",
+        "0202ffff",
+    ):
         talk.post(T + "/publish", bytes.fromhex(body), headers=AVRO)
         talk.post(T + "/poll", bytes.fromhex(body), headers=AVRO)
         talk.post(T + "/rollback", bytes.fromhex(body), headers=AVRO)
@@ -247,14 +258,18 @@ def polls(talk: Talk) -> None:
     talk.post(T + "/store", {**named, "messages": ["g", "h"]})
     talk.post(T + "/publish", {**named, "messages": []})
     talk.post(f"/v1/transactions/{fourth}/commit", {"check": True})
-    stored = talk.post(T + "/poll", {"isolation": "committed", "limit": 6, "page": True})
+    stored = talk.post(
+        T + "/poll", {"isolation": "committed", "limit": 6, "page": True}
+    )
     rest = {"startFrom": stored["next"], "inclusive": False, "isolation": "committed"}
     talk.post(T + "/poll", {**rest, "page": True})
     talk.about("What the time to live has passed is skipped, and the page says so.")
     talk.patch(T + "/properties", {"ttl": 5})
     talk.later(5)
     talk.post(T + "/poll", {"startFrom": ids[0], "page": True})
-    talk.about("Bytes that are no transaction, an id that is too short, a time below 0.")
+    talk.about(
+        "Bytes that are no transaction, an id that is too short, a time below 0."
+    )
     talk.post(T + "/poll", {"transaction": "AAAA"})
     talk.post(T + "/poll", {"startFrom": ids[0][:38]})
     talk.post(T + "/poll", {"startFrom": -1})

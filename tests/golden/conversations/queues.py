@@ -162,7 +162,11 @@ def queue_orders(talk: Talk) -> None:
         talk.put(queue, {"order": order})
         talk.post(
             queue + "/push?pusher=p",
-            {"messages": [{"utf8": each, "key": each[0]} for each in ("a1", "a2", "b1")]},
+            {
+                "messages": [
+                    {"utf8": each, "key": each[0]} for each in ("a1", "a2", "b1")
+                ]
+            },
         )
         found = talk.post(queue + "/pop", {"limit": 10})
         talk.post(queue + "/pop", {"limit": 10})

@@ -84,7 +84,14 @@ def transactions(talk: Talk) -> None:
     talk.post(f"{ALL}/5/decide", {"outcome": "committed", "life": "0123456789abcdef"})
     talk.get(f"{ALL}/5/outcome?life=0123456789abcdef")
     talk.about("What nobody began.")
-    for call in ("can-commit", "persist", "abort", "checkpoint", "invalidate", "commit"):
+    for call in (
+        "can-commit",
+        "persist",
+        "abort",
+        "checkpoint",
+        "invalidate",
+        "commit",
+    ):
         talk.post(f"{ALL}/5/{call}", {})
     talk.get(f"{ALL}/5")
     talk.get(f"{ALL}/5/outcome")
@@ -154,7 +161,9 @@ def commits(talk: Talk) -> None:
     lost = {**carried, "publishes": [{"topic": "nothing", "messages": ["d"]}]}
     talk.post(f"{ALL}/{tx}/commit", {**lost, "producers": []})
     talk.get(f"{ALL}/{tx}/outcome")
-    talk.post(f"{ALL}/{tx}/commit", {"publishes": [{"topic": "orders", "messages": []}]})
+    talk.post(
+        f"{ALL}/{tx}/commit", {"publishes": [{"topic": "orders", "messages": []}]}
+    )
     talk.post(f"{ALL}/{tx}/commit", {"publishes": carried["publishes"]})
     talk.post(T + "/poll", {"isolation": "committed"})
     talk.about("An older instance is fenced.")
