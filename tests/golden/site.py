@@ -13,11 +13,11 @@ from typing import Any
 from unittest.mock import patch
 
 import attrs
-from txaware.model.settings import Settings
 
 import txaware
 from tests.support.http_raw import Raw, Response
 from txaware.auth import digest_text
+from txaware.model.settings import Settings
 from txaware.testing.manual_clock import ManualClock
 
 LONG_POLL_S = 0.02
