@@ -16,8 +16,8 @@ class InProcess(Protocol):
     """The part of a coordinator in this process that answers from memory. Optional."""
 
     @property
-    def gate(self) -> WriteBarrier:
-        """The gate for writes of a store beside it, which also knows its pointers."""
+    def barrier(self) -> WriteBarrier:
+        """The barrier for writes of a store beside it, which knows its pointers."""
 
     def may_wait(self) -> bool:
         """Tells whether the next start or snapshot may have to wait for the disk."""

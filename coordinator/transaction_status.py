@@ -105,10 +105,10 @@ def standing(coordinator: Coordinator, pointer: int) -> Standing:
 
 
 def _of(entry: OpenTransaction, coordinator: InProcess) -> Standing:
-    gate = coordinator.gate
+    barrier = coordinator.barrier
     # A shared coordinator also gives pointers to other processes. All of those
     # transactions may outlive it.
-    is_here = not (gate.is_shared and entry.outlives_process) and gate.began_here(
+    is_here = not (barrier.is_shared and entry.outlives_process) and barrier.began_here(
         entry.transaction_id
     )
     return Standing(
@@ -129,5 +129,5 @@ def _past(coordinator: Coordinator, snapshot: Transaction, pointer: int) -> str:
         return INVALID
     here = in_process(coordinator)
     if here is not None:
-        return ENDED if here.gate.gave_out(pointer) else NEVER
+        return ENDED if here.barrier.gave_out(pointer) else NEVER
     return ENDED if snapshot.is_visible(pointer) else NEVER

@@ -73,7 +73,7 @@ class EmbeddedCoordinator(TwoPhaseCommit):
     """A coordinator that decides as Tephra's TransactionManager does, but more safely.
 
     `EmbeddedCoordinator()` lives in memory and ends with its process. `open(directory)`
-    survives crashes: a commit that returned is on disk. `gate` is for a store that
+    survives crashes: a commit that returned is on disk. `barrier` is for a store that
     keeps its rows in the same journal.
 
     `clock_ms` gives ids. Time-outs count `elapsed_ms`, which goes on evenly when the
@@ -108,7 +108,7 @@ class EmbeddedCoordinator(TwoPhaseCommit):
             salt=None if journal is None else new_salt(),
         )
         self._ends = CommitLog(self._ledger, self._journal, self._reserve, self._lock)
-        self.gate = WriteBarrier(self._ledger, self._lock, clock_ms)
+        self.barrier = WriteBarrier(self._ledger, self._lock, clock_ms)
         self._writers: dict[int, tuple[str, ...]] = {}
         guard(self)
 
@@ -156,7 +156,7 @@ class EmbeddedCoordinator(TwoPhaseCommit):
         with self._lock:
             self._require(tx.transaction_id)
         if names:
-            self.gate.write_elsewhere(tx.transaction_id, names)
+            self.barrier.write_elsewhere(tx.transaction_id, names)
         self._journal.sync(tx.transaction_id)
 
     def note_writers(self, tx: Transaction, names: Sequence[str]) -> None:
@@ -168,7 +168,7 @@ class EmbeddedCoordinator(TwoPhaseCommit):
         self._tidy_if_due()
         with self._lock:
             entry = self._require(tx.transaction_id)
-            self.gate.drain(entry)
+            self.barrier.drain(entry)
             self._ledger.check_commit(entry)
             wait = self._ends.commit(entry, self._now_ms())
         wait()
@@ -181,7 +181,7 @@ class EmbeddedCoordinator(TwoPhaseCommit):
                 self._tidy_if_due()  # no lock of the rows is held while this waits
                 with self._lock:
                     entry = self._require(tx.transaction_id)
-                    self.gate.drain(entry)
+                    self.barrier.drain(entry)
                     entry.end_asked = True  # until it is loaded again
         finally:
             if entry is not None:
@@ -196,8 +196,8 @@ class EmbeddedCoordinator(TwoPhaseCommit):
             if self._ledger.torn is not None:
                 self._ledger.mend()
             entry = self._ledger.require(tx.transaction_id)
-            inside = self.gate.inside  # nearly always empty
-            if entry.stage is not OPEN or (inside and self.gate.is_busy(entry)):
+            inside = self.barrier.inside  # nearly always empty
+            if entry.stage is not OPEN or (inside and self.barrier.is_busy(entry)):
                 return None
             if self._closed or self._ledger.elapsed_ms() > entry.due_ms:
                 self._check_open(entry)
@@ -214,7 +214,7 @@ class EmbeddedCoordinator(TwoPhaseCommit):
             self._now_ms()
             if entry is None:
                 return
-            self.gate.drain(entry)
+            self.barrier.drain(entry)
             if entry.type is SHORT:
                 self._ledger.whole(partial(self._undone, entry))
                 return

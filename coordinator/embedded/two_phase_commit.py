@@ -20,7 +20,7 @@ class TwoPhaseCommit:
     they share the journal. Names are taken from when that is asked for.
     """
 
-    gate: WriteBarrier
+    barrier: WriteBarrier
     _ledger: Ledger
     _ends: CommitLog
     _lock: Condition
@@ -38,7 +38,7 @@ class TwoPhaseCommit:
             if entry is not None and entry.prepared and entry.name == name:
                 return  # the answer was lost, and it is asked again
             entry = self._require(tx.transaction_id)
-            self.gate.drain(entry)
+            self.barrier.drain(entry)
             self._ledger.check_commit(entry)
             if name in self._ledger.open.by_name:
                 raise PreparedExists(

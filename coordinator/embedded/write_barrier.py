@@ -16,7 +16,7 @@ AHEAD_MS = 86_400_000
 
 
 class WriteBarrier:
-    """A gate that a store beside the coordinator passes for every write.
+    """A barrier that a store beside the coordinator passes for every write.
 
     The store keeps rows of the coordinator's transactions. Once a commit or an abort is
     asked for, `enter` refuses, and the end waits until all writes inside have left.

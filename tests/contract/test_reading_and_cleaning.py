@@ -36,7 +36,7 @@ def test_a_prune_forgets_nothing_where_its_own_marking_failed() -> None:
         tx = coordinator.start_short()
         coordinator.invalidate(tx)
         retention = retention_of(messaging)
-        retention._gate = retention._marking._gate = None  # as elsewhere
+        retention._barrier = retention._marking._barrier = None  # as elsewhere
         messaging.clean_up()
         messaging.publish("t", [b"written since, perhaps by that transaction"])
         clock.advance_s(26 * HOUR_S)

@@ -183,12 +183,12 @@ def test_an_invalid_transaction_is_not_forgotten_while_it_writes(site: Site) -> 
     messaging.create_topic("t")
     coordinator = embedded(messaging)
     tx = coordinator.start_short()
-    entry = coordinator.gate.enter(tx.transaction_id)
+    entry = coordinator.barrier.enter(tx.transaction_id)
     coordinator.invalidate(tx)
     site.clock.advance_s(86_400)
     assert messaging.prune().pruned == 0
     assert messaging.clean_up().least_needed == tx.transaction_id
-    coordinator.gate.leave(entry)
+    coordinator.barrier.leave(entry)
     assert messaging.prune().pruned == 1
 
 

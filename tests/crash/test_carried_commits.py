@@ -228,15 +228,15 @@ def test_a_commit_waits_for_a_write_of_another_thread_and_then_carries_its_rows(
 ) -> None:
     coordinator = messaging.coordinator
     assert isinstance(coordinator, EmbeddedCoordinator)
-    gate: WriteBarrier = coordinator.gate
+    barrier: WriteBarrier = coordinator.barrier
     tx = coordinator.start_short()
     inside, leave, done = threading.Event(), threading.Event(), threading.Event()
 
     def write() -> None:
-        entry = gate.enter(tx.transaction_id)
+        entry = barrier.enter(tx.transaction_id)
         inside.set()
         leave.wait(30)
-        gate.leave(entry)
+        barrier.leave(entry)
 
     service: Any = messaging._service
     cargo = service.cargo(coordinator, tx, [("a", [b"one"])])
@@ -341,7 +341,7 @@ def test_a_coordinator_derived_from_ours_gets_every_call(tmp_path: Path) -> None
 
     table = LevelDbTable.open(tmp_path, Settings(), clock_ms=system_clock_ms)
     with Counting(table.journal) as coordinator:
-        site = StoreContext(table, coordinator, coordinator.gate, Settings())
+        site = StoreContext(table, coordinator, coordinator.barrier, Settings())
         service = LocalService(site)
         service.create_topic("a")
         publisher = TransactionPublisher(

@@ -197,7 +197,7 @@ def test_of_a_rollback_and_a_commit_at_once_one_wins(store: Store) -> None:
 
 def test_of_an_invalidation_and_a_commit_that_waits_one_wins(store: Store) -> None:
     """Both are asked for while a write is under way; the commit waits for it."""
-    gate = store.coordinator.gate
+    barrier = store.coordinator.barrier
     for _ in range(ROUNDS):
         tx = store.coordinator.start_short()
         inside, leave = threading.Event(), threading.Event()
@@ -205,10 +205,10 @@ def test_of_an_invalidation_and_a_commit_that_waits_one_wins(store: Store) -> No
         def write(
             tx: Transaction = tx, leave: Any = leave, inside: Any = inside
         ) -> None:
-            entry = gate.enter(tx.transaction_id)
+            entry = barrier.enter(tx.transaction_id)
             inside.set()
             leave.wait(10)
-            gate.leave(entry)
+            barrier.leave(entry)
 
         writing = in_background(write)
         assert inside.wait(10)

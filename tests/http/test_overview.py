@@ -48,7 +48,7 @@ class Watching:
         parts = Parts(
             self,
             chosen,
-            messaging.coordinator.gate,
+            messaging.coordinator.barrier,
             messaging._parts.settings,
             site.clock,
         )

@@ -54,7 +54,7 @@ class Monitored:
         shared = ServiceSite(
             site.table,
             site.messaging.coordinator,
-            self.administration._gate,
+            self.administration._barrier,
             SETTINGS,
             site.clock,
         )

@@ -125,7 +125,7 @@ class CopyInMemory:
         )
         settings = Settings(janitor_interval_s=0)
         site = StoreContext(
-            self.table, coordinator, coordinator.gate, settings, self.clock
+            self.table, coordinator, coordinator.barrier, settings, self.clock
         )
         return Reader(LocalService(site), coordinator)
 

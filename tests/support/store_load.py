@@ -76,15 +76,15 @@ class Store:
             self.coordinator = elsewhere or EmbeddedCoordinator(
                 table.journal, clock_ms=clock_ms, timeout_s=timeout_s
             )
-            gate = self.coordinator.gate if self._shares else None
+            barrier = self.coordinator.barrier if self._shares else None
             settings = Settings(topics="a, b")
-            site = StoreContext(table, self.coordinator, gate, settings, clock_ms)
+            site = StoreContext(table, self.coordinator, barrier, settings, clock_ms)
             self.service = LocalService(site)
         except BaseException:
             table.close()
             raise
-        if gate is not None:
-            gate.on_end(self.service.ended)
+        if barrier is not None:
+            barrier.on_end(self.service.ended)
 
     def close(self) -> None:
         """Closes all of it, also where the disk is gone."""

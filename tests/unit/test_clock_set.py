@@ -120,10 +120,10 @@ def test_writes_under_way_are_waited_for_no_longer_than_the_time_out() -> None:
     writing, over = threading.Event(), threading.Event()
 
     def write() -> None:
-        entry = coordinator.gate.enter(tx.transaction_id)
+        entry = coordinator.barrier.enter(tx.transaction_id)
         writing.set()
         over.wait(60)
-        coordinator.gate.leave(entry)
+        coordinator.barrier.leave(entry)
 
     thread = threading.Thread(target=write)
     thread.start()

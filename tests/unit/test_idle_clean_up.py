@@ -43,8 +43,10 @@ class Store:
         self.coordinator = EmbeddedCoordinator(
             self.table.journal, clock_ms=self.table.clock.now_ms
         )
-        gate = self.coordinator.gate
-        site = StoreContext(self.table, self.coordinator, gate, Settings(), self.clock)
+        barrier = self.coordinator.barrier
+        site = StoreContext(
+            self.table, self.coordinator, barrier, Settings(), self.clock
+        )
         self.retention = Retention(site)
 
     @property

@@ -39,7 +39,7 @@ ALLOWED: dict[str, str] = {}
 def promised(port: type) -> set[str]:
     """The calls of a port, and none of what only its objects have."""
     names = {name for name in vars(port) if not name.startswith("_")}
-    return names - {"clock", "settle_grace_s", "gate", "journal"}
+    return names - {"clock", "settle_grace_s", "barrier", "journal"}
 
 
 def concrete() -> set[str]:

@@ -170,7 +170,7 @@ def test_of_very_many_aborts_the_oldest_are_forgotten() -> None:
 def test_who_writes_elsewhere_is_told_before_it_does() -> None:
     inner = EmbeddedCoordinator()
     told: list[tuple[int, tuple[str, ...]]] = []
-    inner.gate.on_write_elsewhere(lambda tx, names: told.append((tx, tuple(names))))
+    inner.barrier.on_write_elsewhere(lambda tx, names: told.append((tx, tuple(names))))
     routes = CoordinatorRoutes(inner)
     tx = inner.start_short()
     for participants, expected in [

@@ -138,7 +138,7 @@ def _open_local(
     token: str | None,
 ) -> Parts:
     try:
-        chosen, gate = _coordinator(table, coordinator, settings, token)
+        chosen, barrier = _coordinator(table, coordinator, settings, token)
     except BaseException:
         table.close()
         raise
@@ -154,12 +154,12 @@ def _open_local(
 
     try:
         check_whole(table, "this data")
-        claim(table, OTHER if gate is None else EMBEDDED, coordinator)
+        claim(table, OTHER if barrier is None else EMBEDDED, coordinator)
         decided_by = coordinator_of(table)
-        site = StoreContext(
-            table, chosen, gate, settings, clock_ms, decided_by=decided_by
+        store_context = StoreContext(
+            table, chosen, barrier, settings, clock_ms, decided_by=decided_by
         )
-        return _put_together(site, close)
+        return _put_together(store_context, close)
     except BaseException:
         close()
         raise
@@ -189,15 +189,15 @@ def _open_table(
     )
 
 
-def _put_together(site: StoreContext, close: Callable[[], None]) -> Parts:
-    service, retention = LocalService(site), Retention(site)
-    tables = TableStore(site)
-    if site.gate is not None:
-        site.gate.on_end(service.ended)
-        site.gate.on_write_elsewhere(site.keepers.took_part)
-    queues = LocalQueues(site, service)
+def _put_together(store_context: StoreContext, close: Callable[[], None]) -> Parts:
+    service, retention = LocalService(store_context), Retention(store_context)
+    tables = TableStore(store_context)
+    if store_context.barrier is not None:
+        store_context.barrier.on_end(service.ended)
+        store_context.barrier.on_write_elsewhere(store_context.keepers.took_part)
+    queues = LocalQueues(store_context, service)
     retention.clean_with(queues)
-    interval_s = site.settings.janitor_interval_s
+    interval_s = store_context.settings.janitor_interval_s
     janitor = Janitor(retention, interval_s=interval_s) if interval_s else None
 
     def close_all() -> None:
@@ -207,30 +207,34 @@ def _put_together(site: StoreContext, close: Callable[[], None]) -> Parts:
             janitor.close()
         close()
 
-    administration = Administration(service, retention, site)
-    table = site.table
+    administration = Administration(service, retention, store_context)
+    table = store_context.table
     return Parts(
         service,
         tables,
         queues,
         service.producing,
-        site.coordinator,
+        store_context.coordinator,
         administration,
-        site.settings,
-        site.clock_ms,
-        site.gate is not None,
+        store_context.settings,
+        store_context.clock_ms,
+        store_context.barrier is not None,
         close_all,
         Served(
             service=service,
             tables=tables,
             queues=queues,
             administration=administration,
-            coordinator=site.coordinator,
-            settings=site.settings,
-            clock_ms=site.clock_ms,
-            overview=Overview(service, retention, site, queues),
-            owners=Owners(site.coordinator, site.settings, clock_ms=site.clock_ms),
-            shares_journal=site.gate is not None,
+            coordinator=store_context.coordinator,
+            settings=store_context.settings,
+            clock_ms=store_context.clock_ms,
+            overview=Overview(service, retention, store_context, queues),
+            owners=Owners(
+                store_context.coordinator,
+                store_context.settings,
+                clock_ms=store_context.clock_ms,
+            ),
+            shares_journal=store_context.barrier is not None,
             directory=table.directory if isinstance(table, InDirectory) else None,
             announce=table.announce if isinstance(table, Announces) else None,
             require_owned=(
@@ -246,7 +250,7 @@ def _coordinator(
     settings: Settings,
     token: str | None,
 ) -> tuple[Coordinator, WriteBarrier | None]:
-    """Returns the coordinator, and its gate if its journal is in the same table."""
+    """Returns the coordinator, and its barrier if its journal is in the same table."""
     if coordinator in (None, "embedded"):
         embedded = EmbeddedCoordinator(
             table.journal if isinstance(table, KeepsJournal) else None,
@@ -254,15 +258,15 @@ def _coordinator(
             elapsed_ms=table.clock.elapsed_ms,
             timeout_s=settings.transaction_timeout_s,
         )
-        return embedded, embedded.gate
+        return embedded, embedded.barrier
     chosen = named_coordinator(coordinator, settings, token=token)
     here = in_process(chosen)
     if here is not None:
-        here.gate.is_shared = True
+        here.barrier.is_shared = True
         # This is never taken back: the rows of the other store are still there when
         # this one is opened again.
         pointer = chosen.snapshot().transaction_id
-        here.gate.write_elsewhere(pointer, [ANOTHER_STORE])
+        here.barrier.write_elsewhere(pointer, [ANOTHER_STORE])
     return chosen, None
 
 
@@ -288,9 +292,9 @@ def opened_coordinator(
     table: OrderedTable, coordinator: str | Coordinator | None, settings: Settings
 ) -> Iterator[Coordinator]:
     """Opens the coordinator of these rows; one that the caller passes in stays open."""
-    chosen, gate = _coordinator(table, coordinator, settings, None)
+    chosen, barrier = _coordinator(table, coordinator, settings, None)
     try:
-        claim(table, OTHER if gate is None else EMBEDDED, coordinator)
+        claim(table, OTHER if barrier is None else EMBEDDED, coordinator)
         yield chosen
     finally:
         if coordinator is None or isinstance(coordinator, str):

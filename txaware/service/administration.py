@@ -59,20 +59,20 @@ class Administration:
     """The operator's side of a store, on the table and coordinator of its service."""
 
     def __init__(
-        self, service: LocalService, retention: Retention, site: StoreContext
+        self, service: LocalService, retention: Retention, store_context: StoreContext
     ) -> None:
         self._service = service
-        self._coordinator = site.coordinator
+        self._coordinator = store_context.coordinator
         self._retention = retention
-        self._plans = OpenPlans(retention, site.clock_ms)
-        self._gate = site.gate
-        self._keepers = site.keepers
-        self._table = site.table
-        self._clock_ms = site.clock_ms
-        self._inspection = Inspection(site.table, site.strangers)
-        self._positions = PositionTable(site.table)
-        self._groups = GroupStates(service, site)
-        self._tables = TableStore(site)
+        self._plans = OpenPlans(retention, store_context.clock_ms)
+        self._barrier = store_context.barrier
+        self._keepers = store_context.keepers
+        self._table = store_context.table
+        self._clock_ms = store_context.clock_ms
+        self._inspection = Inspection(store_context.table, store_context.strangers)
+        self._positions = PositionTable(store_context.table)
+        self._groups = GroupStates(service, store_context)
+        self._tables = TableStore(store_context)
 
     def peek(
         self, topic: str, *, start: Start = None, limit: int = 100
@@ -146,7 +146,7 @@ class Administration:
 
         None where the rows tell them, and where the coordinator cannot be reached.
         """
-        if self._gate is not None:
+        if self._barrier is not None:
             return None
         try:
             return self._coordinator.snapshot().invalids
@@ -156,7 +156,7 @@ class Administration:
 
     def backup(self) -> Iterator[bytes]:
         """Returns all that is on disk at this moment, as the bytes of a backup."""
-        if self._gate is not None:
+        if self._barrier is not None:
             return backup_chunks(self._table)
         # Open until the rows are held still: meanwhile the positions that it sees stay.
         seen_by = self._coordinator.start_short()

@@ -53,30 +53,32 @@ from txaware.store.position_table import position_write
 class LocalService:
     """`MessagingService` over one table and one coordinator."""
 
-    def __init__(self, site: StoreContext) -> None:
-        self.cache = site.cache
-        self.strangers = site.strangers
-        self._reads_wait = site.table.reads_wait
-        self._settings = site.settings
-        self._endings = site.endings
-        self._references = site.references
-        self._places = self.handles = TopicHandles(site.table, site.settings)
-        self._positions = Positions(site.table)
-        self.readers = Readers(site.clock_ms)
-        self._position_retention = site.positions
-        self._writes = site.writes
-        self._publishing = Publishing(site)
+    def __init__(self, store_context: StoreContext) -> None:
+        self.cache = store_context.cache
+        self.strangers = store_context.strangers
+        self._reads_wait = store_context.table.reads_wait
+        self._settings = store_context.settings
+        self._endings = store_context.endings
+        self._references = store_context.references
+        self._places = self.handles = TopicHandles(
+            store_context.table, store_context.settings
+        )
+        self._positions = Positions(store_context.table)
+        self.readers = Readers(store_context.clock_ms)
+        self._position_retention = store_context.positions
+        self._writes = store_context.writes
+        self._publishing = Publishing(store_context)
         # A class derived from ours may replace any call.
-        self._carrier = carrier(site) if type(self) is LocalService else None
-        self._reading = Reading(site)
+        self._carrier = carrier(store_context) if type(self) is LocalService else None
+        self._reading = Reading(store_context)
         ids = TransactionalIds(
-            site,
+            store_context,
             self._positions,
             judge=self._reading.judge,
             seen=self._seen,
             carrier=self._carrier,
         )
-        self.producing = Producing(site, self._places, self._publishing, ids)
+        self.producing = Producing(store_context, self._places, self._publishing, ids)
         self._places.create_from_settings()
 
     def create_topic(

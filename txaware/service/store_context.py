@@ -25,91 +25,96 @@ from txaware.service.write.transaction_writes import TransactionWrites
 from txaware.store.payload_table import PayloadTable
 
 
-def _cache(site: "StoreContext") -> ScanCache:
-    return ScanCache(site.settings.cache_bytes)
+def _cache(store_context: "StoreContext") -> ScanCache:
+    return ScanCache(store_context.settings.cache_bytes)
 
 
-def _references(site: "StoreContext") -> References:
-    return References(site.table, PayloadTable(site.table))
+def _references(store_context: "StoreContext") -> References:
+    return References(store_context.table, PayloadTable(store_context.table))
 
 
-def _keepers(site: "StoreContext") -> Keepers:
-    return Keepers(site.table, site.coordinator, site.clock_ms)
+def _keepers(store_context: "StoreContext") -> Keepers:
+    return Keepers(
+        store_context.table, store_context.coordinator, store_context.clock_ms
+    )
 
 
-def _positions(site: "StoreContext") -> PositionRetention:
+def _positions(store_context: "StoreContext") -> PositionRetention:
     return PositionRetention(
-        site.table,
-        site.coordinator,
-        site.strangers,
-        site.rewriting,
-        site.settings,
-        site.gate,
+        store_context.table,
+        store_context.coordinator,
+        store_context.strangers,
+        store_context.rewriting,
+        store_context.settings,
+        store_context.barrier,
     )
 
 
-def _tables(site: "StoreContext") -> TableRetention:
+def _tables(store_context: "StoreContext") -> TableRetention:
     return TableRetention(
-        site.table,
-        site.coordinator,
-        site.strangers,
-        site.rewriting,
-        site.gate,
-        site.positions.looks,
-        site.clock_ms,
+        store_context.table,
+        store_context.coordinator,
+        store_context.strangers,
+        store_context.rewriting,
+        store_context.barrier,
+        store_context.positions.looks,
+        store_context.clock_ms,
     )
 
 
-def _producer_ids(site: "StoreContext") -> ProducerIds:
-    most = site.settings.max_producers_per_principal
-    return ProducerIds(site.table, site.clock_ms, most=most)
+def _producer_ids(store_context: "StoreContext") -> ProducerIds:
+    most = store_context.settings.max_producers_per_principal
+    return ProducerIds(store_context.table, store_context.clock_ms, most=most)
 
 
-def _sequences(site: "StoreContext") -> Sequences:
-    return Sequences(site.table)
+def _sequences(store_context: "StoreContext") -> Sequences:
+    return Sequences(store_context.table)
 
 
-def _producer_removal(site: "StoreContext") -> ProducerRemoval:
+def _producer_removal(store_context: "StoreContext") -> ProducerRemoval:
     return ProducerRemoval(
-        site.table,
-        site.producer_ids,
-        site.sequences,
-        site.transactional_holders,
-        site.clock_ms,
-        expiry_s=site.settings.producer_expiry_s,
-        transactional_expiry_s=site.settings.transactional_id_expiry_s,
+        store_context.table,
+        store_context.producer_ids,
+        store_context.sequences,
+        store_context.transactional_holders,
+        store_context.clock_ms,
+        expiry_s=store_context.settings.producer_expiry_s,
+        transactional_expiry_s=store_context.settings.transactional_id_expiry_s,
     )
 
 
-def _writes(site: "StoreContext") -> TransactionWrites:
+def _writes(store_context: "StoreContext") -> TransactionWrites:
     return TransactionWrites(
-        site.table,
-        site.coordinator,
-        site.gate,
-        endings=site.endings,
-        references=site.references,
-        accept_unknown_pointers=site.settings.accept_unknown_pointers,
+        store_context.table,
+        store_context.coordinator,
+        store_context.barrier,
+        endings=store_context.endings,
+        references=store_context.references,
+        accept_unknown_pointers=store_context.settings.accept_unknown_pointers,
     )
 
 
-def _strangers(site: "StoreContext") -> ForeignPointers:
-    return ForeignPointers(None if site.gate is None else site.gate.reaches)
+def _strangers(store_context: "StoreContext") -> ForeignPointers:
+    return ForeignPointers(
+        None if store_context.barrier is None else store_context.barrier.reaches
+    )
 
 
 @attrs.frozen
 class StoreContext:
     """One table, one coordinator, and what the parts of the service share.
 
-    `gate` belongs to an embedded coordinator of this process, which keeps its journal
-    in the same table (or in memory, like the table). Without a gate, pointers are taken
-    as they come, and nobody tells when a transaction ends. A clean-up holds `rewriting`
-    while it removes rows, or marks rows that it has just read. `decided_by` is
-    `embedded`, the address of another coordinator, or None where that is unknown.
+    `barrier` belongs to an embedded coordinator of this process, which keeps its
+    journal in the same table (or in memory, like the table). Without a barrier,
+    pointers are taken as they come, and nobody tells when a transaction ends. A
+    clean-up holds `rewriting` while it removes rows, or marks rows that it has just
+    read. `decided_by` is `embedded`, the address of another coordinator, or None where
+    that is unknown.
     """
 
     table: OrderedTable
     coordinator: Coordinator
-    gate: WriteBarrier | None
+    barrier: WriteBarrier | None
     settings: Settings
     clock_ms: ClockMs = system_clock_ms
     cache: ScanCache = attrs.field(default=attrs.Factory(_cache, takes_self=True))
@@ -144,12 +149,15 @@ class StoreContext:
     )
 
 
-def carrier(site: StoreContext) -> Coordinator | None:
+def carrier(store_context: StoreContext) -> Coordinator | None:
     """Returns the coordinator if its commits can carry rows of this store.
 
     Its journal lies in the store then. A class derived from ours may replace any call,
     so that it is not taken for one.
     """
-    journal = getattr(site.table, "journal", None)
-    is_ours = site.gate is not None and type(site.coordinator) is EmbeddedCoordinator
-    return site.coordinator if is_ours and journal is not None else None
+    journal = getattr(store_context.table, "journal", None)
+    is_ours = (
+        store_context.barrier is not None
+        and type(store_context.coordinator) is EmbeddedCoordinator
+    )
+    return store_context.coordinator if is_ours and journal is not None else None

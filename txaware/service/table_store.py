@@ -55,16 +55,16 @@ PAYLOAD = itemgetter(slice(BEHIND_POINTER, None))
 class TableStore:
     """`TableService` over one table of rows and one coordinator."""
 
-    def __init__(self, site: StoreContext) -> None:
-        self._table = site.table
-        self._gate = site.gate
-        self._settings = site.settings
-        self._clock_ms = site.clock_ms
-        self._carrier = carrier(site)
-        self._retention = site.tables
-        self._versions = TableVersions(site.table)
-        self._reading = Reading(site)
-        self._writes = site.writes
+    def __init__(self, store_context: StoreContext) -> None:
+        self._table = store_context.table
+        self._barrier = store_context.barrier
+        self._settings = store_context.settings
+        self._clock_ms = store_context.clock_ms
+        self._carrier = carrier(store_context)
+        self._retention = store_context.tables
+        self._versions = TableVersions(store_context.table)
+        self._reading = Reading(store_context)
+        self._writes = store_context.writes
         self._names: dict[str, TableName] = {}
 
     def tables(self, namespace: str = "default") -> list[str]:
@@ -187,7 +187,7 @@ class TableStore:
         """Tells whether a snapshot delivers a pointer; a judge tells the rest."""
         if pointer <= 0 or not transaction.is_visible(pointer):
             return False
-        return self._gate is None or not self._gate.was_lost(pointer)
+        return self._barrier is None or not self._barrier.was_lost(pointer)
 
     def _get(self, versions: bytes, judge: Visibility) -> bytes | None:
         newest = self._versions.newest(versions)

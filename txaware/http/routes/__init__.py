@@ -23,32 +23,32 @@ from txaware.service.monitor.overview import Overview
 
 
 def all_routes(
-    hosted: ServerContext,
+    server_context: ServerContext,
     overview: Overview,
     exposition: Exposition,
     *,
     needs_tokens: bool,
 ) -> list[Route]:
     """Returns every route of the server."""
-    transactions = TransactionRoutes(hosted)
+    transactions = TransactionRoutes(server_context)
     routes = [
-        *MessageRoutes(hosted).routes(),
-        *PollingRoutes(hosted).routes(),
-        *TopicRoutes(hosted).routes(),
-        *GroupRoutes(hosted).routes(),
-        *TableRoutes(hosted).routes(),
-        *PreparedRoutes(hosted).routes(),
-        *QueueRoutes(hosted).routes(),
-        *QueueJobRoutes(hosted).routes(),
+        *MessageRoutes(server_context).routes(),
+        *PollingRoutes(server_context).routes(),
+        *TopicRoutes(server_context).routes(),
+        *GroupRoutes(server_context).routes(),
+        *TableRoutes(server_context).routes(),
+        *PreparedRoutes(server_context).routes(),
+        *QueueRoutes(server_context).routes(),
+        *QueueJobRoutes(server_context).routes(),
         *transactions.routes(),
-        *CommitRoutes(hosted, transactions).routes(),
-        *TransactionalIdRoutes(hosted, transactions).routes(),
-        *OperatorRoutes(hosted).routes(),
-        *CleanUpRoutes(hosted).routes(),
-        *KeeperRoutes(hosted).routes(),
-        *ProducerRoutes(hosted).routes(),
-        *MetricsRoutes(hosted, exposition).routes(),
-        *DashboardRoutes(hosted, overview).routes(),
-        *OpenRoutes(hosted).routes(),
+        *CommitRoutes(server_context, transactions).routes(),
+        *TransactionalIdRoutes(server_context, transactions).routes(),
+        *OperatorRoutes(server_context).routes(),
+        *CleanUpRoutes(server_context).routes(),
+        *KeeperRoutes(server_context).routes(),
+        *ProducerRoutes(server_context).routes(),
+        *MetricsRoutes(server_context, exposition).routes(),
+        *DashboardRoutes(server_context, overview).routes(),
+        *OpenRoutes(server_context).routes(),
     ]
     return [*routes, *OpenApiRoutes(routes, needs_tokens=needs_tokens).routes()]

@@ -103,12 +103,14 @@ class CommitRoutes:
     Whoever commits so needs the same rights as for a request of each part.
     """
 
-    def __init__(self, hosted: ServerContext, transactions: TransactionRoutes) -> None:
-        self._hosted = hosted
+    def __init__(
+        self, server_context: ServerContext, transactions: TransactionRoutes
+    ) -> None:
+        self._server_context = server_context
         self._transactions = transactions
-        self._coordinator: Any = hosted.coordinator
-        self._service = hosted.service
-        self._owners = hosted.owners
+        self._coordinator: Any = server_context.coordinator
+        self._service = server_context.service
+        self._owners = server_context.owners
 
     def routes(self) -> list[Route]:
         """Returns this route."""
@@ -117,7 +119,7 @@ class CommitRoutes:
 
     def _commit(self, request: Request, told: Told) -> Begun:
         commit = partial(self._committed, request)
-        self._hosted.told_by_coordinator_thread(commit, told)
+        self._server_context.told_by_coordinator_thread(commit, told)
         return None
 
     def _committed(self, request: Request) -> Reply:
@@ -175,7 +177,7 @@ class CommitRoutes:
     def _cargoes(self, asked: Fields, tx: Transaction) -> Iterator[CargoCounted]:
         """Yields them in the order of their locks; only topics have any."""
         coordinator, service = self._coordinator, self._service
-        if not self._hosted.carried_bytes:
+        if not self._server_context.carried_bytes:
             raise TransactionTooLarge(
                 "commits carry nothing at this server; send that before the commit"
             )
@@ -189,7 +191,7 @@ class CommitRoutes:
         for each in asked["positions"]:
             yield _whole(service.position_cargo(coordinator, tx, **each))
         if asked["tables"]:
-            limit_bytes = self._hosted.settings.message_limit_bytes
+            limit_bytes = self._server_context.settings.message_limit_bytes
             tables = [
                 (
                     each["table"],
@@ -199,7 +201,7 @@ class CommitRoutes:
                 )
                 for each in asked["tables"]
             ]
-            yield _whole(self._hosted.tables.row_cargo(coordinator, tx, tables))
+            yield _whole(self._server_context.tables.row_cargo(coordinator, tx, tables))
         parts: dict[str, list[Listed]] = {}
         for topic, listed, _ in asked["publishes"]:
             parts.setdefault(_full(topic), []).append(listed)

@@ -20,8 +20,8 @@ _HEADERS = tuple((name.encode(), value.encode()) for name, value in HEADERS.item
 class DashboardRoutes:
     """Routes of the page: its files for anybody, its data for those who may monitor."""
 
-    def __init__(self, hosted: ServerContext, overview: Overview) -> None:
-        self._hosted = hosted
+    def __init__(self, server_context: ServerContext, overview: Overview) -> None:
+        self._server_context = server_context
         self._overview = overview
 
     def routes(self) -> list[Route]:
@@ -62,14 +62,14 @@ class DashboardRoutes:
             sees=sight(principal),
             history=_flag(fields.get("history", "false")),
         )
-        report = await self._hosted.in_monitor_thread(snapshot)
-        told = self._hosted.owners.told
+        report = await self._server_context.in_monitor_thread(snapshot)
+        told = self._server_context.owners.told
         found = [told(one.id, one) for one in report.transactions]
         shown = attrs.evolve(
             report,
             transactions=found,
-            coordinator=self._hosted.told(principal, report.coordinator),
-            store=self._hosted.told(principal, report.store),
+            coordinator=self._server_context.told(principal, report.coordinator),
+            store=self._server_context.told(principal, report.store),
         )
         return Reply(200, to_json(shown), JSON)
 
@@ -83,8 +83,8 @@ def _flag(text: str) -> bool:
 class MetricsRoutes:
     """Routes of metrics: what the client may see, in the form that it asks for."""
 
-    def __init__(self, hosted: ServerContext, exposition: Exposition) -> None:
-        self._hosted = hosted
+    def __init__(self, server_context: ServerContext, exposition: Exposition) -> None:
+        self._server_context = server_context
         self._exposition = exposition
 
     def routes(self) -> list[Route]:
@@ -93,7 +93,7 @@ class MetricsRoutes:
 
     async def _metrics(self, request: Request) -> Reply:
         accept = request.headers.get(b"accept", b"").decode("latin-1")
-        content_type, body = await self._hosted.in_monitor_thread(
+        content_type, body = await self._server_context.in_monitor_thread(
             self._exposition.text, accept, sight(request.principal)
         )
         return Reply(200, body, content_type)

@@ -20,9 +20,9 @@ NEW_POSITION = Body(
 class GroupRoutes:
     """Routes of positions, as a snapshot sees them, and saved with a transaction."""
 
-    def __init__(self, hosted: ServerContext) -> None:
-        self._hosted = hosted
-        self._service = hosted.service
+    def __init__(self, server_context: ServerContext) -> None:
+        self._server_context = server_context
+        self._service = server_context.service
 
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""
@@ -35,7 +35,7 @@ class GroupRoutes:
 
     async def _position(self, request: Request) -> Reply:
         group = request.params["group"]
-        position = await self._hosted.in_coordinator_thread(
+        position = await self._server_context.in_coordinator_thread(
             self._service.position, group, request.topic
         )
         return _reply(position)
@@ -43,7 +43,7 @@ class GroupRoutes:
     async def _position_seen(self, request: Request) -> Reply:
         group = request.params["group"]
         transaction = SEEN_BY.read(read_json(request.body))["transaction"]
-        position = await self._hosted.in_thread(
+        position = await self._server_context.in_thread(
             self._service.position, group, request.topic, transaction=transaction
         )
         return _reply(position)
@@ -52,8 +52,8 @@ class GroupRoutes:
         group = request.params["group"]
         asked = NEW_POSITION.read(read_json(request.body))
         pointer = checked_pointer(asked["transaction"])
-        self._hosted.owners.used((pointer,), request.principal)
-        await self._hosted.in_thread(
+        self._server_context.owners.used((pointer,), request.principal)
+        await self._server_context.in_thread(
             self._service.save_position,
             group,
             request.topic,
@@ -64,13 +64,13 @@ class GroupRoutes:
 
     async def _lag(self, request: Request) -> Reply:
         group = request.params["group"]
-        lag_ms, oldest_unread_ms = await self._hosted.in_coordinator_thread(
+        lag_ms, oldest_unread_ms = await self._server_context.in_coordinator_thread(
             self._behind, group, request.topic
         )
         return json_reply({"lagMs": lag_ms, "oldestUnreadMs": oldest_unread_ms})
 
     def _behind(self, group: str, topic: str) -> tuple[int, int]:
-        administration = self._hosted.administration
+        administration = self._server_context.administration
         return (
             administration.lag_ms(group, topic),
             administration.oldest_unread_ms(group, topic),

@@ -21,9 +21,9 @@ REPORT = Body(
 class KeeperRoutes:
     """Routes of keepers. The server cannot ask them: the last report is the answer."""
 
-    def __init__(self, hosted: ServerContext) -> None:
-        self._in_coordinator_thread = hosted.in_coordinator_thread
-        self._administration = hosted.administration
+    def __init__(self, server_context: ServerContext) -> None:
+        self._in_coordinator_thread = server_context.in_coordinator_thread
+        self._administration = server_context.administration
 
     def routes(self) -> list[Route]:
         """Returns these routes: holders of transactions register, operators forget."""

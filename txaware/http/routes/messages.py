@@ -25,7 +25,7 @@ ANY_JSON = frozenset((JSON, "application/*", "*/*"))
 
 
 def begun_at_topic(
-    hosted: ServerContext,
+    server_context: ServerContext,
     request: Request,
     told: Told,
     *,
@@ -38,13 +38,13 @@ def begun_at_topic(
     """
     format_ = format_of(request.content_type)
     if len(request.body) > QUICK_BYTES:
-        return hosted.in_thread(large, request, format_)
-    place = hosted.service.place_at_once(request.topic)
+        return server_context.in_thread(large, request, format_)
+    place = server_context.service.place_at_once(request.topic)
     if place is not None:
         return here(place, format_, request, told)
 
     async def elsewhere() -> Answer:
-        found = await hosted.place(request.topic)
+        found = await server_context.place(request.topic)
         return await in_a_task(partial(here, found, format_))(request)
 
     return elsewhere()
@@ -57,10 +57,10 @@ class MessageRoutes:
     So sixteen connections, or a thousand, share one batch.
     """
 
-    def __init__(self, hosted: ServerContext) -> None:
-        self._hosted = hosted
-        self._service = hosted.service
-        self._owners = hosted.owners
+    def __init__(self, server_context: ServerContext) -> None:
+        self._server_context = server_context
+        self._service = server_context.service
+        self._owners = server_context.owners
 
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""
@@ -80,7 +80,7 @@ class MessageRoutes:
 
     def _publish(self, request: Request, told: Told) -> Begun:
         return begun_at_topic(
-            self._hosted,
+            self._server_context,
             request,
             told,
             large=self._publish_large,
@@ -94,8 +94,10 @@ class MessageRoutes:
         _check_pipe(request, asked)
         is_plain = asked.pointer is None and asked.receipts is None
         if not is_plain or KEY in request.headers:
-            return self._hosted.in_thread(self._publish_asked, request, format_, asked)
-        tell = self._hosted.outcomes.tell
+            return self._server_context.in_thread(
+                self._publish_asked, request, format_, asked
+            )
+        tell = self._server_context.outcomes.tell
 
         def answered(error: Unavailable | None) -> None:
             told(_done(request, format_) if error is None else error)
@@ -143,7 +145,9 @@ class MessageRoutes:
 
     async def _store(self, request: Request) -> Reply:
         format_ = format_of(request.content_type)
-        return await self._hosted.in_thread(self._store_in_thread, request, format_)
+        return await self._server_context.in_thread(
+            self._store_in_thread, request, format_
+        )
 
     def _store_in_thread(self, request: Request, format_: Format) -> Reply:
         asked = self._asked(request, format_)
@@ -165,7 +169,9 @@ class MessageRoutes:
         format_ = AVRO if kind is None else format_of(kind)
         response: PublishResponse = format_.rollback_request(request.body)
         self._owners.used((response.transaction_write_pointer,), request.principal)
-        await self._hosted.in_thread(self._service.rollback, request.topic, response)
+        await self._server_context.in_thread(
+            self._service.rollback, request.topic, response
+        )
         return DONE
 
 

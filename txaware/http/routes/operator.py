@@ -42,9 +42,9 @@ RANGE = Body(
 class OperatorRoutes:
     """Routes of what `Messaging` offers beside the service."""
 
-    def __init__(self, hosted: ServerContext) -> None:
-        self._hosted = hosted
-        self._administration = hosted.administration
+    def __init__(self, server_context: ServerContext) -> None:
+        self._server_context = server_context
+        self._administration = server_context.administration
 
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""
@@ -79,7 +79,7 @@ class OperatorRoutes:
 
     async def _peek(self, request: Request) -> Reply:
         fields = request.query()
-        peeked = await self._hosted.in_slow_thread(
+        peeked = await self._server_context.in_slow_thread(
             self._administration.peek,
             request.topic,
             start=start_in(fields),
@@ -89,14 +89,14 @@ class OperatorRoutes:
 
     async def _inspect(self, request: Request) -> Reply:
         inspect = self._administration.inspect
-        report = await self._hosted.in_slow_thread(
-            inspect, request.topic, go_on=self._hosted.threads.go_on
+        report = await self._server_context.in_slow_thread(
+            inspect, request.topic, go_on=self._server_context.threads.go_on
         )
         return Reply(200, to_json(report), JSON)
 
     async def _splits(self, request: Request) -> Reply:
         fields = request.query()
-        ids = await self._hosted.in_planning_thread(
+        ids = await self._server_context.in_planning_thread(
             self._administration.splits,
             request.topic,
             start=MessageId.parse(_needed(fields, "from")),
@@ -107,7 +107,7 @@ class OperatorRoutes:
 
     async def _first_undecided(self, request: Request) -> Reply:
         asked = RANGE.read(read_json(request.body))
-        found = await self._hosted.in_planning_thread(
+        found = await self._server_context.in_planning_thread(
             self._administration.first_undecided,
             request.topic,
             start=asked["from"],
@@ -117,40 +117,42 @@ class OperatorRoutes:
         return json_reply({"id": str(found)})
 
     async def _metrics(self, request: Request) -> Reply:
-        metrics = await self._hosted.in_monitor_thread(self._administration.metrics)
+        metrics = await self._server_context.in_monitor_thread(
+            self._administration.metrics
+        )
         sees = sight(request.principal)
         if sees is not None:
             metrics = seen_metrics(metrics, sees)
         return Reply(200, to_json(metrics), JSON)
 
     async def _clean_up(self, _: Request) -> Reply:
-        cleaned = await self._hosted.in_slow_thread(
-            self._administration.clean_up, self._hosted.threads.go_on
+        cleaned = await self._server_context.in_slow_thread(
+            self._administration.clean_up, self._server_context.threads.go_on
         )
         return Reply(200, to_json(cleaned), JSON)
 
     async def _prune(self, request: Request) -> Reply:
         asked = PRUNE.read(read_json(request.body or b"{}"))
-        pruned = await self._hosted.in_slow_thread(
+        pruned = await self._server_context.in_slow_thread(
             self._administration.prune,
             exclusive=asked["exclusive"],
-            on_progress=self._hosted.threads.go_on,
+            on_progress=self._server_context.threads.go_on,
         )
         return Reply(200, to_json(pruned), JSON)
 
     async def _check(self, _: Request) -> Reply:
-        report = await self._hosted.in_slow_thread(
-            self._administration.check, self._hosted.threads.go_on
+        report = await self._server_context.in_slow_thread(
+            self._administration.check, self._server_context.threads.go_on
         )
         return Reply(200, to_json(report), JSON)
 
     async def _backup(self, _: Request) -> Stream:
-        chunks = await self._hosted.in_slow_thread(self._administration.backup)
+        chunks = await self._server_context.in_slow_thread(self._administration.backup)
         return Stream(self._pieces(chunks), "application/octet-stream")
 
     async def _pieces(self, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
         """Yields one chunk at a time, as the client takes them."""
-        while chunk := await self._hosted.in_slow_thread(next, chunks, b""):
+        while chunk := await self._server_context.in_slow_thread(next, chunks, b""):
             yield chunk
 
 
@@ -186,9 +188,9 @@ class CleanUpRoutes:
     The plan stays in this server; a client only names the piece to be done.
     """
 
-    def __init__(self, hosted: ServerContext) -> None:
-        self._in_slow_thread = hosted.in_slow_thread
-        self._administration = hosted.administration
+    def __init__(self, server_context: ServerContext) -> None:
+        self._in_slow_thread = server_context.in_slow_thread
+        self._administration = server_context.administration
 
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""

@@ -37,10 +37,10 @@ _STABLE = STABLE.media_type.encode()
 class PollingRoutes:
     """Routes that read: cached rows in the event loop, everything else in a thread."""
 
-    def __init__(self, hosted: ServerContext) -> None:
-        self._hosted = hosted
-        self._service = hosted.service
-        self._long_polls = LongPolls(hosted)
+    def __init__(self, server_context: ServerContext) -> None:
+        self._server_context = server_context
+        self._service = server_context.service
+        self._long_polls = LongPolls(server_context)
 
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""
@@ -66,7 +66,7 @@ class PollingRoutes:
 
     def _poll(self, request: Request, told: Told) -> Begun:
         """Answers here what is cached; what waits for something has a task."""
-        self._hosted.answers.require_room()
+        self._server_context.answers.require_room()
         format_ = format_of(request.content_type)
         place = self._service.place_at_once(request.topic)
         if place is None or len(request.body) > QUICK_BYTES:
@@ -78,10 +78,10 @@ class PollingRoutes:
         return self._answer(poll, scan)
 
     async def _poll_elsewhere(self, request: Request, format_: Format) -> Answer:
-        await self._hosted.place(request.topic)
+        await self._server_context.place(request.topic)
         read = format_.poll_request
         if len(request.body) > QUICK_BYTES:  # a snapshot with very many invalid ids
-            asked = await self._hosted.in_thread(read, request.body)
+            asked = await self._server_context.in_thread(read, request.body)
         else:
             asked = read(request.body)
         return await self._poll_on(self._asked(request, format_, asked), None)
@@ -110,7 +110,7 @@ class PollingRoutes:
         yield first
         del first  # it may be large, and was sent
         while not scan.is_over:
-            await read_piece(self._hosted, page.read, scan)
+            await read_piece(self._server_context, page.read, scan)
             yield page.take()
         yield page.end(scan)
 
@@ -145,7 +145,7 @@ class PollingRoutes:
         )
 
     async def _wait(self, request: Request) -> Reply:
-        await self._hosted.place(request.topic)
+        await self._server_context.place(request.topic)
         found = Messages()
         look = self._look(request, read_wait(request.body), partial(_read, found))
         await self._long_polls.first_piece(look)
@@ -154,8 +154,10 @@ class PollingRoutes:
     async def _bounds(self, request: Request) -> Reply:
         fields = request.query()
         isolation = fields.get("isolation", UNCOMMITTED)
-        hosted, asks = self._hosted, isolation == COMMITTED
-        bounds = await (hosted.in_coordinator_thread if asks else hosted.in_thread)(
+        server_context, asks = self._server_context, isolation == COMMITTED
+        bounds = await (
+            server_context.in_coordinator_thread if asks else server_context.in_thread
+        )(
             self._service.bounds,
             request.topic,
             start=start_in(fields),

@@ -22,10 +22,10 @@ PREPARE = ONE + "/prepare"
 class PreparedRoutes:
     """Routes that prepare transactions, list them, and end them by name."""
 
-    def __init__(self, hosted: ServerContext) -> None:
-        self._hosted = hosted
-        self._owners = hosted.owners
-        self._coordinator = CoordinatorRoutes(hosted.coordinator)
+    def __init__(self, server_context: ServerContext) -> None:
+        self._server_context = server_context
+        self._owners = server_context.owners
+        self._coordinator = CoordinatorRoutes(server_context.coordinator)
 
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""
@@ -49,7 +49,7 @@ class PreparedRoutes:
         )
 
     async def _list(self, request: Request) -> Reply:
-        answer = await self._hosted.in_coordinator_thread(
+        answer = await self._server_context.in_coordinator_thread(
             self._coordinator.call, "GET", "prepared"
         )
         if answer.status != 200:
@@ -61,11 +61,11 @@ class PreparedRoutes:
         return Reply(200, json.dumps(found).encode(), JSON)
 
     async def _end(self, request: Request, *, call: str) -> Reply:
-        body = await self._hosted.in_coordinator_thread(self._checked, request)
+        body = await self._server_context.in_coordinator_thread(self._checked, request)
         return await self._call(call, body=body)
 
     async def _call(self, call: str, **named: object) -> Reply:
-        answer = await self._hosted.in_coordinator_thread(
+        answer = await self._server_context.in_coordinator_thread(
             self._coordinator.call, "POST", call, **named
         )
         return _reply(answer)
@@ -80,7 +80,7 @@ class PreparedRoutes:
         if principal.is_operator:
             return request.body
         name, pointer = name_in(fields), fields.get("transactionId")
-        found = prepared_as(self._hosted.coordinator, name)
+        found = prepared_as(self._server_context.coordinator, name)
         if found is not None and found.principal != principal.name:
             raise NotAuthorized(
                 f"{principal.name} may not end what is prepared as {name!r}: somebody "

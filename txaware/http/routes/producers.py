@@ -38,9 +38,9 @@ class ProducerRoutes:
     that may use the name.
     """
 
-    def __init__(self, hosted: ServerContext) -> None:
-        self._hosted = hosted
-        self._producing = hosted.service.producing
+    def __init__(self, server_context: ServerContext) -> None:
+        self._server_context = server_context
+        self._producing = server_context.service.producing
 
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""
@@ -60,7 +60,7 @@ class ProducerRoutes:
 
     def _publish(self, request: Request, told: Told) -> Begun:
         return begun_at_topic(
-            self._hosted,
+            self._server_context,
             request,
             told,
             large=self._publish_large,
@@ -81,10 +81,12 @@ class ProducerRoutes:
             producer=asked.producer,
             sequence=asked.sequence,
             caller=request.principal,
-            then=partial(self._hosted.outcomes.tell, answered),
+            then=partial(self._server_context.outcomes.tell, answered),
         )
         if ids is None:
-            return self._hosted.in_thread(self._publish_asked, request, format_, asked)
+            return self._server_context.in_thread(
+                self._publish_asked, request, format_, asked
+            )
         return None
 
     def _publish_large(self, request: Request, format_: Format) -> Reply:
@@ -108,20 +110,20 @@ class ProducerRoutes:
         name = OPENS.read(read_json(request.body or b"{}"))["transactionalId"]
         if name is not None:
             with_transactional_id(principal, {"transactional_id": name})
-        opened = await self._hosted.in_coordinator_thread(
+        opened = await self._server_context.in_coordinator_thread(
             self._producing.open_producer, name, owner=principal.name
         )
         return Reply(200, to_json(opened), JSON)
 
     async def _list(self, request: Request) -> Reply:
         request.query()
-        found = await self._hosted.in_thread(self._producing.producers)
+        found = await self._server_context.in_thread(self._producing.producers)
         return Reply(200, to_json(found), JSON)
 
     async def _describe(self, request: Request) -> Reply:
         request.query()
         producer_id = int(request.params["producer"])
-        found = await self._hosted.in_thread(
+        found = await self._server_context.in_thread(
             self._producing.describe_producer, producer_id
         )
         return Reply(200, to_json(found), JSON)
@@ -129,7 +131,7 @@ class ProducerRoutes:
     async def _forget(self, request: Request) -> Reply:
         request.query()
         producer_id = NAMED_PRODUCER.read(read_json(request.body))["producerId"]
-        await self._hosted.in_thread(self._forget_own, request, producer_id)
+        await self._server_context.in_thread(self._forget_own, request, producer_id)
         return DONE
 
     def _forget_own(self, request: Request, producer_id: int) -> None:

@@ -100,12 +100,12 @@ class QueueJobRoutes:
     connection ends before its answer is sent gets nothing.
     """
 
-    def __init__(self, hosted: ServerContext) -> None:
-        self._hosted = hosted
-        self._queues = hosted.queues
-        self._soon = EventLoopQueues(hosted.queues)
+    def __init__(self, server_context: ServerContext) -> None:
+        self._server_context = server_context
+        self._queues = server_context.queues
+        self._soon = EventLoopQueues(server_context.queues)
         self._returning: set[asyncio.Future[None]] = set()
-        self._owners = hosted.owners
+        self._owners = server_context.owners
 
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""
@@ -127,7 +127,9 @@ class QueueJobRoutes:
     def _push(self, request: Request, told: Told) -> Begun:
         format_ = format_of(request.content_type)
         if len(request.body) > QUICK_BYTES:
-            return _after(self._hosted.in_thread(self._push_large, request, format_))
+            return _after(
+                self._server_context.in_thread(self._push_large, request, format_)
+            )
         name, items, options = _push_asked(request, format_)
         return self._begun(
             told,
@@ -142,7 +144,7 @@ class QueueJobRoutes:
     async def _reserve(self, request: Request) -> Reply:
         asked = PIPE_OF.read(load(request.body))
         self._owners.used((asked["transaction"],), request.principal)
-        pipe = await self._hosted.in_thread(
+        pipe = await self._server_context.in_thread(
             self._queues.pipe_for,
             queue_named(request),
             transaction=asked["transaction"],
@@ -154,41 +156,41 @@ class QueueJobRoutes:
 
     async def _close_pusher(self, request: Request) -> Reply:
         pusher = CLOSE_PUSHER.read(load(request.body))["pusher"]
-        await self._hosted.in_thread(
+        await self._server_context.in_thread(
             self._queues.close_pusher, queue_named(request), pusher
         )
         return DONE
 
     def _pop(self, request: Request, told: Told) -> Begun:
         """Answers here with a job that is in memory; what waits has a task."""
-        self._hosted.answers.require_room()
+        self._server_context.answers.require_room()
         asked = POP.read(load(request.body))
         self._require_own(request, asked["transaction"])
-        wait_s = min(asked["waitMs"] / 1000, self._hosted.settings.long_poll_s)
+        wait_s = min(asked["waitMs"] / 1000, self._server_context.settings.long_poll_s)
         until_s = time.monotonic() + wait_s
         look = self._look_here(request, asked, told)
         if look is not None and look.popped:
             return None
-        if look is not None and (wait_s <= 0 or self._hosted.stopping.is_set):
+        if look is not None and (wait_s <= 0 or self._server_context.stopping.is_set):
             return _popped(look)
         return self._pop_on(request, asked, look, until_s)
 
     async def _pop_on(
         self, request: Request, asked: Fields, look: Look | None, until_s: float
     ) -> Reply:
-        hosted, peer = self._hosted, request.peer
+        server_context, peer = self._server_context, request.peer
         while True:
             if look is None:
                 look = await self._look_in_thread(request, asked)
             left_s = until_s - time.monotonic()
-            if look.popped or left_s <= 0 or hosted.stopping.is_set:
+            if look.popped or left_s <= 0 or server_context.stopping.is_set:
                 return _popped(look)
             await signalled(
                 look.signal,
                 look.seen,
                 min(left_s, look.pause_s),
                 peer=peer,
-                stopping=hosted.stopping,
+                stopping=server_context.stopping,
                 chooses=asked["ownsPipe"] or asked["transaction"] is not None,
             )
             told = Outcome()
@@ -216,7 +218,7 @@ class QueueJobRoutes:
         try:
             look = self._soon.pop(
                 queue_named(request),
-                partial(self._hosted.outcomes.tell, answered),
+                partial(self._server_context.outcomes.tell, answered),
                 popper=_popper(request, asked["popper"]),
                 owns_pipe=asked["ownsPipe"],
             )
@@ -225,19 +227,21 @@ class QueueJobRoutes:
         return look
 
     async def _look_in_thread(self, request: Request, asked: Fields) -> Look:
-        hosted = self._hosted
+        server_context = self._server_context
         _require_there(request)
-        look = await hosted.in_coordinator_thread(self._look, request, asked)
+        look = await server_context.in_coordinator_thread(self._look, request, asked)
         if request.peer.is_gone:
             name = queue_named(request)
-            await hosted.in_thread(self._queues.put_back, name, look.popped)
+            await server_context.in_thread(self._queues.put_back, name, look.popped)
             raise ClientGone
         return look
 
     def _put_back(self, request: Request, popped: list[Popped], told: Told) -> None:
         """Has jobs wait again that nobody gets; then the request is over."""
         task = asyncio.ensure_future(
-            self._hosted.in_thread(self._queues.put_back, queue_named(request), popped)
+            self._server_context.in_thread(
+                self._queues.put_back, queue_named(request), popped
+            )
         )
         self._returning.add(task)
 
@@ -271,7 +275,7 @@ class QueueJobRoutes:
             return self._begun(told, partial(self._soon.commit_job, name, *job), commit)
         tx = Transaction(pointer, 0)
         self._require_own(request, tx)
-        in_thread = self._hosted.in_coordinator_thread
+        in_thread = self._server_context.in_coordinator_thread
         return _after(in_thread(commit, transaction=tx, has_inbox=asked["hasInbox"]))
 
     async def _end_handled(self, request: Request) -> Reply:
@@ -279,7 +283,7 @@ class QueueJobRoutes:
         pointer = asked["transaction"]
         if pointer is not None:
             self._require_own(request, Transaction(pointer, 0))
-        left = await self._hosted.in_coordinator_thread(
+        left = await self._server_context.in_coordinator_thread(
             self._queues.end_handled,
             queue_named(request),
             asked["ids"],
@@ -320,15 +324,15 @@ class QueueJobRoutes:
             told(answer(found) if error is None else error)
 
         try:
-            found = soon(then=partial(self._hosted.outcomes.tell, answered))
+            found = soon(then=partial(self._server_context.outcomes.tell, answered))
         except WouldWait:
-            return _after(self._hosted.in_coordinator_thread(later), answer)
+            return _after(self._server_context.in_coordinator_thread(later), answer)
         return None
 
     async def _release(self, request: Request) -> Reply:
         pointer = RELEASE.read(load(request.body))["transaction"]
         self._owners.used((pointer,), request.principal)
-        await self._hosted.in_coordinator_thread(
+        await self._server_context.in_coordinator_thread(
             self._queues.release_jobs, queue_named(request), pointer
         )
         return DONE

@@ -62,9 +62,9 @@ REDRIVE = Body("the body", (Field("limit", _COUNT.or_null(), default=None),))
 class QueueRoutes:
     """Routes of queues, for whoever manages them or looks at them."""
 
-    def __init__(self, hosted: ServerContext) -> None:
-        self._hosted = hosted
-        self._queues = hosted.queues
+    def __init__(self, server_context: ServerContext) -> None:
+        self._server_context = server_context
+        self._queues = server_context.queues
 
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""
@@ -93,7 +93,7 @@ class QueueRoutes:
 
     async def _names(self, request: Request) -> Reply:
         namespace, principal = request.params["namespace"], request.principal
-        names = await self._hosted.in_thread(self._queues.queues, namespace)
+        names = await self._server_context.in_thread(self._queues.queues, namespace)
         return json_reply(
             [
                 name
@@ -136,28 +136,32 @@ class QueueRoutes:
         return await self._told(request, look)
 
     async def _told(self, request: Request, ask: Callable[[], Any]) -> Reply:
-        found = await self._hosted.in_coordinator_thread(ask)
+        found = await self._server_context.in_coordinator_thread(ask)
         return Reply(200, to_json(found), JSON)
 
     async def _delete(self, request: Request) -> Reply:
-        await self._hosted.in_thread(self._queues.delete_queue, queue_named(request))
+        await self._server_context.in_thread(
+            self._queues.delete_queue, queue_named(request)
+        )
         return DONE
 
     async def _pause(self, request: Request, *, paused: bool) -> Reply:
-        await self._hosted.in_thread(
+        await self._server_context.in_thread(
             self._queues.pause_queue, queue_named(request), paused=paused
         )
         return DONE
 
     async def _truncate(self, request: Request) -> Reply:
-        await self._hosted.in_thread(self._queues.truncate_queue, queue_named(request))
+        await self._server_context.in_thread(
+            self._queues.truncate_queue, queue_named(request)
+        )
         return DONE
 
     async def _redrive(self, request: Request) -> Reply:
         """Sends letters back; those of others where the caller may push to them."""
         limit = REDRIVE.read(load(request.body or b"{}"))["limit"]
         principal = request.principal
-        moved = await self._hosted.in_slow_thread(
+        moved = await self._server_context.in_slow_thread(
             self._queues.redrive,
             queue_named(request),
             limit,

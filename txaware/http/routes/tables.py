@@ -54,9 +54,9 @@ TAKE_BACK = Body("the body", (_POINTER, Field("keys", array_of(_BYTES))))
 class TableRoutes:
     """Routes of tables; bytes are base64 in them."""
 
-    def __init__(self, hosted: ServerContext) -> None:
-        self._hosted = hosted
-        self._tables = hosted.tables
+    def __init__(self, server_context: ServerContext) -> None:
+        self._server_context = server_context
+        self._tables = server_context.tables
 
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""
@@ -71,7 +71,7 @@ class TableRoutes:
 
     async def _names(self, request: Request) -> Reply:
         namespace, principal = request.params["namespace"], request.principal
-        names = await self._hosted.in_thread(self._tables.tables, namespace)
+        names = await self._server_context.in_thread(self._tables.tables, namespace)
         return json_reply(
             [name for name in names if principal.may_see_table(namespace, name)]
         )
@@ -95,10 +95,10 @@ class TableRoutes:
 
     async def _look(self, look: Any, asked: Fields) -> Any:
         """Looks in a thread; a fresh snapshot is asked of the coordinator."""
-        self._hosted.answers.require_room()
+        self._server_context.answers.require_room()
         if asked["transaction"] is None:
-            return await self._hosted.in_coordinator_thread(look, **asked)
-        return await self._hosted.in_thread(look, **asked)
+            return await self._server_context.in_coordinator_thread(look, **asked)
+        return await self._server_context.in_thread(look, **asked)
 
     async def _save(self, request: Request) -> Reply:
         if request.content_type == OWN_TYPE:
@@ -120,8 +120,8 @@ class TableRoutes:
     async def _write(
         self, write: Any, request: Request, pointer: int, rows: list[Any]
     ) -> Reply:
-        self._hosted.owners.used((pointer,), request.principal)
-        await self._hosted.in_thread(
+        self._server_context.owners.used((pointer,), request.principal)
+        await self._server_context.in_thread(
             write, _name(request), rows, transaction=Transaction(pointer, 0)
         )
         return DONE

@@ -97,9 +97,9 @@ CHANGES = _declared("Seconds; it stays where it is missing.", takes_away=True)
 class TopicRoutes:
     """Routes of topics themselves, not of their messages."""
 
-    def __init__(self, hosted: ServerContext) -> None:
-        self._hosted = hosted
-        self._service = hosted.service
+    def __init__(self, server_context: ServerContext) -> None:
+        self._server_context = server_context
+        self._service = server_context.service
 
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""
@@ -134,7 +134,7 @@ class TopicRoutes:
 
     async def _create(self, request: Request) -> Reply:
         ttl_s, properties = _properties(request)
-        await self._hosted.in_thread(
+        await self._server_context.in_thread(
             self._service.create_topic,
             request.topic,
             ttl_s=ttl_s,
@@ -144,11 +144,11 @@ class TopicRoutes:
         return DONE
 
     async def _replace(self, request: Request) -> Reply:
-        await self._hosted.place(request.topic)
+        await self._server_context.place(request.topic)
         if not request.body:
             raise BadRequest("the body is a JSON object of all properties")
         ttl_s, properties = _properties(request)
-        await self._hosted.in_thread(
+        await self._server_context.in_thread(
             self._service.replace_topic,
             request.topic,
             ttl_s=ttl_s,
@@ -157,11 +157,11 @@ class TopicRoutes:
         return DONE
 
     async def _change(self, request: Request) -> Reply:
-        await self._hosted.place(request.topic)
+        await self._server_context.place(request.topic)
         if not request.body:
             raise BadRequest("the body is a JSON object of what to change")
         ttl_s, properties = _properties(request, CHANGES)
-        await self._hosted.in_thread(
+        await self._server_context.in_thread(
             self._service.update_topic,
             request.topic,
             ttl_s=ttl_s,
@@ -170,16 +170,16 @@ class TopicRoutes:
         return DONE
 
     async def _describe(self, request: Request) -> Reply:
-        place = await self._hosted.place(request.topic)
+        place = await self._server_context.place(request.topic)
         return Reply(200, topic_to_json(place.topic), JSON)
 
     async def _delete(self, request: Request) -> Reply:
-        await self._hosted.in_thread(self._service.delete_topic, request.topic)
+        await self._server_context.in_thread(self._service.delete_topic, request.topic)
         return DONE
 
     async def _list(self, request: Request) -> Reply:
         namespace = request.params["namespace"]
-        names = await self._hosted.in_thread(self._service.topics, namespace)
+        names = await self._server_context.in_thread(self._service.topics, namespace)
         may_see = request.principal.may_see
         return json_reply(
             [name for name in names if may_see(TopicName(name, namespace))]
@@ -187,7 +187,7 @@ class TopicRoutes:
 
     async def _namespaces(self, request: Request) -> Reply:
         may_see = request.principal.may_see
-        names = await self._hosted.in_thread(self._service.all_topics)
+        names = await self._server_context.in_thread(self._service.all_topics)
         return json_reply(sorted({name.namespace for name in names if may_see(name)}))
 
 

@@ -76,12 +76,14 @@ LEAVE = Body("the body", (Field("transaction", plain(1)), KEY))
 class TransactionalIdRoutes:
     """Routes of transactional ids; a caller needs the right to use the one it names."""
 
-    def __init__(self, hosted: ServerContext, transactions: TransactionRoutes) -> None:
+    def __init__(
+        self, server_context: ServerContext, transactions: TransactionRoutes
+    ) -> None:
         self._transactions = transactions
-        self._coordinator = hosted.coordinator
-        self._in_thread = hosted.in_coordinator_thread
-        self._producing = hosted.service.producing
-        self._owners = hosted.owners
+        self._coordinator = server_context.coordinator
+        self._in_thread = server_context.in_coordinator_thread
+        self._producing = server_context.service.producing
+        self._owners = server_context.owners
 
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""

@@ -42,11 +42,13 @@ class TransactionRoutes:
     that was allowed.
     """
 
-    def __init__(self, hosted: ServerContext) -> None:
-        self._hosted = hosted
-        self._owners = hosted.owners
+    def __init__(self, server_context: ServerContext) -> None:
+        self._server_context = server_context
+        self._owners = server_context.owners
         self.coordinator = CoordinatorRoutes(
-            hosted.coordinator, clock_ms=hosted.clock_ms, told=hosted.owners.told
+            server_context.coordinator,
+            clock_ms=server_context.clock_ms,
+            told=server_context.owners.told,
         )
 
     def routes(self) -> list[Route]:
@@ -91,7 +93,7 @@ class TransactionRoutes:
         return Route("POST", f"{ONE}/{call}", handle, allow, keyed=keyed)
 
     async def _pass_on(self, request: Request, *, method: str, call: str) -> Reply:
-        answer = await self._hosted.in_coordinator_thread(
+        answer = await self._server_context.in_coordinator_thread(
             self.coordinator.call,
             method,
             call,
@@ -115,7 +117,9 @@ class TransactionRoutes:
     def begun_at_once(self, request: Request, body: bytes) -> Answer | None:
         """Begins as `begun` does; None, with nothing done, where that may wait."""
         principal, owners = request.principal, self._owners
-        if self._hosted.coordinator_may_wait() or not owners.take_place(principal):
+        if self._server_context.coordinator_may_wait() or not owners.take_place(
+            principal
+        ):
             return None
         try:
             _check_length(owners, principal, body)
@@ -128,7 +132,7 @@ class TransactionRoutes:
         principal, owners = request.principal, self._owners
         _check_length(owners, principal, body)
         if not owners.take_place(principal):
-            await self._hosted.in_coordinator_thread(owners.recount, principal)
+            await self._server_context.in_coordinator_thread(owners.recount, principal)
             if not owners.take_place(principal):
                 raise owners.too_many(principal)
         try:
@@ -160,18 +164,18 @@ class TransactionRoutes:
         if answer.content_type == JSON and (
             answer.status == 200 or answer.status > 499
         ):
-            body = self._hosted.told(request.principal, body.decode()).encode()
+            body = self._server_context.told(request.principal, body.decode()).encode()
         return Reply(answer.status, body, answer.content_type)
 
     def _default_timeout_s(self) -> float | None:
         """Returns the time-out of a transaction that names none, if known here."""
-        is_here = self._hosted.coordinator_here is not None
-        return self._hosted.settings.transaction_timeout_s if is_here else None
+        is_here = self._server_context.coordinator_here is not None
+        return self._server_context.settings.transaction_timeout_s if is_here else None
 
     async def _quickly(self, call: str, body: bytes) -> Answer:
         """Answers in the event loop where nothing waits: a thread would take longer."""
-        if self._hosted.coordinator_may_wait():
-            return await self._hosted.in_coordinator_thread(
+        if self._server_context.coordinator_may_wait():
+            return await self._server_context.in_coordinator_thread(
                 self.coordinator.call, "POST", call, body=body
             )
         return self.coordinator.call("POST", call, body=body)
@@ -185,7 +189,7 @@ class TransactionRoutes:
     async def _look(self, request: Request, call: str) -> Reply:
         pointer = int(request.params["transaction"])
         self._owners.check((pointer,), request.principal)
-        answer = await self._hosted.in_coordinator_thread(
+        answer = await self._server_context.in_coordinator_thread(
             self.coordinator.call,
             "GET",
             call,
@@ -195,7 +199,7 @@ class TransactionRoutes:
         return self.passed_on(request, answer)
 
     async def _decide(self, request: Request) -> Reply:
-        answer = await self._hosted.in_coordinator_thread(
+        answer = await self._server_context.in_coordinator_thread(
             self.coordinator.call,
             "POST",
             "decide",
@@ -205,7 +209,9 @@ class TransactionRoutes:
         return self.passed_on(request, answer)
 
     async def _call(self, request: Request, *, call: str) -> Reply:
-        answer = await self._hosted.in_coordinator_thread(self.called, request, call)
+        answer = await self._server_context.in_coordinator_thread(
+            self.called, request, call
+        )
         return self.passed_on(request, answer)
 
     def called(self, request: Request, call: str) -> Answer:

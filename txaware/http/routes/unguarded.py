@@ -21,8 +21,8 @@ OK, NOT_WELL = "OK", "not well; the log says why, and operators are told here"
 class OpenRoutes:
     """Health, schemas, and what a client has to know of the server."""
 
-    def __init__(self, hosted: ServerContext) -> None:
-        self._hosted = hosted
+    def __init__(self, server_context: ServerContext) -> None:
+        self._server_context = server_context
         self._schemas = schemas()
 
     def routes(self) -> list[Route]:
@@ -48,11 +48,15 @@ class OpenRoutes:
         parts = {
             "table": await self._part(
                 principal,
-                self._hosted.in_thread(self._hosted.administration.table_status),
+                self._server_context.in_thread(
+                    self._server_context.administration.table_status
+                ),
             ),
             "coordinator": await self._part(
                 principal,
-                self._hosted.in_coordinator_thread(self._hosted.coordinator.status),
+                self._server_context.in_coordinator_thread(
+                    self._server_context.coordinator.status
+                ),
             ),
         }
         is_well = all(status == OK for status in parts.values())
@@ -60,9 +64,9 @@ class OpenRoutes:
             {
                 "status": OK if is_well else "not all parts are well",
                 "parts": parts,
-                "stopping": self._hosted.stopping.is_set,
+                "stopping": self._server_context.stopping.is_set,
             },
-            status=200 if is_well and not self._hosted.stopping.is_set else 503,
+            status=200 if is_well and not self._server_context.stopping.is_set else 503,
         )
 
     async def _part(self, principal: Principal, status: Awaitable[str]) -> str:
@@ -79,26 +83,27 @@ class OpenRoutes:
         return json_reply(self._schemas)
 
     async def _server(self, _: Request) -> Reply:
-        settings = self._hosted.settings
+        settings = self._server_context.settings
+        longest_timeout_s = self._server_context.owners.longest_timeout_s
         return json_reply(
             {
-                "instance": self._hosted.instance,
+                "instance": self._server_context.instance,
                 "version": version("txaware"),
                 "limits": {
                     "requestBytes": settings.request_limit_bytes,
                     "messageBytes": settings.message_limit_bytes,
                     "bufferBytes": settings.buffer_limit_bytes,
-                    "carriedBytes": self._hosted.carried_bytes,
+                    "carriedBytes": self._server_context.carried_bytes,
                     "pollMessages": settings.poll_limit_messages,
                     "pollBytes": settings.poll_limit_bytes,
                     "longPollS": settings.long_poll_s,
                     "transactionTimeoutS": settings.transaction_timeout_s,
-                    "maxTransactionTimeoutS": self._hosted.owners.longest_timeout_s,
+                    "maxTransactionTimeoutS": longest_timeout_s,
                 },
-                "sharesJournal": self._hosted.shares_journal,
+                "sharesJournal": self._server_context.shares_journal,
                 "takesParticipants": True,
                 "takesProducers": True,
-                "settleGraceS": self._hosted.coordinator.settle_grace_s,
+                "settleGraceS": self._server_context.coordinator.settle_grace_s,
             }
         )
 

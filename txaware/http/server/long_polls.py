@@ -23,14 +23,14 @@ class Read(Protocol):
 
 
 async def read_piece(
-    hosted: ServerContext, read: Read, scan: Scan, *, fresh: bool = False
+    server_context: ServerContext, read: Read, scan: Scan, *, fresh: bool = False
 ) -> None:
     """Reads the next piece here as far as it is cached, and the rest in a thread."""
     scan.is_paused = True
     if fresh or scan.is_cached:
         read(scan, quick=True, fresh=fresh)
     if scan.is_paused:
-        await hosted.in_thread(read, scan)
+        await server_context.in_thread(read, scan)
 
 
 class Begin(Protocol):
@@ -59,8 +59,8 @@ class Look:
 class LongPolls:
     """Looks until something is there, the time is up, or nobody wants it any more."""
 
-    def __init__(self, hosted: ServerContext) -> None:
-        self._hosted = hosted
+    def __init__(self, server_context: ServerContext) -> None:
+        self._server_context = server_context
 
     def at_once(self, look: Look, place: TopicHandle) -> Scan | None:
         """Looks as far as nothing waits; the scan is paused where there is more.
@@ -82,38 +82,47 @@ class LongPolls:
         now, and are in memory: a look after it needs no thread, unless rows come over a
         network.
         """
-        hosted, pause_s = self._hosted, FIRST_PAUSE_S
-        reads_wait = hosted.service.reads_wait
-        until_s = time.monotonic() + min(look.wait_s, hosted.settings.long_poll_s)
+        server_context, pause_s = self._server_context, FIRST_PAUSE_S
+        reads_wait = server_context.service.reads_wait
+        until_s = time.monotonic() + min(
+            look.wait_s, server_context.settings.long_poll_s
+        )
         is_signalled = False
         while True:
             is_fresh = is_signalled and not reads_wait
             if scan is None:
                 scan = await self._looked(look, is_fresh=is_fresh)
             elif scan.is_paused:
-                await hosted.in_thread(look.read, scan)
+                await server_context.in_thread(look.read, scan)
             left_s = until_s - time.monotonic() if look.wait_s > 0 else 0
             peer = look.peer
-            if scan.count or left_s <= 0 or peer.is_gone or hosted.stopping.is_set:
+            if (
+                scan.count
+                or left_s <= 0
+                or peer.is_gone
+                or server_context.stopping.is_set
+            ):
                 return scan
-            pause_s = hosted.service.pause_s(scan, pause_s)
+            pause_s = server_context.service.pause_s(scan, pause_s)
             timeout_s = min(left_s, pause_s)
-            signal, stopping = scan.place.writer.signal, hosted.stopping
+            signal, stopping = scan.place.writer.signal, server_context.stopping
             is_signalled = await signalled(
                 signal, scan.seen, timeout_s, peer=peer, stopping=stopping
             )
-            hosted.answers.require_room()
+            server_context.answers.require_room()
             scan = None
 
     async def _looked(self, look: Look, *, is_fresh: bool) -> Scan:
-        hosted = self._hosted
-        place = await hosted.place(look.topic)
-        if look.asks_coordinator and (not is_fresh or hosted.coordinator_may_wait()):
-            return await hosted.in_coordinator_thread(
+        server_context = self._server_context
+        place = await server_context.place(look.topic)
+        if look.asks_coordinator and (
+            not is_fresh or server_context.coordinator_may_wait()
+        ):
+            return await server_context.in_coordinator_thread(
                 _begun_and_read, look.begin, look.read, place
             )
         scan = look.begin(place, woken=is_fresh)
-        await read_piece(hosted, look.read, scan, fresh=is_fresh)
+        await read_piece(server_context, look.read, scan, fresh=is_fresh)
         return scan
 
 

@@ -80,7 +80,7 @@ class Owners:
             settings.max_transaction_timeout_s, settings.transaction_timeout_s
         )
         here = in_process(coordinator)
-        self._gate = None if here is None else here.gate
+        self._barrier = None if here is None else here.barrier
         self._remembered = remembered
         self._lock = threading.Lock()
         self._owners: dict[int, Owner] = {}
@@ -194,7 +194,7 @@ class Owners:
                 own[pointer] = None
             for _ in range(len(own) - self._remembered):
                 oldest, _ = own.popitem(last=False)
-                if self._gate is not None and self._gate.is_open(oldest):
+                if self._barrier is not None and self._barrier.is_open(oldest):
                     own[oldest] = None  # its owner still has to end it
                 else:
                     self._owners.pop(oldest, None)
@@ -237,4 +237,4 @@ class Owners:
         return None if owner is None else owner.name
 
     def _began_here(self, pointer: int) -> bool:
-        return self._gate is not None and self._gate.began_here(pointer)
+        return self._barrier is not None and self._barrier.began_here(pointer)

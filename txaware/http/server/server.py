@@ -277,7 +277,7 @@ class HttpServer:
     def _app(self, threads: Threads) -> App:
         served, access = self._served, self._access
         hidden_paths = HiddenPaths.of(served.directory)
-        hosted = ServerContext(
+        server_context = ServerContext(
             served.service,
             served.tables,
             served.queues,
@@ -305,7 +305,7 @@ class HttpServer:
         )
         rules = RequestRules(
             all_routes(
-                hosted,
+                server_context,
                 served.overview,
                 exposition,
                 needs_tokens=access.tokens is not None,

@@ -70,15 +70,17 @@ class Blocked:
     is found where it was written, or where a reader met it, since the store was opened.
     """
 
-    def __init__(self, service: LocalService, site: StoreContext) -> None:
+    def __init__(self, service: LocalService, store_context: StoreContext) -> None:
         self.blockers: dict[str, Blocker] = {}
         self.unjudged = 0
         self._service = service
-        self._table = site.table
-        self._known = None if site.gate is None else site.gate.reaches
+        self._table = store_context.table
+        self._known = (
+            None if store_context.barrier is None else store_context.barrier.reaches
+        )
         self._strangers = service.strangers
-        self._clock_ms = site.clock_ms
-        self._early_ms = CLOCKS_DIFFER_MS if site.gate is None else 0
+        self._clock_ms = store_context.clock_ms
+        self._early_ms = CLOCKS_DIFFER_MS if store_context.barrier is None else 0
         self._turns = Turns()
         self._standings: dict[str, _Standing] = {}
 

@@ -75,11 +75,13 @@ class GroupState:
 class GroupStates:
     """Finds the state of a group, and the rows that it has yet to read."""
 
-    def __init__(self, service: LocalService, site: StoreContext) -> None:
+    def __init__(self, service: LocalService, store_context: StoreContext) -> None:
         self._service = service
-        self._table = site.table
-        self._known = None if site.gate is None else site.gate.reaches
-        self._clock_ms = site.clock_ms
+        self._table = store_context.table
+        self._known = (
+            None if store_context.barrier is None else store_context.barrier.reaches
+        )
+        self._clock_ms = store_context.clock_ms
 
     def state(
         self, group: str, topic: str, *, seen_by: Transaction | None = None

@@ -127,29 +127,29 @@ class Overview:
         self,
         service: LocalService,
         retention: Retention,
-        site: StoreContext,
+        store_context: StoreContext,
         queues: Queues | None = None,
         *,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._service = service
         self._retention = retention
-        self._site = site
+        self._store_context = store_context
         self._clock_s = clock_s
-        self._started_ms = site.clock_ms()
-        self._topic_table = TopicTable(site.table)
+        self._started_ms = store_context.clock_ms()
+        self._topic_table = TopicTable(store_context.table)
         self._topics = Remembered(self._all_topics, clock_s=clock_s)
         self._producers = Remembered(
-            partial(producer_overviews, site.table), clock_s=clock_s
+            partial(producer_overviews, store_context.table), clock_s=clock_s
         )
         self._queues = Remembered(
             QueueList if queues is None else partial(queue_overviews, queues),
             clock_s=clock_s,
         )
-        self._blocked = Blocked(service, site)
-        self._positions = PositionTable(site.table)
+        self._blocked = Blocked(service, store_context)
+        self._positions = PositionTable(store_context.table)
         self._lags = GroupRounds(
-            GroupStates(service, site), self._all_pairs, clock_s=clock_s
+            GroupStates(service, store_context), self._all_pairs, clock_s=clock_s
         )
         self._lock = threading.Lock()
         self._until_s = float("-inf")
@@ -207,7 +207,9 @@ class Overview:
             self._blocked.look(topics, metrics.keys(), snapshot, failures)
             self._lags.look(pairs, snapshot, self._blocked.blockers, failures)
             blockers = self._blocked.blockers
-            transactions = open_overviews(self._site.coordinator, snapshot, blockers)
+            transactions = open_overviews(
+                self._store_context.coordinator, snapshot, blockers
+            )
         producers = failures.attempt(
             "producers", self._producers, self._producers.last or []
         )
@@ -222,7 +224,7 @@ class Overview:
             return name in self._blocked.blockers, total - earlier, total
 
         return _Moment(
-            self._site.clock_ms(),
+            self._store_context.clock_ms(),
             status,
             self._store_status(failures),
             topics,
@@ -262,7 +264,7 @@ class Overview:
 
     def _store_status(self, failures: Failures) -> str:
         """Returns the status of the last writes, or why rows cannot be listed."""
-        status = self._site.table.status()
+        status = self._store_context.table.status()
         why = failures.parts.get("topics") or failures.parts.get("groups")
         return f"rows cannot be read: {why}" if status == "OK" and why else status
 
@@ -297,7 +299,7 @@ class Overview:
         return topics
 
     def _ask_coordinator(self) -> tuple[str, Transaction | None]:
-        coordinator = self._site.coordinator
+        coordinator = self._store_context.coordinator
         try:
             return coordinator.status(), coordinator.snapshot()
         except Unavailable as error:
@@ -324,7 +326,7 @@ class Overview:
             now_ms=moment.now_ms,
             started_ms=self._started_ms,
             coordinator=moment.coordinator,
-            decided_by=self._site.decided_by,
+            decided_by=self._store_context.decided_by,
             store=moment.store,
             namespaces=sorted({moment.topics[name].namespace for name in seen}),
             topics=[topic for topic in details if topic is not None],
@@ -352,7 +354,7 @@ class Overview:
         )
 
     def _listed_producers(self, moment: _Moment) -> list[ProducerOverview]:
-        begun = self._site.producer_ids.transactions
+        begun = self._store_context.producer_ids.transactions
         is_open = {one.id for one in moment.transactions}
         listed = moment.producers[:MOST_LISTED]
         return [with_transaction(one, begun, is_open) for one in listed]

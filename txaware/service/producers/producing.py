@@ -120,20 +120,20 @@ class Producing:
 
     def __init__(
         self,
-        site: StoreContext,
+        store_context: StoreContext,
         places: TopicHandles,
         publishing: Publishing,
         transactional_ids: TransactionalIds,
     ) -> None:
-        self.ids = site.producer_ids
+        self.ids = store_context.producer_ids
         self.counters = transactional_ids.counters
         self._transactional_ids = transactional_ids
-        self._table = site.table
-        self._settings = site.settings
+        self._table = store_context.table
+        self._settings = store_context.settings
         self._places = places
         self._publishing = publishing
-        self._sequences = site.sequences
-        self._removal = site.producer_removal
+        self._sequences = store_context.sequences
+        self._removal = store_context.producer_removal
 
     def open_producer(
         self, transactional_id: str | None = None, *, owner: str | None = None

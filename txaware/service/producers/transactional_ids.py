@@ -57,28 +57,28 @@ class TransactionalIds:
 
     def __init__(
         self,
-        site: StoreContext,
+        store_context: StoreContext,
         positions: Positions,
         *,
         judge: Callable[[Transaction | None], Visibility],
         seen: Seen,
         carrier: Coordinator | None,
     ) -> None:
-        self._ids = TransactionalIdTable(site.table)
-        self._rows = PositionTable(site.table)
-        self._coordinator: Coordinator = site.coordinator
-        self._producers = site.producer_ids
-        self._retention: PositionRetention = site.positions
-        self._writes = site.writes
+        self._ids = TransactionalIdTable(store_context.table)
+        self._rows = PositionTable(store_context.table)
+        self._coordinator: Coordinator = store_context.coordinator
+        self._producers = store_context.producer_ids
+        self._retention: PositionRetention = store_context.positions
+        self._writes = store_context.writes
         self._positions = positions
         self._judge = judge
         self._seen = seen
         self._carrier = carrier
-        self._reads_wait = site.table.reads_wait
-        self._gate = site.gate
-        self._clock_ms = site.clock_ms
-        self._holders = site.transactional_holders
-        self._removal = site.producer_removal
+        self._reads_wait = store_context.table.reads_wait
+        self._barrier = store_context.barrier
+        self._clock_ms = store_context.clock_ms
+        self._holders = store_context.transactional_holders
+        self._removal = store_context.producer_removal
         self.counters = ProducerCounters()
 
     def open(self, name: str, owner: str | None = None) -> ProducerOpened:
@@ -317,11 +317,13 @@ class TransactionalIds:
 
     def _require_begun(self, name: str, pointer: int) -> None:
         """Refuses a transaction of the future: all that really begin would be late."""
-        if self._gate is None:  # the coordinator is elsewhere, with a clock of its own
+        if (
+            self._barrier is None
+        ):  # the coordinator is elsewhere, with a clock of its own
             latest_ms = self._clock_ms() + AHEAD_MS
             is_begun = pointer <= latest_ms * POINTERS_PER_MS
         else:
-            is_begun = self._gate.gave_out(pointer)
+            is_begun = self._barrier.gave_out(pointer)
         if not is_begun:
             raise TransactionNotInProgress(
                 f"transaction {pointer} of producer {name} was never given out here"

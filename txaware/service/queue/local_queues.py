@@ -72,13 +72,13 @@ _TABLES = (MESSAGE, PAYLOAD, MARK, PIPE, LEASE)
 class LocalQueues:
     """`QueueService` over one table and one coordinator."""
 
-    def __init__(self, site: StoreContext, service: LocalService) -> None:
-        self._site = site
+    def __init__(self, store_context: StoreContext, service: LocalService) -> None:
+        self._store_context = store_context
         self._handles = service.handles
         self._topics = service.handles.topics
         self._latencies = service.latencies
-        self._publishing = Publishing(site)
-        self._make_judge = Reading(site).judge
+        self._publishing = Publishing(store_context)
+        self._make_judge = Reading(store_context).judge
         self._lock = threading.RLock()
         self._queues: dict[str, WorkQueue] = {}
         self._is_closed = False
@@ -95,7 +95,7 @@ class LocalQueues:
         with self._lock:
             if not self._is_there(name):
                 check_way(wanted, self.queue_descriptor)
-                keep_earlier_versions_away(self._site.table)
+                keep_earlier_versions_away(self._store_context.table)
                 return QueueDescriptor.of(self._topics.create(wanted.topic()))
             found = self.queue_descriptor(name)
         if not exist_ok:
@@ -207,7 +207,7 @@ class LocalQueues:
 
     def checked_items(self, messages: Iterable[Payload]) -> Payloads:
         """Returns the items of a push; raises where they are none, or too large."""
-        limit_bytes = self._site.settings.message_limit_bytes
+        limit_bytes = self._store_context.settings.message_limit_bytes
         payloads = checked_payloads(messages, limit_bytes=limit_bytes)
         if not len(payloads):
             raise BadRequest("a push has items")
@@ -226,11 +226,13 @@ class LocalQueues:
         """Returns the name of a pipe, to publish to like a topic in a transaction."""
         pointer, queue = checked_pointer(transaction), self._queue(name)
         push = checked_push(pusher, delay_s, priority)
-        entry = self._site.writes.enter(pointer)  # or nothing would ever release it
+        entry = self._store_context.writes.enter(
+            pointer
+        )  # or nothing would ever release it
         try:
             return queue.pushing.reserve(pointer, **push)
         finally:
-            self._site.writes.leave(entry)
+            self._store_context.writes.leave(entry)
 
     @whole
     def close_pusher(self, name: str, pusher: str) -> None:
@@ -405,7 +407,9 @@ class LocalQueues:
         marked = 0
         for topic in list(self._topics.queues()):
             key, stop = topic.topic.key, first_kept(topic)
-            deleting = Deleting(self._site.table, self._site.rewriting)
+            deleting = Deleting(
+                self._store_context.table, self._store_context.rewriting
+            )
             for table in _TABLES:
                 deleting.delete_range(table + key, stop=stop)
             if topic.generation > 0 and self._has_pipes(topic.prefix):
@@ -428,7 +432,7 @@ class LocalQueues:
         self._bury(queue)
 
     def _has_pipes(self, prefix: bytes) -> bool:
-        return bool(self._site.table.scan(PIPE + prefix, limit=1))
+        return bool(self._store_context.table.scan(PIPE + prefix, limit=1))
 
     def _exists(self, name: str) -> bool:
         try:
@@ -457,10 +461,12 @@ class LocalQueues:
             return found
 
     def _loaded(self, descriptor: QueueDescriptor) -> WorkQueue:
-        now_ms = self._site.table.clock.now_ms()
-        state = loaded(self._site.table, descriptor, self._make_judge, now_ms)
-        pushing = Pushing(self._site, state, self._publishing, self._latencies)
-        return WorkQueue(self._site, state, pushing, self._publishing, self._make_judge)
+        now_ms = self._store_context.table.clock.now_ms()
+        state = loaded(self._store_context.table, descriptor, self._make_judge, now_ms)
+        pushing = Pushing(self._store_context, state, self._publishing, self._latencies)
+        return WorkQueue(
+            self._store_context, state, pushing, self._publishing, self._make_judge
+        )
 
     def _pipe(self, name: str) -> TopicHandle | None:
         """Finds a pipe by the name that `pipe_for` gave out; None for other names."""

@@ -60,17 +60,17 @@ class Pushing:
 
     def __init__(
         self,
-        site: StoreContext,
+        store_context: StoreContext,
         state: QueueState,
         publishing: Publishing,
         latencies: Latencies,
     ) -> None:
-        self._table = site.table
-        self._clock = site.table.clock
+        self._table = store_context.table
+        self._clock = store_context.table.clock
         self._state = state
         self._publishing = publishing
         self._latencies = latencies
-        self._most_pipes = site.settings.max_pipes_per_queue
+        self._most_pipes = store_context.settings.max_pipes_per_queue
         self._room_ms = 0
         # Has pipes go that nobody needs; the queue sets it.
         self.make_room: Callable[[], object] = _nothing

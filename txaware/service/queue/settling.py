@@ -23,7 +23,7 @@ class Settling:
 
     def __init__(
         self,
-        site: StoreContext,
+        store_context: StoreContext,
         state: QueueState,
         popping: Popping,
         make_judge: MakeJudge,
@@ -31,8 +31,8 @@ class Settling:
         self._state = state
         self._popping = popping
         self._make_judge = make_judge
-        self._gate = site.gate
-        self._here = in_process(site.coordinator)
+        self._barrier = store_context.barrier
+        self._here = in_process(store_context.coordinator)
 
     def judge(self, batch: Batch, tx: Transaction | None) -> Visibility:
         """Makes a judge in a step; a snapshot may have to be waited for."""
@@ -42,10 +42,10 @@ class Settling:
 
     def settle(self, now_ms: int, batch: Batch) -> None:
         """Ends what is known to be over by now, one way or the other."""
-        if self._gate is None:
+        if self._barrier is None:
             batch.wait_here()
         state = self._state
-        every_ms = ASK_EVERY_MS if self._gate is None else ASK_OURS_EVERY_MS
+        every_ms = ASK_EVERY_MS if self._barrier is None else ASK_OURS_EVERY_MS
         asks_of_all = now_ms - state.settled_ms >= every_ms
         over = state.pointers()
         if not asks_of_all:
@@ -62,7 +62,7 @@ class Settling:
 
     def _is_known_to_be_over(self, pointer: int) -> bool:
         """Tells whether a transaction is over; asks nobody."""
-        return self._gate is not None and not self._gate.is_open(pointer)
+        return self._barrier is not None and not self._barrier.is_open(pointer)
 
     def _ended(
         self, pointer: int, now_ms: int, batch: Batch, *, committed: bool

@@ -37,7 +37,7 @@ class WorkQueue:
 
     def __init__(
         self,
-        site: StoreContext,
+        store_context: StoreContext,
         state: QueueState,
         pushing: Pushing,
         publishing: Publishing,
@@ -45,14 +45,14 @@ class WorkQueue:
     ) -> None:
         self.state = state
         self.pushing = pushing
-        self._table = site.table
-        self._endings = site.endings
+        self._table = store_context.table
+        self._endings = store_context.endings
         self._publishing = publishing
-        self._transaction_writes = site.writes
+        self._transaction_writes = store_context.writes
         self._make_judge = make_judge
-        self._reader = PipeReader(site.table)
+        self._reader = PipeReader(store_context.table)
         self._popping = Popping(self._reader, state)
-        self._settling = Settling(site, state, self._popping, make_judge)
+        self._settling = Settling(store_context, state, self._popping, make_judge)
         self.statistics = Statistics(state, self._reader)
         self._tidy_at_ms = 0
         pushing.make_room = self._make_room

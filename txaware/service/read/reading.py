@@ -45,17 +45,20 @@ class Reading:
     """Makes pages, and waits for something to be in them."""
 
     def __init__(
-        self, site: StoreContext, *, clock_s: Callable[[], float] = time.monotonic
+        self,
+        store_context: StoreContext,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._messages = MessageTable(site.table)
-        self._rows = CachedRows(self._messages, site.cache)
-        self._payloads = PayloadTable(site.table)
-        self._committed = CommittedBounds(site.table, site.strangers)
-        self._coordinator = site.coordinator
-        self._gate = site.gate
-        self._strangers = site.strangers
-        self._settings = site.settings
-        self._clock_ms = site.clock_ms
+        self._messages = MessageTable(store_context.table)
+        self._rows = CachedRows(self._messages, store_context.cache)
+        self._payloads = PayloadTable(store_context.table)
+        self._committed = CommittedBounds(store_context.table, store_context.strangers)
+        self._coordinator = store_context.coordinator
+        self._barrier = store_context.barrier
+        self._strangers = store_context.strangers
+        self._settings = store_context.settings
+        self._clock_ms = store_context.clock_ms
         self._clock_s = clock_s
         self._closed = False
 
@@ -122,7 +125,7 @@ class Reading:
         First the snapshot, then the rows: one that was rolled back between the two
         would be delivered.
         """
-        if woken and self._gate is not None:
+        if woken and self._barrier is not None:
             judge = self.judge(None)
             return self._query(place, ask), judge
         query = self._query(place, ask)
@@ -139,7 +142,7 @@ class Reading:
         """
         if scan.blocked_by is None:
             return UNBLOCKED_S
-        if self._gate is not None:
+        if self._barrier is not None:
             return LOOK_AGAIN_S
         return min(last_s * SLOWER, LOOK_AGAIN_S)
 
@@ -178,16 +181,18 @@ class Reading:
 
     def judge(self, transaction: Transaction | None) -> Visibility:
         """Returns a judge by that snapshot, or by a fresh one."""
-        gate = self._gate
+        barrier = self._barrier
         if transaction is not None:
             return Visibility(
-                transaction, lost=NO_RANGES if gate is None else gate.lost
+                transaction, lost=NO_RANGES if barrier is None else barrier.lost
             )
         return self._judge_by(self._coordinator.snapshot())
 
     def _judge_by(self, snapshot: Transaction) -> Visibility:
         """Returns a judge by a snapshot of this process's own coordinator."""
-        return Visibility(snapshot, None if self._gate is None else self._gate.reaches)
+        return Visibility(
+            snapshot, None if self._barrier is None else self._barrier.reaches
+        )
 
     def close(self) -> None:
         """Refuses all later looks; a reader that waits fails at its next one."""

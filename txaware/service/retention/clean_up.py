@@ -53,26 +53,33 @@ class Retention:
     order, more than once or never, beside each other and beside other clean-ups.
     """
 
-    def __init__(self, site: StoreContext) -> None:
-        self._site = site
-        self._topics = TopicTable(site.table)
-        self._coordinator = site.coordinator
-        self._gate = site.gate
-        self._keepers = site.keepers
-        self._clock_ms = site.clock_ms
-        self._settings = site.settings
+    def __init__(self, store_context: StoreContext) -> None:
+        self._store_context = store_context
+        self._topics = TopicTable(store_context.table)
+        self._coordinator = store_context.coordinator
+        self._barrier = store_context.barrier
+        self._keepers = store_context.keepers
+        self._clock_ms = store_context.clock_ms
+        self._settings = store_context.settings
         self._turn = threading.Lock()
         self._stopped = False
         self.expired_unseen: Counter[str] = Counter()
         self.counters = RetentionCounters()
-        self._marking = Marking(site.table, site.cache, site.gate, site.rewriting)
-        self._payloads = PayloadRetention(site)
-        self._positions = site.positions
-        self._tables = site.tables
-        self._producers = site.producer_removal
-        self._planning = Planning(site.table, self._marking)
-        self._cleaning = Cleaning(site, self._topics, self._marking, self._payloads)
-        self._forgetting = Forgetting(site, self._marking)
+        self._marking = Marking(
+            store_context.table,
+            store_context.cache,
+            store_context.barrier,
+            store_context.rewriting,
+        )
+        self._payloads = PayloadRetention(store_context)
+        self._positions = store_context.positions
+        self._tables = store_context.tables
+        self._producers = store_context.producer_removal
+        self._planning = Planning(store_context.table, self._marking)
+        self._cleaning = Cleaning(
+            store_context, self._topics, self._marking, self._payloads
+        )
+        self._forgetting = Forgetting(store_context, self._marking)
         self._queues: CleansQueues | None = None
 
     def clean_with(self, queues: CleansQueues) -> None:
@@ -201,7 +208,7 @@ class Retention:
             results[number] = self.clean_piece(plan, plan.pieces[number])
 
     def _finish(self, plan: Plan, results: Results) -> CleanUp:
-        deleting = Deleting(self._site.table, self._site.rewriting)
+        deleting = Deleting(self._store_context.table, self._store_context.rewriting)
         counts, failed = _counted(plan, results), set(plan.unplanned)
         unseen: set[str] = set()
         for number, piece in enumerate(plan.pieces):

@@ -33,13 +33,13 @@ class Cleaning:
 
     def __init__(
         self,
-        site: StoreContext,
+        store_context: StoreContext,
         topics: TopicTable,
         marking: Marking,
         stored: PayloadRetention,
     ) -> None:
-        self._site = site
-        self._table = site.table
+        self._store_context = store_context
+        self._table = store_context.table
         self._topics = topics
         self._marking = marking
         self._stored = stored
@@ -60,7 +60,7 @@ class Cleaning:
                     topic, plan.marked, start=piece.start, stop=piece.stop
                 )
             )
-        now_ms = min(plan.planned_ms, self._site.clock_ms())
+        now_ms = min(plan.planned_ms, self._store_context.clock_ms())
         if piece.what == PAYLOADS:
             return self._payloads(topic, plan, piece, now_ms)
         if piece.what == EXPIRED:
@@ -68,7 +68,7 @@ class Cleaning:
         raise ValueError(f"nothing is known of {piece.what!r}")
 
     def _deleting(self) -> Deleting:
-        return Deleting(self._table, self._site.rewriting)
+        return Deleting(self._table, self._store_context.rewriting)
 
     def _old_generations(self, topic: Topic, piece: Piece) -> PieceResult:
         """Removes the rows of all deleted generations."""
@@ -111,7 +111,7 @@ class Cleaning:
             )
         finally:
             if unseen.looked:
-                self._site.cache.drop(topic.prefix)
+                self._store_context.cache.drop(topic.prefix)
         return PieceResult(rows, deleting.touched, unseen.pointer)
 
 

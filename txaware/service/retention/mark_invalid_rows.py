@@ -20,24 +20,24 @@ MARGIN_MS = 600_000
 class Marking:
     """Inverts the pointer of every row that an invalid transaction wrote.
 
-    With a `gate`, marked transactions are remembered, so that it only looks for those
-    that became invalid since. No row of them can come later, as writes are refused. One
-    with a write under way is marked another time. A coordinator elsewhere keeps nobody
-    from writing for a transaction that is over, and its clock is its own: every look is
-    for all invalid transactions, in all rows.
+    With a `barrier`, marked transactions are remembered, so that it only looks for
+    those that became invalid since. No row of them can come later, as writes are
+    refused. One with a write under way is marked another time. A coordinator elsewhere
+    keeps nobody from writing for a transaction that is over, and its clock is its own:
+    every look is for all invalid transactions, in all rows.
     """
 
     def __init__(
         self,
         table: OrderedTable,
         cache: ScanCache,
-        gate: WriteBarrier | None,
+        barrier: WriteBarrier | None,
         rewriting: threading.Lock,
     ) -> None:
         self._table = table
         self._rewriting = rewriting
         self._cache = cache
-        self._gate = gate
+        self._barrier = barrier
         self._marked: set[int] = set()
         self._went_through = False
 
@@ -47,21 +47,21 @@ class Marking:
         return {
             pointer
             for pointer in snapshot.invalids
-            if self._gate is None
-            or not (pointer in self._marked or self._gate.is_writing(pointer))
+            if self._barrier is None
+            or not (pointer in self._marked or self._barrier.is_writing(pointer))
         }
 
     def forgettable(self, snapshot: Transaction, late_ms: int) -> list[int]:
         """Returns the invalid pointers that nothing here needs any more.
 
-        Without a gate these are only pointers from before `late_ms`: nobody writes with
-        them now.
+        Without a barrier these are only pointers from before `late_ms`: nobody writes
+        with them now.
         """
         return [
             pointer
             for pointer in snapshot.invalids
             if pointer in self._marked
-            and (self._gate is not None or pointer < late_ms * POINTERS_PER_MS)
+            and (self._barrier is not None or pointer < late_ms * POINTERS_PER_MS)
         ]
 
     def least_needed(self, snapshot: Transaction) -> int:
@@ -71,7 +71,7 @@ class Marking:
 
     def first_key(self, pointers: Collection[int]) -> bytes:
         """Returns the least key that a message row of these pointers may have."""
-        if self._gate is None or not self._went_through:
+        if self._barrier is None or not self._went_through:
             return b""
         return row_key(max(0, min(pointers) // POINTERS_PER_MS - MARGIN_MS))
 

@@ -44,13 +44,13 @@ class PayloadRetention:
     they are older than the time to live and a grace.
     """
 
-    def __init__(self, site: StoreContext) -> None:
-        self._table = site.table
-        self._cache = site.cache
-        self._messages = MessageTable(site.table)
-        self._references = site.references
-        self._gate = site.gate
-        self._settings = site.settings
+    def __init__(self, store_context: StoreContext) -> None:
+        self._table = store_context.table
+        self._cache = store_context.cache
+        self._messages = MessageTable(store_context.table)
+        self._references = store_context.references
+        self._barrier = store_context.barrier
+        self._settings = store_context.settings
 
     def has_any(self) -> bool:
         """Tells whether any topic has stored payloads."""
@@ -134,7 +134,7 @@ class PayloadRetention:
         return last_ms + self._grace_ms(topic) < now_ms
 
     def _is_ours(self, pointer: int) -> bool:
-        return self._gate is None or self._is_gated(pointer)
+        return self._barrier is None or self._is_behind_barrier(pointer)
 
     def _grace_ms(self, topic: Topic) -> int:
         return topic.ttl_ms + int(self._settings.orphan_grace_s * 1000)
@@ -177,7 +177,7 @@ class PayloadRetention:
     ) -> int:
         """Removes the payloads of a pointer, unless a reference came meanwhile."""
         prefix = payload_prefix(topic.prefix, pointer)
-        if self._is_gated(pointer):
+        if self._is_behind_barrier(pointer):
             return deleting.delete_range(
                 prefix
             )  # its transaction is over: no reference can come
@@ -205,16 +205,18 @@ class PayloadRetention:
                     mark_key(topic.prefix, pointer)
                     for pointer in pointers
                     if _is_over(pointer, snapshot)
-                    and (self._is_gated(pointer) or FIRST_TIMED < pointer < late)
+                    and (
+                        self._is_behind_barrier(pointer) or FIRST_TIMED < pointer < late
+                    )
                     and not self._table.scan(
                         payload_prefix(topic.prefix, pointer), limit=1
                     )
                 ]
             )
 
-    def _is_gated(self, pointer: int) -> bool:
-        """Tells whether every write with a pointer goes through the gate here."""
-        return self._gate is not None and self._gate.reaches(pointer)
+    def _is_behind_barrier(self, pointer: int) -> bool:
+        """Tells whether every write with a pointer goes through the barrier here."""
+        return self._barrier is not None and self._barrier.reaches(pointer)
 
 
 def _is_over(pointer: int, snapshot: Transaction) -> bool:

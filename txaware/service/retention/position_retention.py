@@ -66,7 +66,7 @@ class PositionRetention:
         strangers: ForeignPointers,
         rewriting: threading.Lock,
         settings: Settings,
-        gate: WriteBarrier | None,
+        barrier: WriteBarrier | None,
     ) -> None:
         # Counts removals: a reader that found no row may have come too late.
         self.removals = 0
@@ -76,7 +76,7 @@ class PositionRetention:
         self._strangers = strangers
         self._rewriting = rewriting
         self._settings = settings
-        self._gate = gate
+        self._barrier = barrier
         self._saves: dict[bytes, int] = {}
 
     def has_positions(self) -> bool:
@@ -163,11 +163,11 @@ class PositionRetention:
     def _rows(self, prefix: bytes = POSITION) -> Iterator[Saved]:
         for rows in pieces(self._table, prefix):
             whole = ((prefix + key, value) for key, value in rows)
-            yield from saved_rows(whole, self._strangers, self._gate)
+            yield from saved_rows(whole, self._strangers, self._barrier)
 
 
 def saved_rows(
-    rows: Iterable[Row], strangers: ForeignPointers, gate: WriteBarrier | None
+    rows: Iterable[Row], strangers: ForeignPointers, barrier: WriteBarrier | None
 ) -> Iterator[Saved]:
     """Yields the keys and pointers of rows, but not those of unknown transactions."""
     for key, value in rows:
@@ -175,7 +175,7 @@ def saved_rows(
         if strangers.has(pointer):  # whose end nobody here knows
             continue
         # A snapshot that was encoded does not know who was lost in a crash.
-        if gate is not None and gate.was_lost(pointer):
+        if barrier is not None and barrier.was_lost(pointer):
             pointer = -pointer
         yield key, pointer
 

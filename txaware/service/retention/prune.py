@@ -16,16 +16,16 @@ class Forgetting:
     that one of them may still hold is forgotten, registered or not.
     """
 
-    def __init__(self, site: StoreContext, marking: Marking) -> None:
+    def __init__(self, store_context: StoreContext, marking: Marking) -> None:
         self._marking = marking
-        self._keepers = site.keepers
-        self._coordinator = site.coordinator
-        self._gate = site.gate
+        self._keepers = store_context.keepers
+        self._coordinator = store_context.coordinator
+        self._barrier = store_context.barrier
 
     def prune(self, late_ms: int, *, exclusive: bool) -> Pruned:
         """Forgets on an operator's request; raises `KeeperMissing`.
 
-        Without a gate it forgets only pointers from before `late_ms`: nobody writes
+        Without a barrier it forgets only pointers from before `late_ms`: nobody writes
         with them now.
         """
         # First the snapshot: keepers asked later know all that is invalid in it.
@@ -56,7 +56,7 @@ class Forgetting:
 
     @property
     def _is_alone(self) -> bool:
-        return self._gate is not None and not self._gate.is_shared
+        return self._barrier is not None and not self._barrier.is_shared
 
     def _forget(
         self, snapshot: Transaction, kept: Kept, late_ms: int, *, watched_from: int

@@ -43,7 +43,7 @@ class TableRetention:
         coordinator: Coordinator,
         strangers: ForeignPointers,
         rewriting: threading.Lock,
-        gate: WriteBarrier | None,
+        barrier: WriteBarrier | None,
         looks: Looks,
         clock_ms: ClockMs,
     ) -> None:
@@ -53,7 +53,7 @@ class TableRetention:
         self._coordinator = coordinator
         self._strangers = strangers
         self._rewriting = rewriting
-        self._gate = gate
+        self._barrier = barrier
         self._looks = looks
         self._clock_ms = clock_ms
         self._lock = threading.Lock()
@@ -88,7 +88,7 @@ class TableRetention:
         """
         with self._lock:
             listed, self._changes = self._changes, {}
-            reads_all = not self._knows_all or self._gate is None
+            reads_all = not self._knows_all or self._barrier is None
             self._knows_all = True
         removed, done, looks = 0, False, self._looks.before(snapshot)
         try:
@@ -123,7 +123,7 @@ class TableRetention:
             snapshot = self._coordinator.snapshot()
             looks = self._looks.before(snapshot)
             for _, versions in self._of([row]):
-                saved = saved_rows(versions, self._strangers, self._gate)
+                saved = saved_rows(versions, self._strangers, self._barrier)
                 keys = unneeded(saved, snapshot, looks)
                 if keys:
                     self.removals += 1
@@ -138,7 +138,7 @@ class TableRetention:
         self, versions: list[Row], snapshot: Transaction, looks: Sequence[Transaction]
     ) -> tuple[list[bytes], bool]:
         """Returns the keys to remove, and whether nothing will be due here later."""
-        saved = saved_rows(versions, self._strangers, self._gate)
+        saved = saved_rows(versions, self._strangers, self._barrier)
         keys = unneeded(saved, snapshot, looks)
         gone = set(keys)
         left = [(key, value) for key, value in versions if key not in gone]

@@ -46,15 +46,15 @@ Also = Callable[[list[bytes], list[Write]], list[Write]]
 class Publishing:
     """Writes rows; those of a transaction of this process wait for its commit."""
 
-    def __init__(self, site: StoreContext) -> None:
-        self._messages = MessageTable(site.table)
-        self._references = site.references
-        self._cache = site.cache
-        self._endings = site.endings
-        self._strangers = site.strangers
-        self._settings = site.settings
-        self._clock_ms = site.clock_ms
-        self._writes = site.writes
+    def __init__(self, store_context: StoreContext) -> None:
+        self._messages = MessageTable(store_context.table)
+        self._references = store_context.references
+        self._cache = store_context.cache
+        self._endings = store_context.endings
+        self._strangers = store_context.strangers
+        self._settings = store_context.settings
+        self._clock_ms = store_context.clock_ms
+        self._writes = store_context.writes
 
     def plain(
         self,

@@ -1,4 +1,4 @@
-"""The way of every write for a transaction: past the gate, and on disk with it."""
+"""The way of every write for a transaction: past the barrier, and on disk with it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ class TransactionWrites:
         self,
         table: OrderedTable,
         coordinator: Coordinator,
-        gate: WriteBarrier | None,
+        barrier: WriteBarrier | None,
         *,
         endings: Endings,
         references: References,
@@ -37,7 +37,7 @@ class TransactionWrites:
     ) -> None:
         self._table = table
         self._coordinator = coordinator
-        self._gate = gate
+        self._barrier = barrier
         self._endings = endings
         self._references = references
         self._accepts_unknown = accept_unknown_pointers
@@ -87,7 +87,7 @@ class TransactionWrites:
         outlive a crash that its transaction does not.
         """
         pointer = checked_pointer(transaction)
-        elsewhere = self._gate is None and isinstance(transaction, Transaction)
+        elsewhere = self._barrier is None and isinstance(transaction, Transaction)
         if elsewhere and pointer not in self._persisted:
             self._coordinator.persist(cast(Transaction, transaction))
             self._persisted[pointer] = None
@@ -98,18 +98,18 @@ class TransactionWrites:
     def enter(self, pointer: int) -> OpenTransaction | None:
         """Holds back the end of a transaction until `leave`; None if it is not ours.
 
-        A pointer that the gate does not own is one that our coordinator never gave out.
-        It is refused like any other that is not in progress, unless writers have
+        A pointer that the barrier does not own is one that our coordinator never gave
+        out. It is refused like any other that is not in progress, unless writers have
         another coordinator.
         """
-        gate = self._gate
-        if gate is None or (self._accepts_unknown and not gate.owns(pointer)):
+        barrier = self._barrier
+        if barrier is None or (self._accepts_unknown and not barrier.owns(pointer)):
             return None
-        return gate.enter(pointer)
+        return barrier.enter(pointer)
 
     def leave(self, entry: OpenTransaction | None) -> None:
         """Ends a write that `enter` began, whether it succeeded or failed."""
-        if entry is None or self._gate is None or self._gate.leave(entry):
+        if entry is None or self._barrier is None or self._barrier.leave(entry):
             return
         # It ended meanwhile, and was forgotten before this write was noted.
         self._endings.ended((entry.transaction_id,))
@@ -122,14 +122,14 @@ class TransactionWrites:
         So may a pointer that is not ours: its rows, which came with a copy or while
         unknown pointers were accepted, keep readers waiting until they are rolled back.
         """
-        gate = self._gate
-        if gate is None or not gate.owns(pointer) or gate.is_invalid(pointer):
+        barrier = self._barrier
+        if barrier is None or not barrier.owns(pointer) or barrier.is_invalid(pointer):
             yield
             return
         try:
-            entry = gate.enter(pointer)
+            entry = barrier.enter(pointer)
         except TransactionNotInProgress as error:
-            if gate.is_invalid(pointer):
+            if barrier.is_invalid(pointer):
                 yield
                 return
             raise TransactionNotInProgress(
@@ -139,7 +139,7 @@ class TransactionWrites:
         try:
             yield
         finally:
-            gate.leave(entry)
+            barrier.leave(entry)
 
 
 def waits_for_commit(entry: OpenTransaction | None) -> bool:

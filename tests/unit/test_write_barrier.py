@@ -1,4 +1,4 @@
-"""The gate: writes of a transaction go in, and its end waits for those under way."""
+"""The write barrier: writes of a transaction go in, and its end waits for them."""
 
 import threading
 from collections.abc import Callable
@@ -12,17 +12,17 @@ from coordinator.transaction import Transaction
 
 
 class Writer:
-    """A thread that is inside the gate until it is told to leave."""
+    """A thread that is inside the barrier until it is told to leave."""
 
-    def __init__(self, gate: WriteBarrier, tx: Transaction) -> None:
+    def __init__(self, barrier: WriteBarrier, tx: Transaction) -> None:
         self._leave = threading.Event()
         entered = threading.Event()
 
         def write() -> None:
-            entry = gate.enter(tx.transaction_id)
+            entry = barrier.enter(tx.transaction_id)
             entered.set()
             self._leave.wait()
-            gate.leave(entry)
+            barrier.leave(entry)
 
         self._thread = threading.Thread(target=write)
         self._thread.start()
@@ -56,8 +56,8 @@ def coordinator() -> EmbeddedCoordinator:
 def test_an_end_waits_for_a_write_and_lets_no_other_in(
     coordinator: EmbeddedCoordinator, end: str
 ) -> None:
-    tx, gate = coordinator.start_short(), coordinator.gate
-    writer = Writer(gate, tx)
+    tx, barrier = coordinator.start_short(), coordinator.barrier
+    writer = Writer(barrier, tx)
     thread, ended = in_a_thread(lambda: getattr(coordinator, end)(tx))
     for _ in range(5000):
         if coordinator.open_transactions()[0].end_asked:
@@ -66,7 +66,7 @@ def test_an_end_waits_for_a_write_and_lets_no_other_in(
     assert not ended
     try:
         with pytest.raises(TransactionNotInProgress, match="it is ending"):
-            gate.enter(tx.transaction_id)
+            barrier.enter(tx.transaction_id)
     finally:
         writer.leave()
     thread.join(10)
@@ -75,18 +75,18 @@ def test_an_end_waits_for_a_write_and_lets_no_other_in(
 
 def test_an_invalidation_does_not_wait(coordinator: EmbeddedCoordinator) -> None:
     tx = coordinator.start_short()
-    writer = Writer(coordinator.gate, tx)
+    writer = Writer(coordinator.barrier, tx)
     assert coordinator.invalidate(tx)
-    assert coordinator.gate.is_writing(tx.transaction_id)
+    assert coordinator.barrier.is_writing(tx.transaction_id)
     writer.leave()
-    assert not coordinator.gate.is_writing(tx.transaction_id)
+    assert not coordinator.barrier.is_writing(tx.transaction_id)
 
 
 def test_two_that_end_one_transaction_are_both_told_when_the_write_is_done(
     coordinator: EmbeddedCoordinator,
 ) -> None:
     tx = coordinator.start_short()
-    writer = Writer(coordinator.gate, tx)
+    writer = Writer(coordinator.barrier, tx)
     threads = [
         in_a_thread(lambda: coordinator.commit(tx)),
         in_a_thread(lambda: coordinator.abort(tx)),
@@ -102,10 +102,10 @@ def test_two_that_end_one_transaction_are_both_told_when_the_write_is_done(
 def test_the_gate_knows_whose_pointers_are_whose(
     coordinator: EmbeddedCoordinator,
 ) -> None:
-    tx, gate = coordinator.start_short(), coordinator.gate
-    assert gate.owns(tx.transaction_id)
-    assert gate.owns(tx.transaction_id + 10**9)  # it will give that one out some day
-    assert not gate.owns(7)
-    assert not gate.owns(tx.transaction_id + 2 * 86_400 * 10**9)
-    assert gate.gave_out(tx.transaction_id)
-    assert not gate.gave_out(tx.transaction_id + 10**9)
+    tx, barrier = coordinator.start_short(), coordinator.barrier
+    assert barrier.owns(tx.transaction_id)
+    assert barrier.owns(tx.transaction_id + 10**9)  # it will give that one out some day
+    assert not barrier.owns(7)
+    assert not barrier.owns(tx.transaction_id + 2 * 86_400 * 10**9)
+    assert barrier.gave_out(tx.transaction_id)
+    assert not barrier.gave_out(tx.transaction_id + 10**9)
