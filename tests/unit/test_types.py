@@ -47,6 +47,14 @@ def on_orders(messages: list[txaware.Message[Order]]) -> None:
     reveal_type(messages[0].payload)  # Order
 
 
+def on_job(job: txaware.Job[Order]) -> None:
+    reveal_type(job.payload)  # Order
+
+
+def on_job_in(job: txaware.Job[Order], tx: txaware.MessagingTransaction) -> None:
+    reveal_type(job.key)  # bytes | None
+
+
 def made_of(message: txaware.Message[Order]) -> list[bytes]:
     return [bytes_of(message.payload)]
 
@@ -96,10 +104,23 @@ def program(messaging: txaware.Messaging) -> None:
     counts = messaging.table("n", encode=lambda count: b"%d" % count, decode=int)
     reveal_type(counts.get(b"k"))  # int | None
     queue = messaging.queue("q")
-    reveal_type(queue)  # Queue
-    reveal_type(queue.pop())  # Job | None
+    reveal_type(queue)  # Queue[bytes]
+    reveal_type(queue.pop())  # Job[bytes] | None
     reveal_type(queue.pop_many(5)[0].payload)  # bytes
     reveal_type(queue.stats().depth)  # int
+    jobs = messaging.queue("q", encode=txaware.to_json, decode=Order)
+    reveal_type(jobs)  # Queue[Order]
+    reveal_type(messaging.queue("q", encode=bytes_of, decode=from_json))  # Queue[Order]
+    reveal_type(messaging.queue("q", decode=name_of))  # Queue[str]
+    reveal_type(messaging.queue("q", encode=bytes_of))  # Queue[Any]
+    reveal_type(jobs.pop_many(5)[0].payload)  # Order
+    reveal_type(jobs.popper().pop())  # Job[Order] | None
+    reveal_type(jobs.pusher())  # Pusher[Order]
+    jobs.push(Order("ann"), key=b"ann")
+    jobs.push_all([Order("ann"), txaware.Outgoing(Order("bob"), b"bob")])
+    reveal_type(jobs.worker(on_job, threads=2))  # Worker
+    jobs.worker(on_job_in, transaction=True)
+    queue.worker(lambda job: reveal_type(job.payload))  # bytes
     messaging.subscribe("t", on_bytes, group="g")
     messaging.subscribe("t", on_order, decode=Order, tries=3)
     messaging.subscribe("t", on_orders, decode=from_json, together=True)
@@ -118,7 +139,12 @@ async def awaited(messaging: txaware.AsyncMessaging) -> None:
     reveal_type(await messaging.table("n"))  # AsyncTable[bytes]
     table = await messaging.table("n", encode=bytes_of, decode=Order)
     reveal_type(await table.get(b"k"))  # Order | None
-    reveal_type(await (await messaging.queue("q")).pop())  # AsyncJob | None
+    reveal_type(await (await messaging.queue("q")).pop())  # AsyncJob[bytes] | None
+    jobs = await messaging.queue("q", encode=bytes_of, decode=Order)
+    reveal_type(jobs)  # AsyncQueue[Order]
+    reveal_type(jobs.pusher())  # AsyncPusher[Order]
+    reveal_type((await jobs.pop_many(5))[0].payload)  # Order
+    await jobs.push(Order("ann"), key=b"ann")
     async with messaging.producer() as producer:
         reveal_type(await producer.publish("t", b"a"))  # list[MessageId]
 """
@@ -131,6 +157,10 @@ WRONG = """
     messaging.publisher("t", encode=bytes_of).publish("ann")
     messaging.table("n", encode=bytes_of, decode=Order).put(b"k", b"v")
     txaware.from_json_as(Order)("text")
+    messaging.queue("q", encode=bytes_of, decode=Order).push(b"ann")
+    messaging.queue("q", encode=bytes_of, decode=name_of)
+    messaging.queue("q").worker(on_job)
+    messaging.queue("q", decode=Order).worker(on_job_in)
 """
 
 

@@ -38,7 +38,7 @@ from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Queue
 from txaware.queue.handled_items import handled_key
 from txaware.queue.popped_jobs import PoppedJobs
-from txaware.queue.queue import Access
+from txaware.queue.queue_access import QueueAccess
 from txaware.tables import Table
 from txaware.tables.table_changes import Conflicts
 
@@ -290,13 +290,45 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
         """Returns the names of a namespace's tables that have rows, in order."""
         return self._parts.tables.tables(namespace)
 
-    def queue(self, name: str) -> Queue:
-        """Returns a queue, to push to and to pop from."""
+    @overload
+    def queue(
+        self, name: str, *, encode: None = None, decode: None = None
+    ) -> Queue: ...
+
+    @overload
+    def queue(
+        self, name: str, *, encode: Encode[V] | None = None, decode: Decode[V]
+    ) -> Queue[V]: ...
+
+    @overload
+    def queue(
+        self, name: str, *, encode: Encode[Any], decode: None = None
+    ) -> Queue[Any]: ...
+
+    def queue(
+        self,
+        name: str,
+        *,
+        encode: Encode[Any] | None = None,
+        decode: Decode[Any] | None = None,
+    ) -> Queue[Any]:
+        """Returns a queue, to push to and to pop from.
+
+        Payloads are bytes, unless `encode` makes bytes of what is pushed and `decode`
+        makes values of what is popped. A job whose payload cannot be decoded has
+        failed: a worker gives it back with the reason, and too often is a dead letter.
+        """
+        queue = self._queue(name)
+        if encode is None and decode is None:
+            return queue
+        return queue.typed(encode=encode, decode=decode)
+
+    def _queue(self, name: str) -> Queue:
         known = self._known_queues.get(name) if isinstance(name, str) else None
         if known is not None:
             return known
         settings, largest = self._parts.settings, self._parts.largest_buffer_bytes
-        access = Access(
+        access = QueueAccess(
             self._queue_service,
             self._service,
             self._parts.coordinator,
@@ -306,7 +338,7 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
             self.transaction,
             self._to_close.add,
         )
-        queue = Queue(access, str(QueueName.parse(name)))
+        queue: Queue = Queue(access, str(QueueName.parse(name)))
         if len(self._known_queues) < KNOWN_PUBLISHERS:
             self._known_queues.setdefault(name, queue)
         return queue

@@ -36,13 +36,17 @@ class HandledJob:
     It is late once it was given up at the time limit, with its handler still at work.
     """
 
-    job: Job
+    job: Job[Any]
     clock_s: Callable[[], float] = time.monotonic
     began_s: float = attrs.field(init=False)
     is_late: bool = False
 
     def __attrs_post_init__(self) -> None:
         self.began_s = self.clock_s()
+
+    def decode(self) -> None:
+        """Makes the value of its payload, which may fail as its handler may."""
+        _ = self.job.payload
 
     def took_s(self) -> float:
         """Returns how long it has been handled."""
@@ -153,11 +157,13 @@ class Handling:
 
     def _call(self, participants: ParticipantsOfThread, handled: HandledJob) -> None:
         if not self._options.transaction:
+            handled.decode()
             self._handler(handled.job)
             handled.end()
             return
         with self._begin(participants) as tx:
             if not handled.job.was_handled():
+                handled.decode()
                 self._handler(handled.job, tx)
                 handled.end()
 
@@ -168,11 +174,13 @@ class Handling:
 
         async with asyncio.timeout(self._options.timeout_s):
             if not self._options.transaction:
+                handled.decode()
                 await self._handler(handled.job)
                 handled.end()
                 return
             with self._begin(participants) as tx:
                 if not handled.job.was_handled():
+                    handled.decode()
                     await self._handler(handled.job, tx)
                     handled.end()
 
@@ -206,7 +214,7 @@ class Handling:
         logger.warning("%r failed: %s", job, self._fate(job, what), exc_info=error)
         return Outcome("failed", pause_s if is_over else 0)
 
-    def _fate(self, job: Job, comes_again: str) -> str:
+    def _fate(self, job: Job[Any], comes_again: str) -> str:
         """Says what becomes of a job that failed."""
         try:
             queue = self._descriptor()

@@ -1,25 +1,30 @@
 """A job: an item that was popped, until it is committed or rolled back."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import cached_property
 from types import TracebackType
-from typing import Self
+from typing import Any, Generic, Self
 
 from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
 from txaware.errors import LeaseLost, MisusedTransaction, TxAwareError, error_text
+from txaware.model.messages import T
 from txaware.model.queue_service import QueueService
 from txaware.model.queues import Popped, time_of
 from txaware.queue.popped_jobs import PoppedJobs, joined_jobs
 
 
-class Job:
+class Job(Generic[T]):
     """An item that was popped: it is the caller's until the end of its lease.
 
     `with job:` commits it at the end of the block, and rolls it back if the block
     raises; one that the block has ended itself stays as it is. A job that was popped in
     a transaction is final with the commit, and goes back with the rollback; it needs no
     `commit()`.
+
+    `payload` is made of the bytes when it is first read, and raises what `decode`
+    raised: a job that has no value is still a job, to be rolled back.
     """
 
     def __init__(
@@ -29,19 +34,23 @@ class Job:
         queue: str,
         popped: Popped,
         within: PoppedJobs | None,
+        *,
+        decode: Callable[[bytes], T] | None = None,
     ) -> None:
         self.queue = queue
         self._service = service
         self._coordinator = coordinator
         self._popped = popped
+        self._decode = decode
         self._within = self._noted_in = within
         self._until_ms = popped.lease_until_ms
         self._is_over = False
 
-    @property
-    def payload(self) -> bytes:
-        """The bytes that were pushed."""
-        return self._popped.payload
+    @cached_property
+    def payload(self) -> T:
+        """The bytes that were pushed, or the value that `decode` makes of them."""
+        pushed: Any = self._popped.payload
+        return pushed if self._decode is None else self._decode(pushed)
 
     @property
     def key(self) -> bytes | None:

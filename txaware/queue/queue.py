@@ -6,19 +6,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Any, Self
-
-import attrs
+from typing import Any, Generic, Literal, Self, Unpack, overload
 
 from coordinator.brief_errors import briefly
 from coordinator.callbacks import check_function
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
-from coordinator.interfaces import Coordinator, TransactionAware
+from coordinator.interfaces import TransactionAware
 from txaware.errors import BadRequest, MisusedTransaction, PublisherClosed
-from txaware.model.interfaces import MessagingService, Payload
-from txaware.model.messages import Receipt, outgoing
-from txaware.model.queue_service import QueueService
+from txaware.model.encoding import Decode, Encode
+from txaware.model.interfaces import Payload
+from txaware.model.messages import Outgoing, Receipt, T, outgoing
 from txaware.model.queues import (
     Popped,
     QueueDescriptor,
@@ -38,50 +36,15 @@ from txaware.queue.participants_of_threads import (
     checked_participants,
 )
 from txaware.queue.popped_jobs import PoppedJobs, joined_jobs
+from txaware.queue.queue_access import FreePushers, QueueAccess
 from txaware.queue.reserved_pipes import ReservedPipes
 from txaware.queue.worker import Worker
-from txaware.queue.worker_options import IDLE_WAIT_S, THREADS, WorkerOptions
-
-
-@attrs.frozen
-class Access:
-    """The services behind a queue, and what publishers of this program agree on."""
-
-    queues: QueueService
-    service: MessagingService
-    coordinator: Coordinator
-    shares_journal: bool
-    buffer_limit_bytes: int
-    message_limit_bytes: int
-    begin: Callable[..., TransactionContext]
-    opened: Callable[[Worker], object]
-
-
-class FreePushers:
-    """The names of pushers that nobody pushes as now.
-
-    Each push has a name, and with it a pipe, to itself. There are as many as ever
-    pushed at once.
-    """
-
-    def __init__(self) -> None:
-        self._free: list[str] = []
-        self._program = os.urandom(8).hex()
-        self._lock = threading.Lock()
-        self._count = 0
-
-    def take(self) -> str:
-        """Returns a name that nobody has."""
-        with self._lock:
-            if self._free:
-                return self._free.pop()
-            self._count += 1
-            return f"{self._program}-{self._count}"
-
-    def give_back(self, name: str) -> None:
-        """Lets others have a name."""
-        with self._lock:
-            self._free.append(name)
+from txaware.queue.worker_options import (
+    IDLE_WAIT_S,
+    THREADS,
+    WorkerArguments,
+    WorkerOptions,
+)
 
 
 @cache
@@ -95,24 +58,26 @@ def popper_name(within: str | None = None) -> str:
     return f"process {os.getpid()} on {_host()}, {within}"
 
 
-class Pusher:
+class Pusher(Generic[T]):
     """A pusher with pipes of its own: what it pushes is popped in that order, mostly.
 
     `close` ends its pipe; nothing is pushed after that.
     """
 
-    def __init__(self, access: Access, queue: str, name: str | None = None) -> None:
+    def __init__(
+        self, access: QueueAccess, queue: str, name: str | None = None
+    ) -> None:
         self.queue = queue
         self._access = access
         self._name = name
-        self._free = FreePushers()
+        self._free = access.free_pushers
         self._is_closed = self._is_known = False
         guard(self)
 
     @briefly
     def push(
         self,
-        payload: Payload,
+        payload: T | Outgoing[T],
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
@@ -128,16 +93,21 @@ class Pusher:
 
     @briefly
     def push_all(
-        self, payloads: Iterable[Payload], *, delay_s: float = 0, priority: int = 0
+        self,
+        payloads: Iterable[T | Outgoing[T]],
+        *,
+        delay_s: float = 0,
+        priority: int = 0,
     ) -> None:
         """Pushes many items in one piece: all or none."""
-        items = checked_many(payloads, call="push_all")
-        self._push(list(items), delay_s, priority)
+        many: Any = checked_many
+        self._push(many(payloads, call="push_all"), delay_s, priority)
 
-    def _push(self, payloads: list[Payload], delay_s: float, priority: int) -> None:
+    def _push(self, values: Iterable[Any], delay_s: float, priority: int) -> None:
         if self._is_closed:
             raise PublisherClosed(f"{self!r} is closed; nothing was pushed")
         access = self._access
+        payloads = access.payloads(values)
         sizes = [
             checked_size_bytes(one, access.message_limit_bytes) for one in payloads
         ]
@@ -231,7 +201,7 @@ class Pusher:
         return f"<{type(self).__name__} of {self.queue}>"
 
 
-class Popper:
+class Popper(Generic[T]):
     """A popper with a name of its own, which others are told.
 
     With `owns_pipe` it keeps to one pipe until it was idle for as long as a lease: less
@@ -240,7 +210,7 @@ class Popper:
 
     def __init__(
         self,
-        access: Access,
+        access: QueueAccess,
         queue: str,
         *,
         name: str | None = None,
@@ -254,7 +224,7 @@ class Popper:
         self._owns_pipe = owns_pipe
         guard(self)
 
-    def pop(self, wait_s: float = 0) -> Job | None:
+    def pop(self, wait_s: float = 0) -> Job[T] | None:
         """Returns the next job, leased to the caller; None if there is none in time.
 
         In a transaction the job is final with the commit, and goes back with the
@@ -263,7 +233,7 @@ class Popper:
         jobs = self.pop_many(1, wait_s)
         return jobs[0] if jobs else None
 
-    def pop_many(self, n: int, wait_s: float = 0) -> list[Job]:
+    def pop_many(self, n: int, wait_s: float = 0) -> list[Job[T]]:
         """Returns up to `n` jobs; waits for the first, and for no more."""
         access = self._access
         context = current_transaction(access.coordinator)
@@ -306,11 +276,18 @@ class Popper:
 
     def jobs(
         self, popped: Iterable[Popped], within: PoppedJobs | None = None
-    ) -> list[Job]:
+    ) -> list[Job[T]]:
         """Returns what was popped as jobs; `within` a transaction they end with it."""
         access = self._access
         return [
-            Job(access.queues, access.coordinator, self.queue, one, within)
+            Job(
+                access.queues,
+                access.coordinator,
+                self.queue,
+                one,
+                within,
+                decode=access.decode,
+            )
             for one in popped
         ]
 
@@ -318,16 +295,23 @@ class Popper:
         return f"<{type(self).__name__} of {self.queue}>"
 
 
-class Queue(Popper):
+class Queue(Popper[T]):
     """A queue: many push to it, and each item is done by one of many workers.
 
     Outside of transactions an item is done at least once, inside of them exactly once.
-    Any number of threads may share it.
+    Payloads are bytes, or values by `messaging.queue(name, encode=, decode=)`. Any
+    number of threads may share it.
     """
 
-    def __init__(self, access: Access, name: str) -> None:
+    def __init__(self, access: QueueAccess, name: str) -> None:
         super().__init__(access, name)
-        self._pusher = Pusher(access, name)
+        self._pusher: Pusher[T] = Pusher(access, name)
+
+    def typed(
+        self, *, encode: Encode[Any] | None = None, decode: Decode[Any] | None = None
+    ) -> "Queue[Any]":
+        """Returns the same queue, of values; see `messaging.queue`."""
+        return Queue(self._access.typed(encode, decode), self.queue)
 
     @property
     def name(self) -> str:
@@ -341,7 +325,7 @@ class Queue(Popper):
 
     def push(
         self,
-        payload: Payload,
+        payload: T | Outgoing[T],
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
@@ -354,7 +338,11 @@ class Queue(Popper):
         )
 
     def push_all(
-        self, payloads: Iterable[Payload], *, delay_s: float = 0, priority: int = 0
+        self,
+        payloads: Iterable[T | Outgoing[T]],
+        *,
+        delay_s: float = 0,
+        priority: int = 0,
     ) -> None:
         """Pushes many items in one piece; without a transaction all or none."""
         self._pusher.push_all(payloads, delay_s=delay_s, priority=priority)
@@ -380,17 +368,44 @@ class Queue(Popper):
             )
         self._pusher.push_stored(context, receipts)
 
-    def pusher(self) -> Pusher:
+    def pusher(self) -> Pusher[T]:
         """Returns a pusher with pipes of its own, to be closed at its end."""
         return Pusher(self._access, self.queue, FreePushers().take())
 
-    def pusher_of(self, name: str) -> Pusher:
+    def pusher_of(self, name: str) -> Pusher[T]:
         """Returns the pusher of a name that lasts, for who pushes what others left."""
         return Pusher(self._access, self.queue, name)
 
-    def popper(self, *, name: str | None = None, owns_pipe: bool = False) -> Popper:
+    def popper(self, *, name: str | None = None, owns_pipe: bool = False) -> Popper[T]:
         """Returns a popper with a name of its own, or with a pipe of its own."""
         return Popper(self._access, self.queue, name=name, owns_pipe=owns_pipe)
+
+    @overload
+    def worker(
+        self,
+        handler: Callable[[Job[T]], object],
+        *,
+        transaction: Literal[False] = False,
+        **options: Unpack[WorkerArguments],
+    ) -> Worker: ...
+
+    @overload
+    def worker(
+        self,
+        handler: Callable[[Job[T], Any], object],
+        *,
+        transaction: Literal[True],
+        **options: Unpack[WorkerArguments],
+    ) -> Worker: ...
+
+    @overload
+    def worker(
+        self,
+        handler: Callable[..., object],
+        *,
+        transaction: bool,
+        **options: Unpack[WorkerArguments],
+    ) -> Worker: ...
 
     def worker(
         self,
@@ -407,11 +422,11 @@ class Queue(Popper):
         """Returns a loop that calls `handler(job)` in `threads`; `run` runs it.
 
         A job is committed when its handler returns, and comes again after a pause when
-        that raises. With `transaction` the handler is called with `(job, tx)` in a
-        transaction, which `participants` join, and which also ends the job. One of them
-        may be a function that makes it: it is called in each thread, as a connection to
-        a database serves one thread. A handler may be `async def`. `WorkerOptions`
-        explains the options.
+        that raises, or when its payload cannot be decoded. With `transaction` the
+        handler is called with `(job, tx)` in a transaction, which `participants` join,
+        and which also ends the job. One of them may be a function that makes it: it is
+        called in each thread, as a connection to a database serves one thread. A
+        handler may be `async def`. `WorkerOptions` explains the options.
         """
         check_function(handler, may_await=True)
         if not isinstance(participants, Iterable):

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from coordinator.context import current_transaction
 from coordinator.fork_guard import guard
@@ -36,7 +36,7 @@ class Pops(Protocol):
     def descriptor(self) -> QueueDescriptor:
         """The settings of the queue."""
 
-    def pop(self, wait_s: float = 0) -> Job | None:
+    def pop(self, wait_s: float = 0) -> Job[Any] | None:
         """Returns the next job, or None if there is none in time."""
 
 
@@ -142,13 +142,13 @@ class Worker:
                 if job is not None:
                     self._work(job, handling.call, myself, leaving)
 
-    def _next(self, handling: HandlingInThread) -> Job | None:
+    def _next(self, handling: HandlingInThread) -> Job[Any] | None:
         handling.ready()
         return self._queue.pop(self._options.idle_wait_s)
 
     def _work(
         self,
-        job: Job,
+        job: Job[Any],
         handle: Callable[[HandledJob], Outcome],
         myself: "Hand",
         leaving: threading.Event,

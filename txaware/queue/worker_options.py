@@ -1,14 +1,28 @@
 """The options of a worker, and the figures that it counts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import random
+from typing import TypedDict
 
 import attrs
 
+from coordinator.interfaces import TransactionAware
 from txaware.consume.subscribe_options import number_above_zero
+from txaware.queue.participants_of_threads import MakesParticipant
 
 THREADS = 1
 IDLE_WAIT_S = 0.2
+
+
+class WorkerArguments(TypedDict, total=False):
+    """The options of `queue.worker` beside `transaction`, for type checkers."""
+
+    threads: int
+    participants: Iterable[TransactionAware | MakesParticipant]
+    timeout_s: float | None
+    first_pause_s: float
+    longest_pause_s: float
+    idle_wait_s: float
 
 
 @attrs.frozen(kw_only=True)

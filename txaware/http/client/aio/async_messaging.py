@@ -65,7 +65,7 @@ from txaware.publish import (
 from txaware.publish.fenced_transaction import FencedTransaction
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Queue, Worker
-from txaware.queue.queue import Access
+from txaware.queue.queue_access import QueueAccess
 from txaware.tables import Table
 from txaware.tables.table_changes import Conflicts
 
@@ -195,14 +195,41 @@ class AsyncMessaging(AsyncService):
         )
         return AsyncTable(table, self._coordinator, self._workers)
 
-    async def queue(self, name: str) -> AsyncQueue:
+    @overload
+    async def queue(
+        self, name: str, *, encode: None = None, decode: None = None
+    ) -> AsyncQueue: ...
+
+    @overload
+    async def queue(
+        self, name: str, *, encode: Encode[V] | None = None, decode: Decode[V]
+    ) -> AsyncQueue[V]: ...
+
+    @overload
+    async def queue(
+        self, name: str, *, encode: Encode[Any], decode: None = None
+    ) -> AsyncQueue[Any]: ...
+
+    async def queue(
+        self,
+        name: str,
+        *,
+        encode: Encode[Any] | None = None,
+        decode: Decode[Any] | None = None,
+    ) -> AsyncQueue[Any]:
         """Returns a queue, to push to and to pop from; see `Messaging.queue`."""
+        queue = await self._queue(name)
+        if encode is None and decode is None:
+            return queue
+        return queue.typed(encode=encode, decode=decode)
+
+    async def _queue(self, name: str) -> AsyncQueue:
         known = self._known_queues.get(name) if isinstance(name, str) else None
         if known is not None:
             return known
         info = await self.info()
         settings = within_limits(Settings(), info)
-        access = Access(
+        access = QueueAccess(
             self._blocking_queues,
             self._blocking,
             self._coordinator,
@@ -212,7 +239,7 @@ class AsyncMessaging(AsyncService):
             begin=partial(TransactionContext, self._coordinator),
             opened=_no_workers,
         )
-        queue = Queue(access, str(QueueName.parse(name)))
+        queue: Queue = Queue(access, str(QueueName.parse(name)))
         loop = Loop(self._coordinator, self._workers, self._pop)
         if len(self._known_queues) >= KNOWN_PUBLISHERS:
             self._known_queues.clear()

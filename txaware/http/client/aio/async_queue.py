@@ -4,19 +4,20 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import attrs
 
 from coordinator.brief_errors import briefly
 from coordinator.interfaces import Coordinator
 from txaware.http.client.aio.async_transaction import Workers, open_transaction
+from txaware.model.encoding import Decode, Encode
+from txaware.model.messages import Outgoing, T
 from txaware.model.queues import Popped, QueueDescriptor, QueueStats, Waiting
-from txaware.model.requests import Payload
 from txaware.queue import Job, Popper, Pusher, Queue
 from txaware.queue.queue import popper_name
 
-T = TypeVar("T")
+R = TypeVar("R")
 
 
 @attrs.frozen
@@ -31,7 +32,7 @@ class Loop:
     pop: Callable[..., Awaitable[list[Popped]]]
 
     @briefly
-    async def run(self, call: Callable[[], T]) -> T:
+    async def run(self, call: Callable[[], R]) -> R:
         """Calls something that blocks, in a thread."""
         return await self.workers.run(self.coordinator, call)
 
@@ -41,20 +42,20 @@ class Loop:
         return open_transaction(self.coordinator) is not None
 
 
-class AsyncJob:
+class AsyncJob(Generic[T]):
     """An item that was popped: `async with job:` commits it or rolls it back.
 
     See `Job`.
     """
 
-    def __init__(self, job: Job, loop: Loop) -> None:
+    def __init__(self, job: Job[T], loop: Loop) -> None:
         self.queue = job.queue
         self._job = job
         self._loop = loop
 
     @property
-    def payload(self) -> bytes:
-        """The bytes that were pushed."""
+    def payload(self) -> T:
+        """The bytes that were pushed, or the value that `decode` makes of them."""
         return self._job.payload
 
     @property
@@ -119,19 +120,21 @@ class AsyncJob:
         return f"<Async{repr(self._job)[1:]}"
 
 
-class AsyncPusher:
+class AsyncPusher(Generic[T]):
     """A pusher with pipes of its own; `async with` closes it. See `Pusher`."""
 
-    def __init__(self, pusher: Pusher, loop: Loop) -> None:
+    def __init__(self, pusher: Pusher[T], loop: Loop) -> None:
         self.queue = pusher.queue
         self._pusher = pusher
         self._loop = loop
 
-    async def push(self, payload: Payload, **options: Any) -> None:
+    async def push(self, payload: T | Outgoing[T], **options: Any) -> None:
         """Pushes one item; with the commit of this task's open transaction, if any."""
         await self._loop.run(lambda: self._pusher.push(payload, **options))
 
-    async def push_all(self, payloads: Iterable[Payload], **options: Any) -> None:
+    async def push_all(
+        self, payloads: Iterable[T | Outgoing[T]], **options: Any
+    ) -> None:
         """Pushes many items in one piece: all or none."""
         await self._loop.run(lambda: self._pusher.push_all(payloads, **options))
 
@@ -149,15 +152,15 @@ class AsyncPusher:
         return f"<AsyncPusher of {self.queue}>"
 
 
-class AsyncPopper:
+class AsyncPopper(Generic[T]):
     """A popper with a name of its own; see `Popper`."""
 
-    def __init__(self, popper: Popper, loop: Loop) -> None:
+    def __init__(self, popper: Popper[T], loop: Loop) -> None:
         self.queue = popper.queue
         self._popper = popper
         self._loop = loop
 
-    async def pop(self, wait_s: float = 0) -> AsyncJob | None:
+    async def pop(self, wait_s: float = 0) -> AsyncJob[T] | None:
         """Returns the next job, leased to the caller; None if there is none in time.
 
         In the open transaction of this task the job is final with the commit.
@@ -165,7 +168,7 @@ class AsyncPopper:
         jobs = await self.pop_many(1, wait_s)
         return jobs[0] if jobs else None
 
-    async def pop_many(self, n: int, wait_s: float = 0) -> list[AsyncJob]:
+    async def pop_many(self, n: int, wait_s: float = 0) -> list[AsyncJob[T]]:
         """Returns up to `n` jobs; waits for the first, and for no more."""
         popper = self._popper
         if self._loop.is_in_transaction:
@@ -179,12 +182,18 @@ class AsyncPopper:
         return f"<{type(self).__name__} of {self.queue}>"
 
 
-class AsyncQueue(AsyncPopper):
+class AsyncQueue(AsyncPopper[T]):
     """A queue for any number of tasks of one event loop; see `Queue`."""
 
-    def __init__(self, queue: Queue, loop: Loop) -> None:
+    def __init__(self, queue: Queue[T], loop: Loop) -> None:
         super().__init__(queue, loop)
         self._queue = queue
+
+    def typed(
+        self, *, encode: Encode[Any] | None = None, decode: Decode[Any] | None = None
+    ) -> "AsyncQueue[Any]":
+        """Returns the same queue, of values; see `Messaging.queue`."""
+        return AsyncQueue(self._queue.typed(encode=encode, decode=decode), self._loop)
 
     @property
     def name(self) -> str:
@@ -195,21 +204,23 @@ class AsyncQueue(AsyncPopper):
         """Returns the settings of the queue."""
         return await self._loop.run(lambda: self._queue.descriptor)
 
-    async def push(self, payload: Payload, **options: Any) -> None:
+    async def push(self, payload: T | Outgoing[T], **options: Any) -> None:
         """Pushes one item: `key`, `headers`, `delay_s`, `priority` as in `Queue`."""
         await self._loop.run(lambda: self._queue.push(payload, **options))
 
-    async def push_all(self, payloads: Iterable[Payload], **options: Any) -> None:
+    async def push_all(
+        self, payloads: Iterable[T | Outgoing[T]], **options: Any
+    ) -> None:
         """Pushes many items in one piece; without a transaction all or none."""
         await self._loop.run(lambda: self._queue.push_all(payloads, **options))
 
-    def pusher(self) -> AsyncPusher:
+    def pusher(self) -> AsyncPusher[T]:
         """Returns a pusher with pipes of its own, to be closed at its end."""
         return AsyncPusher(self._queue.pusher(), self._loop)
 
     def popper(
         self, *, name: str | None = None, owns_pipe: bool = False
-    ) -> AsyncPopper:
+    ) -> AsyncPopper[T]:
         """Returns a popper with a name of its own, or with a pipe of its own."""
         return AsyncPopper(
             self._queue.popper(name=name, owns_pipe=owns_pipe), self._loop

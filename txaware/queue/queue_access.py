@@ -1,0 +1,77 @@
+"""What a queue of a program works with: the services, and how its values are made."""
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+import attrs
+
+from coordinator.context import TransactionContext
+from coordinator.interfaces import Coordinator
+from txaware.model.encoding import Decode, Encode, decoder, encoded, encoder
+from txaware.model.interfaces import MessagingService, Payload
+from txaware.model.queue_service import QueueService
+from txaware.queue.worker import Worker
+
+
+class FreePushers:
+    """The names of pushers that nobody pushes as now.
+
+    Each push has a name, and with it a pipe, to itself. There are as many as ever
+    pushed at once.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[str] = []
+        self._program = os.urandom(8).hex()
+        self._lock = threading.Lock()
+        self._count = 0
+
+    def take(self) -> str:
+        """Returns a name that nobody has."""
+        with self._lock:
+            if self._free:
+                return self._free.pop()
+            self._count += 1
+            return f"{self._program}-{self._count}"
+
+    def give_back(self, name: str) -> None:
+        """Lets others have a name."""
+        with self._lock:
+            self._free.append(name)
+
+
+@attrs.frozen
+class QueueAccess:
+    """The services behind a queue, and what its users in this program agree on.
+
+    Payloads are bytes where neither `encode` nor `decode` says otherwise.
+    """
+
+    queues: QueueService
+    service: MessagingService
+    coordinator: Coordinator
+    shares_journal: bool
+    buffer_limit_bytes: int
+    message_limit_bytes: int
+    begin: Callable[..., TransactionContext]
+    opened: Callable[[Worker], object]
+    encode: Encode[Any] | None = None
+    decode: Callable[[bytes], Any] | None = None
+    free_pushers: FreePushers = attrs.field(factory=FreePushers)
+
+    def typed(self, encode: Encode[Any] | None, decode: Decode[Any] | None) -> Self:
+        """Returns the same, for values; pushers share the names that are free."""
+        return attrs.evolve(
+            self,
+            encode=None if encode is None else encoder(encode),
+            decode=None if decode is None else decoder(decode),
+        )
+
+    def payloads(self, values: Iterable[Any]) -> list[Payload]:
+        """Returns what is pushed for some values."""
+        encode = self.encode
+        if encode is None:
+            return list(values)
+        return [encoded(value, encode) for value in values]
