@@ -120,7 +120,6 @@ def program(messaging: txaware.Messaging) -> None:
     jobs.push_all([Order("ann"), txaware.Outgoing(Order("bob"), b"bob")])
     reveal_type(jobs.worker(on_job, threads=2))  # Worker
     jobs.worker(on_job_in, transaction=True)
-    queue.worker(lambda job: reveal_type(job.payload))  # bytes
     messaging.subscribe("t", on_bytes, group="g")
     messaging.subscribe("t", on_order, decode=Order, tries=3)
     messaging.subscribe("t", on_orders, decode=from_json, together=True)
