@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import os
 import random
+import re
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Executor
@@ -21,6 +22,7 @@ from txaware.model.settings import Settings
 from txaware.testing.manual_clock import ManualClock
 
 LONG_POLL_S = 0.02
+_PORT = re.compile(rb"(127\.0\.0\.1:)\d+")
 Tokens = dict[str, str]
 
 
@@ -33,14 +35,17 @@ class Site:
     _raw: Raw
 
     def send(self, data: bytes, *, to_head: bool = False) -> Response:
-        """Sends one request, and reads its answer with this end's port made known."""
-        port = self._raw.socket.getsockname()[1]
+        """Sends one request, and reads its answer, with one port for all of them."""
         answer = self._raw.send(data).response(to_head=to_head)
         if answer.headers.get("connection") == "close":
-            self._raw.close()
-            self._raw = Raw(self.url)
-        body = answer.body.replace(b"127.0.0.1:%d" % port, b"127.0.0.1:PORT")
+            self.begin_anew()
+        body = _PORT.sub(rb"\1PORT", answer.body)
         return attrs.evolve(answer, body=body)
+
+    def begin_anew(self) -> None:
+        """Goes on with another connection."""
+        self._raw.close()
+        self._raw = Raw(self.url)
 
     def close(self) -> None:
         """Ends the connection."""

@@ -9,10 +9,13 @@ from unittest.mock import Mock
 import pytest
 
 from tests.golden.golden_files import NAMES, ROOT, path_of, recorded
+from tests.golden.good_requests import GOOD
+from tests.golden.mutants import operations
 from txaware.http.routes import all_routes
 from txaware.http.server.exchange import Reply
 from txaware.http.server.routing import Match, Routes
 
+PAGE = "/dashboard"
 REQUEST = re.compile(r"^> ([A-Z]+) (/[^?\s]*)", re.MULTILINE)
 
 
@@ -37,6 +40,11 @@ def test_every_route_is_in_the_golden_files() -> None:
     seen = {match.route for match in _matches(routes)}
     missing = [route for route in routes.table if route not in seen]
     assert [f"{route.method} {route.path}" for route in missing] == []
+
+
+def test_refusals_of_every_route_are_in_the_golden_files() -> None:
+    described = {route for route in operations() if not route[1].startswith(PAGE)}
+    assert described - {("GET", "/")} == GOOD.keys()
 
 
 def test_every_golden_file_is_made_by_something() -> None:

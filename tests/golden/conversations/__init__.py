@@ -29,6 +29,7 @@ CONVERSATIONS = {
     "publishes": Conversation(messages.publishes),
     "publishes-avro": Conversation(messages.publishes_avro),
     "polls": Conversation(messages.polls),
+    "waits": Conversation(messages.waits),
     "positions": Conversation(messages.positions),
     "tables": Conversation(messages.tables),
     "queues": Conversation(queues.queues),
