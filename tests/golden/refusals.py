@@ -20,14 +20,16 @@ NOT_RECORDED = frozenset({("GET", "/metrics"), ("GET", "/v1/metrics")})
 _COUNTED = [
     (re.compile(pattern), instead)
     for pattern, instead in (
-        (r"(?<!\d)1700000\d{12}(?!\d)", "POINTER"),
+        (r"(?<!\d)1700\d{15}(?!\d)", "POINTER"),
+        (r"(?<!\d)1700\d{9}(?!\d)", "TIME"),
         (r'("producerId": ?)\d+', r"\1ID"),
         (r"(producer )\d+", r"\1ID"),
         (r'("epoch": ?)\d+', r"\1EPOCH"),
         (r"(epoch (?:is )?|of this one is )\d+", r"\1EPOCH"),
         (r'("(?:start|end)SequenceId": ?)\d+', r"\1SEQUENCE"),
-        (r"\b0000018bcfe568[0-9a-f]{26}\b", "MESSAGE"),
+        (r"\b0000018[bc][0-9a-f]{32}\b", "MESSAGE"),
         (r"\b[0-9a-f]{64}\b", "ITEM"),
+        (r"(\.mail\.\d+\.)\d{16}", r"\1PIPE"),
         (r'("(?:lease|life|plan|id)": ?)"[0-9a-f]{16,}"', r'\1"ID"'),
         (r'("transaction": ?)"[A-Za-z0-9+/=]{80,}"', r'\1"TRANSACTION"'),
         (r"\bnew\d+\b", "NEW"),

@@ -270,8 +270,6 @@ def polls(talk: Talk) -> None:
 
 def waits(talk: Talk) -> None:
     """A poll may wait for messages, and a wait tells only that there are some."""
-    # One that looks for what is committed takes a pointer for each look, and how many
-    # there are depends on the machine: nothing begins a transaction after it.
     talk.put(T)
     tx = talk.post("/v1/transactions", headers=TAKES_JSON)["writePointer"]
     talk.about("Nothing comes.")
