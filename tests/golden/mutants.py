@@ -62,8 +62,8 @@ class Sent:
 Change = Callable[[Good], Sent]
 
 
-def _joined(query: Mapping[str, str], **also: str) -> str:
-    return "&".join(f"{name}={value}" for name, value in {**query, **also}.items())
+def _joined(query: Mapping[str, str]) -> str:
+    return "&".join(f"{name}={value}" for name, value in query.items())
 
 
 def _written(body: Mapping[str, Any] | None) -> bytes | None:
@@ -106,9 +106,7 @@ class Operation:
     def sent(self, good: Good, what: str = "nothing", **changed: Any) -> Sent:
         """Returns the good request with parts changed: by a value, or by a function."""
         path = self.template.format(**{**good.params, **changed.get("params", {})})
-        query = changed.get("query", _joined)
-        if callable(query):
-            query = query(good.query)
+        query = changed.get("query", _joined(good.query))
         body = changed.get("body", _written)
         if callable(body):
             body = body(good.body)
@@ -174,8 +172,8 @@ def fields(at: Operation, good: Good) -> Iterator[Change]:
     for place in _objects(whole, ()):
         name = (*place, "unknown")
         yield _changed(at, f"{_shown(name)} = 1", name, 1)
-    for name in whole:
-        yield at.change(f"{name} twice", body=partial(_twice, name))
+    for field in whole:
+        yield at.change(f"{field} twice", body=partial(_twice, field))
 
 
 def bodies(at: Operation, good: Good) -> Iterator[Change]:
@@ -209,7 +207,7 @@ def queries(at: Operation, good: Good) -> Iterator[Change]:
         for value in dict.fromkeys(values):
             if not value.isprintable():
                 continue  # as a text it cannot be sent in a path
-            query = partial(_joined, **{name: quote(value, safe="%")})
+            query = _joined({**good.query, name: quote(value, safe="%")})
             yield at.change(f"?{name}={_brief(value)[1:-1]}", query=query)
         rest = {key: value for key, value in good.query.items() if key != name}
         pairs = [f"{key}={value}" for key, value in rest.items()]
