@@ -191,7 +191,7 @@ class JoinableThread(threading.Thread):
         super().join(timeout)
 
 
-class Turns(threading.local):
+class LoopTurn(threading.local):
     """The event loop of this thread, if it never waits for what it hands over.
 
     `call_soon` calls a function when the turn of the loop is over. Another thread that
@@ -202,7 +202,7 @@ class Turns(threading.local):
     call_soon: Callable[..., object] | None = None
 
 
-turns = Turns()
+turns = LoopTurn()
 
 
 def try_lock(lock: Any, taken: list[bool]) -> bool:

@@ -21,7 +21,7 @@ _PAUSES_TO_FIND_A_SOCKET_S = (0, 0.001, 0.01, 0.1, 1)
 _FORGOTTEN_AT_ONCE = 100
 
 
-class _Connection:
+class _JvmConnection:
     """One socket, for one call at a time."""
 
     def __init__(self, port: int, token: str, answer_timeout_s: float) -> None:
@@ -91,7 +91,7 @@ class Py4JClient:
         self._token = token
         self._answer_timeout_s = answer_timeout_s
         self._owner = os.getpid()
-        self._idle: deque[_Connection] = deque()
+        self._idle: deque[_JvmConnection] = deque()
         self._garbage: deque[str] = deque()
         self._opening = threading.Lock()
         self._server_connections: str | None = None
@@ -171,7 +171,7 @@ class Py4JClient:
             pass
         return garbage
 
-    def _take(self) -> _Connection:
+    def _take(self) -> _JvmConnection:
         if not self.is_connected:
             raise Unavailable("the JVM was closed")
         if os.getpid() != self._owner:
@@ -187,8 +187,8 @@ class Py4JClient:
         except (OSError, LookupError) as error:
             raise self._unavailable(error) from error
 
-    def _opened(self) -> _Connection:
-        connection = _Connection(self.port, self._token, self._answer_timeout_s)
+    def _opened(self) -> _JvmConnection:
+        connection = _JvmConnection(self.port, self._token, self._answer_timeout_s)
         try:
             with self._opening:
                 self._send_without_delay(connection)
@@ -197,7 +197,7 @@ class Py4JClient:
             raise
         return connection
 
-    def _send_without_delay(self, connection: _Connection) -> None:
+    def _send_without_delay(self, connection: _JvmConnection) -> None:
         """Sets TCP_NODELAY at the Java end of a new connection.
 
         py4j's server does not do that, and answers over 8 KB then take 44 ms each. Its
@@ -212,7 +212,7 @@ class Py4JClient:
                     return
         raise LookupError(f"the JVM does not know the port {connection.local_port}")
 
-    def _find_connections(self, connection: _Connection) -> str:
+    def _find_connections(self, connection: _JvmConnection) -> str:
         server = connection.call("z:java.lang.Class", "forName", "spy4j.GatewayServer")
         field = connection.call(server, "getDeclaredField", "sconnections")
         connection.call(field, "setAccessible", "bTrue")
@@ -220,7 +220,7 @@ class Py4JClient:
         return self._server_connections
 
     def _is_without_delay(
-        self, connection: _Connection, connections: str, index: int
+        self, connection: _JvmConnection, connections: str, index: int
     ) -> bool:
         try:
             listed = connection.call(connections, "get", f"i{index}")

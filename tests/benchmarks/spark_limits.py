@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from txaware.model.messages import NO_PAYLOAD_ROW
-from txaware.spark.columns import SCHEMA, Rows, Table
+from txaware.spark.columns import SCHEMA, MessageColumns, TableMaker
 
 BATCH_ROWS = 40_000
 _PAYLOAD = (
@@ -49,7 +49,7 @@ class MadeUp(DataSourceReader):
     """The columns of a message, with a payload that is different in each row."""
 
     def __init__(self, schema: StructType, rows: int, parts: int) -> None:
-        self._table = Table(schema)
+        self._table = TableMaker(schema)
         self._rows, self._parts = rows, parts
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -65,7 +65,7 @@ class MadeUp(DataSourceReader):
             numbers = range(first, min(first + BATCH_ROWS, partition.behind))
             ids = b"".join([n.to_bytes(10, "big") + NO_PAYLOAD_ROW for n in numbers])
             payloads = pa.array([_PAYLOAD % number for number in numbers], pa.binary())
-            yield self._table.of(Rows("made-up", ids, payloads))
+            yield self._table.of(MessageColumns("made-up", ids, payloads))
 
 
 class SparkLimits(DataSource):

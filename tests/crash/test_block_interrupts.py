@@ -19,7 +19,11 @@ from tests.support.doubles import Clock, Recorder
 from tests.support.fake_disk import FakeDisk
 from tests.support.interrupts import Interrupted, interrupted_at, places
 from tests.support.messagings import Site, payloads
-from txaware.http.client.aio.async_transaction import AsyncTransaction, Worker, Workers
+from txaware.http.client.aio.async_transaction import (
+    AsyncTransaction,
+    Workers,
+    WorkerThread,
+)
 
 ENDED = {Status.NEW, Status.COMMITTED, Status.ABORTED, Status.INVALIDATED}
 
@@ -127,7 +131,7 @@ def test_an_interrupt_at_any_place_of_an_async_block_leaves_no_transaction(
         coordinator, workers = EmbeddedCoordinator(clock_ms=Clock()), Workers(1)
         context = TransactionContext(coordinator, Recorder())
         block_of = AsyncTransaction(context, workers)
-        threads: list[Worker] = []
+        threads: list[WorkerThread] = []
 
         async def block() -> None:
             async with block_of:

@@ -19,7 +19,7 @@ from txaware.service.check.checking import check_table
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.cells import WHOLE
 from txaware.store.hbase.connections import HBaseConnections
-from txaware.store.hbase.head import Head, HeadCell
+from txaware.store.hbase.head import HeadCell, StoreHead
 from txaware.store.hbase.key_check import KeyCheck
 from txaware.store.hbase.salting import bucket_of
 from txaware.store.hbase.scanner import stored_keys
@@ -67,7 +67,7 @@ def put_head(connections: HBaseConnections, value: bytes) -> None:
     connections.repeat(lambda client: client.mutateRow(table, HEAD_KEY, [mutation], {}))
 
 
-def head_of(connections: HBaseConnections) -> Head:
+def head_of(connections: HBaseConnections) -> StoreHead:
     head = HeadCell(connections).read()
     assert head is not None
     return head

@@ -11,7 +11,7 @@ from txaware.errors import StoreCorrupted, Unavailable
 from txaware.store.hbase import redo, writing
 from txaware.store.hbase import scans as rows
 from txaware.store.hbase import scans as scanning
-from txaware.store.hbase.head import Head, HeadCell
+from txaware.store.hbase.head import HeadCell, StoreHead
 from txaware.store.hbase.ownership import Ownership
 from txaware.store.hbase.redo import RedoLog
 
@@ -22,7 +22,7 @@ Patch = pytest.MonkeyPatch
 def no_settling(patch: Patch) -> None:
     """After an unknown answer the head is read, and not moved on."""
 
-    def settle(self: Ownership, old: Head, wanted: Head | None) -> Head:
+    def settle(self: Ownership, old: StoreHead, wanted: StoreHead | None) -> StoreHead:
         return self._cell.read() or old
 
     patch.setattr(Ownership, "settle", settle)
@@ -32,7 +32,9 @@ def no_fence(patch: Patch) -> None:
     """The head is set, whatever it was."""
     check = HeadCell._set
 
-    def put(self: HeadCell, old: Head | None, new: Head) -> Callable[[Any], bool]:
+    def put(
+        self: HeadCell, old: StoreHead | None, new: StoreHead
+    ) -> Callable[[Any], bool]:
         def blindly(client: Any) -> bool:
             return check(self, self._get(client), new)(client)
 
@@ -61,7 +63,7 @@ def record_last(patch: Patch) -> None:
     keep, move = RedoLog.keep, Ownership.move
     kept: list[Callable[[], object]] = []
 
-    def later(self: RedoLog, record: bytes, head: Head) -> Head:
+    def later(self: RedoLog, record: bytes, head: StoreHead) -> StoreHead:
         put = self._put
         pieces: list[tuple[Any, ...]] = []
         self._put = lambda *piece: pieces.append(piece)  # type: ignore[method-assign]
@@ -71,7 +73,7 @@ def record_last(patch: Patch) -> None:
             self._put = put  # type: ignore[method-assign]
             kept.append(lambda: [put(*piece) for piece in pieces])
 
-    def moved(self: Ownership, old: Head, new: Head) -> None:
+    def moved(self: Ownership, old: StoreHead, new: StoreHead) -> None:
         puts = kept[:]
         kept.clear()
         move(self, old, new)

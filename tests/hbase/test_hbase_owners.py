@@ -37,7 +37,7 @@ from txaware.errors import TxAwareError, Unavailable
 from txaware.messaging import Messaging
 from txaware.model.settings import Settings
 from txaware.spark.addresses import StoreAddress
-from txaware.store.hbase.head import Head
+from txaware.store.hbase.head import StoreHead
 from txaware.store.hbase.ownership import (
     LOOK_S,
     SILENCE_S,
@@ -89,7 +89,7 @@ def beats(monkeypatch: pytest.MonkeyPatch) -> list[Ownership]:
     taken: list[Ownership] = []
     take = Ownership.take
 
-    def taking(self: Ownership) -> Head:
+    def taking(self: Ownership) -> StoreHead:
         taken.append(self)
         return take(self)
 

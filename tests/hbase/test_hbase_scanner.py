@@ -9,7 +9,7 @@ from tests.support.fake_hbase import FakeHBase
 from tests.support.hbase_faults import Fault, Request, not_sent, refused
 from tests.support.hbase_owners import Owner, close, made
 from txaware.errors import Unavailable
-from txaware.store.hbase.connections import HBaseConnections, Lost
+from txaware.store.hbase.connections import ConnectionLost, HBaseConnections
 from txaware.store.hbase.scanner import scanner
 from txaware.store.hbase.schema import MESSAGES
 from txaware.store.keys import TOPIC
@@ -59,7 +59,7 @@ def test_it_is_closed_where_hbase_has_answered(
     calls, raised = Calls(owner, at="scannerGetList", fault=fault), None
     try:
         read(owner.connections())
-    except (Lost, KeyboardInterrupt) as error:
+    except (ConnectionLost, KeyboardInterrupt) as error:
         raised = error
     assert (raised is None) == (fault is None)
     last = ["scannerClose"] if is_closed else []

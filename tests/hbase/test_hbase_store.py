@@ -32,7 +32,7 @@ from tests.support.store_load import Store
 from txaware.errors import BadRequest, NotWritten, RequestTooLarge, Unavailable
 from txaware.store.hbase import redo
 from txaware.store.hbase.address import HBaseAddress
-from txaware.store.hbase.connections import HBaseConnections, Lost
+from txaware.store.hbase.connections import ConnectionLost, HBaseConnections
 from txaware.store.hbase.ownership import SILENCE_S, Process, StoreInUse
 from txaware.store.hbase.schema import MOST_KEY_BYTES, MOST_ROW_BYTES
 from txaware.store.hbase.table import HBaseTable
@@ -491,7 +491,7 @@ def test_a_server_that_never_answers_is_given_up(black_hole: int) -> None:
     with pytest.raises(Unavailable):
         connections.repeat(lambda client: client.getTableNames())
     assert time.monotonic() - began_s < 5
-    with pytest.raises(Lost):
+    with pytest.raises(ConnectionLost):
         connections.once(lambda client: client.getTableNames())
     connections.close()
 

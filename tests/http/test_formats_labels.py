@@ -32,7 +32,7 @@ from txaware.model.messages import Message, MessageId, Outgoing, Page, PageEnd
 from txaware.model.requests import checked_payloads
 from txaware.store.columns import HEADERS, KEY, value_head
 from txaware.store.message_table import decode_block
-from txaware.store.payload_table import Stored
+from txaware.store.payload_table import StoredPayloads
 
 keys = st.none() | st.binary(max_size=40) | st.just(bytes(MAX_KEY_BYTES))
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
@@ -149,7 +149,7 @@ def test_what_the_server_gathers_is_what_the_format_writes(
     writer = format_.page_writer(PollRequest())
     gathered = gathering(writer)()
     block = decode_block([*map(_row, range(len(rows)), rows)])
-    kept = Stored(
+    kept = StoredPayloads(
         [b"%010d" % number for number in range(len(stored))],
         [payload for payload, _, _ in stored],
         Labels(

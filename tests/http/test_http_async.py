@@ -32,7 +32,7 @@ from txaware.errors import (
 from txaware.http.client import ClientSettings, Link
 from txaware.http.client.aio.async_messaging import AsyncMessaging, connect_async
 from txaware.http.client.aio.async_service import AsyncService
-from txaware.http.client.aio.async_transaction import Worker, Workers
+from txaware.http.client.aio.async_transaction import Workers, WorkerThread
 from txaware.http.client.aio.async_transport import AsyncTransport
 from txaware.model.messages import Message
 
@@ -529,7 +529,7 @@ async def test_a_worker_ends_what_it_began(store: ServedStore) -> None:
     assert isinstance(caught.value.__cause__, KeyError)
     workers.close()
     workers.give_back(worker)
-    Worker().close()
+    WorkerThread().close()
 
 
 @in_loop

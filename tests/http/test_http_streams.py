@@ -22,7 +22,7 @@ from tests.support.http_raw import (
     resident_bytes,
     serving,
 )
-from txaware.http.routes.polls import Page
+from txaware.http.routes.polls import PollAnswer
 from txaware.http.server import streams
 
 MIB = 1 << 20
@@ -64,13 +64,13 @@ def asked(here: Served, body: bytes, *headers: str) -> Raw:
 def reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How many pieces were read."""
     count = [0]
-    read = Page.read
+    read = PollAnswer.read
 
-    def counted(page: Page, scan: Any) -> None:
+    def counted(page: PollAnswer, scan: Any) -> None:
         count[0] += 1
         read(page, scan)
 
-    monkeypatch.setattr(Page, "read", counted)
+    monkeypatch.setattr(PollAnswer, "read", counted)
     return lambda: count[0]
 
 
@@ -160,15 +160,15 @@ def test_an_answer_that_breaks_is_cut_and_not_ended(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with full(4000, 1000) as here:
-        read, count = Page.read, [0]
+        read, count = PollAnswer.read, [0]
 
-        def breaks(page: Page, scan: Any) -> None:
+        def breaks(page: PollAnswer, scan: Any) -> None:
             count[0] += 1
             if count[0] == 3:
                 raise OSError("the disk is gone")
             read(page, scan)
 
-        monkeypatch.setattr(Page, "read", breaks)
+        monkeypatch.setattr(PollAnswer, "read", breaks)
         cut = pytest.raises((EOFError, ConnectionError, ValueError))
         with asked(here, EVERYTHING) as raw, cut:
             list(raw.chunks())

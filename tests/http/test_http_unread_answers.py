@@ -48,13 +48,13 @@ def test_a_piece_of_a_page_is_made_when_the_one_before_it_was_read(
     here: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[object] = []
-    take = polls.Page.take
+    take = polls.PollAnswer.take
 
-    def noted(page: polls.Page) -> bytes:
+    def noted(page: polls.PollAnswer) -> bytes:
         made.append(page)
         return take(page)
 
-    monkeypatch.setattr(polls.Page, "take", noted)
+    monkeypatch.setattr(polls.PollAnswer, "take", noted)
     with ExitStack() as stack:
         raw = not_reading(here, stack)
         assert until(lambda: answers_of(here).size_bytes > 0)

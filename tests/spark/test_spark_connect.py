@@ -20,7 +20,7 @@ import txaware
 from pyspark_txaware import DefaultSource
 from txaware.messaging import Messaging
 from txaware.spark.data_source import TxAwareDataSource, say_that_spark_starts
-from txaware.spark.sink import Sink
+from txaware.spark.sink import TopicSink
 from txaware.spark.stream_sink import StreamSink
 from txaware.spark.stream_source import StreamSource
 
@@ -77,7 +77,7 @@ def test_the_source_that_is_found_does_as_the_one_that_is_registered() -> None:
         found, registered = DefaultSource(options), TxAwareDataSource(options)
         assert found.schema() == registered.schema()
         assert type(found.reader(schema)) is type(registered.reader(schema))
-        assert isinstance(found.writer(schema, overwrite=False), Sink)
+        assert isinstance(found.writer(schema, overwrite=False), TopicSink)
         assert isinstance(found.streamReader(schema), StreamSource)
         assert isinstance(found.streamWriter(schema, overwrite=False), StreamSink)
 

@@ -33,7 +33,7 @@ from txaware.http.wire import ColumnPiece
 from txaware.messaging import Messaging
 from txaware.model.interfaces import MessagingService
 from txaware.model.messages import Bounds, Message
-from txaware.spark.columns import Rows, Table
+from txaware.spark.columns import MessageColumns, TableMaker
 from txaware.spark.options import Options
 from txaware.spark.partitions import Span, pages
 from txaware.spark.partitions import read as read_span
@@ -71,7 +71,7 @@ def read(messaging: Messaging, planned: list[Span]) -> list[Message]:
 
 
 def as_columns(service: HttpService, planned: list[Span]) -> list[tuple[bytes, bytes]]:
-    table = Table(StructType([*SCHEMA, StructField("id", BinaryType())]))
+    table = TableMaker(StructType([*SCHEMA, StructField("id", BinaryType())]))
     batches = [batch for span in planned for batch in read_span(service, span, table)]
     return [
         (row["id"], row["payload"]) for batch in batches for row in batch.to_pylist()
@@ -165,7 +165,7 @@ def test_a_topic_that_was_created_again_since_the_planning_is_an_error(
         service = service_of(messaging)
         assert isinstance(service, HttpService)
         with pytest.raises(Unavailable, match="deleted and created again since"):
-            list(read_span(service, part, Table(SCHEMA)))
+            list(read_span(service, part, TableMaker(SCHEMA)))
 
 
 def span(messaging: Messaging, snapshot: Transaction | None = None) -> Span:
@@ -335,4 +335,4 @@ def test_a_batch_takes_as_many_as_both_limits_allow(
 def test_places_of_payloads_that_do_not_rise_are_an_error_and_no_crash() -> None:
     piece = ColumnPiece(bytes(40), array("i", (0, 5, 3)).tobytes(), b"abc")
     with pytest.raises(Unavailable, match="the answer of the server cannot be read"):
-        Rows.joined("t", [piece])
+        MessageColumns.joined("t", [piece])

@@ -26,7 +26,7 @@ from txaware.service.transfer.backup import restore
 from txaware.spark import once_per_batch, publish_batches
 from txaware.spark.committing import Once
 from txaware.spark.options import Options
-from txaware.spark.sink import Sink, StoredRows
+from txaware.spark.sink import StoredRows, TopicSink
 
 pytestmark = pytest.mark.spark
 
@@ -172,16 +172,16 @@ def test_a_copy_and_a_backup_know_what_is_done(tmp_path: Path, how: str) -> None
 # Saves with a save_id
 
 
-def planned(messaging: Messaging, **options: str) -> Sink:
+def planned(messaging: Messaging, **options: str) -> TopicSink:
     """A sink, as tasks and the driver get it."""
     texts = {"url": messaging.reach().url, "topic": "t", "save_id": "monday"}
     schema = StructType().add("payload", "binary")
-    sink = Sink(Options.of({**texts, **options}), schema, overwrite=False)
-    copy: Sink = pickle.loads(pickle.dumps(sink))
+    sink = TopicSink(Options.of({**texts, **options}), schema, overwrite=False)
+    copy: TopicSink = pickle.loads(pickle.dumps(sink))
     return copy
 
 
-def stored(sink: Sink, *payloads: bytes) -> list[StoredRows]:
+def stored(sink: TopicSink, *payloads: bytes) -> list[StoredRows]:
     """What its tasks answer, each with one of the rows."""
     batches = [pa.RecordBatch.from_pydict({"payload": [row]}) for row in payloads]
     return [sink.write(iter([batch])) for batch in batches]

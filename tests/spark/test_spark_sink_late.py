@@ -28,21 +28,21 @@ from txaware.errors import (
 from txaware.http.client.calls.call import Call
 from txaware.http.client.transport import Transport
 from txaware.spark.options import Options
-from txaware.spark.sink import Sink
+from txaware.spark.sink import TopicSink
 
 pytestmark = pytest.mark.spark
 
 
-def planned(url: str, **options: object) -> Sink:
+def planned(url: str, **options: object) -> TopicSink:
     """A sink as tasks and the driver get it."""
     texts = {name: str(value) for name, value in options.items()}
     fields = [types.StructField("payload", types.StringType())]
-    sink = Sink(
+    sink = TopicSink(
         Options.of({"url": url, "topic": "t", **texts}),
         types.StructType(fields),
         overwrite=False,
     )
-    copy: Sink = pickle.loads(pickle.dumps(sink))
+    copy: TopicSink = pickle.loads(pickle.dumps(sink))
     return copy
 
 
@@ -251,7 +251,7 @@ def test_of_many_saves_of_one_id_in_threads_one_is_published(url: str) -> None:
         sinks = [planned(url, save_id="a") for _ in range(6)]
         together = threading.Barrier(len(sinks))
 
-        def save(sink: Sink) -> bool:
+        def save(sink: TopicSink) -> bool:
             stored = sink.write(rows("1", "2"))
             together.wait()
             with suppress(TransactionRefused):

@@ -13,7 +13,7 @@ from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.cells import FAMILY, WHOLE
 from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.database import HBaseDatabase
-from txaware.store.hbase.head import NOBODY, Head
+from txaware.store.hbase.head import NOBODY, StoreHead
 from txaware.store.hbase.scanner import scanner
 from txaware.store.hbase.schema import HEAD_KEY, KINDS, META, OWN_ROWS, create_tables
 from txaware.store.hbase.table import HBaseTable
@@ -62,7 +62,7 @@ def _empty(client: Any, connections: HBaseConnections) -> None:
     found = client.getRow(meta, HEAD_KEY, {})
     if not found:
         return
-    old = Head.from_bytes(found[0].columns[WHOLE].value)
+    old = StoreHead.from_bytes(found[0].columns[WHOLE].value)
     new = old.follow(owner=NOBODY, time_ms=old.time_ms + 1).with_record(crc=0)
     structs = connections.structs
     deletion = [structs.Mutation(isDelete=True, column=FAMILY)]

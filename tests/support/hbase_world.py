@@ -35,7 +35,7 @@ from tests.support.hbase_owners import (
 from txaware.errors import NotWritten, Unavailable
 from txaware.model.interfaces import Write
 from txaware.store.hbase.cells import WHOLE
-from txaware.store.hbase.head import Head
+from txaware.store.hbase.head import StoreHead
 from txaware.store.hbase.schema import HEAD_KEY, META
 from txaware.store.hbase.table import HBaseTable
 from txaware.store.keys import MESSAGE, PAYLOAD, POSITION, TOPIC, pointer_key, row_key
@@ -251,7 +251,7 @@ class World:
 
     def _owns(self, one: Living) -> bool:
         row = self.hbase.getRow(ADDRESS.table(META), HEAD_KEY, {})
-        head = Head.from_bytes(row[0].columns[WHOLE].value)
+        head = StoreHead.from_bytes(row[0].columns[WHOLE].value)
         is_its: bool = head.owner == database_of(one.table)._ownership.owner
         return is_its
 

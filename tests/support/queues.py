@@ -15,9 +15,9 @@ from txaware.store.keys import LEASE, MESSAGE, PIPE, row_key
 from txaware.store.queue_table import (
     NO_TIME,
     NOT_FINAL,
-    Counts,
     PipeKind,
     PipeRow,
+    PopCounts,
     pipe_write,
 )
 from txaware.store.ranges import pieces
@@ -100,7 +100,7 @@ def fill_pipes(
                     NO_TIME,
                     NOT_FINAL,
                     number,
-                    Counts(),
+                    PopCounts(),
                     START,
                 ),
             )

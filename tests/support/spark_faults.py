@@ -16,7 +16,7 @@ from tests.support.concurrency import until
 from txaware.spark import TxAwareDataSource, table_frames
 from txaware.spark import dataframes as frames
 from txaware.spark.options import Options
-from txaware.spark.sink import Sink, StoredRows
+from txaware.spark.sink import StoredRows, TopicSink
 from txaware.spark.storing import Storing
 from txaware.spark.table_frames import RowWriting
 
@@ -94,12 +94,12 @@ class Faulty(TxAwareDataSource):
     def name(cls) -> str:
         return "faulty"
 
-    def writer(self, schema: StructType, overwrite: bool) -> Sink:
+    def writer(self, schema: StructType, overwrite: bool) -> TopicSink:
         options = Options.of(self.options)
         return FaultySink(options, schema, overwrite=overwrite)
 
 
-class FaultySink(Sink):
+class FaultySink(TopicSink):
     """The sink, with a fault."""
 
     def __init__(

@@ -51,7 +51,7 @@ def lose_answers(monkeypatch: pytest.MonkeyPatch, call: str) -> list[str]:
 
         return lost
 
-    for kind in (py4j_client._Connection, pool._Connection):
+    for kind in (py4j_client._JvmConnection, pool._Connection):
         monkeypatch.setattr(kind, "ask", losing(kind.ask))
     return sent
 

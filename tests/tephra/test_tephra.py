@@ -166,13 +166,13 @@ def test_the_jvm_of_a_killed_process_keeps_the_directory_until_it_has_ended(
 def test_garbage_that_is_collected_while_a_connection_opens_does_not_block(
     own: TephraCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call = py4j_client._Connection.call
+    call = py4j_client._JvmConnection.call
 
     def collecting(connection: Any, target: str, *rest: str) -> str:
         own.jvm.gateway._gateway_client.garbage_collect_object("o999999999")
         return call(connection, target, *rest)
 
-    monkeypatch.setattr(py4j_client._Connection, "call", collecting)
+    monkeypatch.setattr(py4j_client._JvmConnection, "call", collecting)
     idle = own.jvm.gateway._gateway_client._idle
     while idle:
         idle.pop().close()

@@ -13,12 +13,12 @@ from txaware.http.client.http11 import AnswerParser, Deadline, HttpRequest
 from txaware.http.client.http_connection import (
     KEEP_IDLE_S,
     AsyncHttpConnection,
-    Destination,
     HttpConnection,
+    ServerAddress,
 )
 
 IN_TIME = Deadline(math.inf, time.monotonic)
-TO = Destination("h", 1, connect_timeout_s=1)
+TO = ServerAddress("h", 1, connect_timeout_s=1)
 REFUSED = b"HTTP/1.1 413 No\r\nContent-Length: 3\r\n\r\nbig"
 EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 

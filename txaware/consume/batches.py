@@ -17,10 +17,10 @@ from txaware.consume.inbox import Inbox, KeepsPositions
 from txaware.consume.poison import (
     CarriedLetters,
     DeadLetters,
-    Item,
+    DecodedMessage,
+    HandlingStep,
     Origin,
     Publish,
-    Step,
     Suspects,
     letter_of,
     made_origins_topic,
@@ -100,7 +100,7 @@ class MessageBatches:
 
     def one(self) -> int:
         """Runs one transaction; answers how many messages it went past."""
-        step, self.fate = Step(), "again"
+        step, self.fate = HandlingStep(), "again"
         if isinstance(self._consumer, Inbox):
             self._mark_ahead(self._consumer)
         timeout_s = self._delivery.timeout_s
@@ -126,10 +126,12 @@ class MessageBatches:
             return
         page = inbox.peek(self._delivery.messages_per_transaction)
         self._durable.look(page)
-        group = Step().choose(page, self._delivery, self._suspects)
+        group = HandlingStep().choose(page, self._delivery, self._suspects)
         self._durable.begin([item.message.id for item in group], 0)
 
-    def _work(self, step: Step, context: TransactionContext, late_s: float) -> None:
+    def _work(
+        self, step: HandlingStep, context: TransactionContext, late_s: float
+    ) -> None:
         page = self._consumer.poll(self._delivery.messages_per_transaction)
         self._count(fetched=len(page))
         durable = None if isinstance(self._consumer, Inbox) else self._durable
@@ -155,7 +157,11 @@ class MessageBatches:
             self._consumer.seek(step.done[-1].message.id, inclusive=False)
 
     def _handle_each(
-        self, step: Step, group: list[Item], context: TransactionContext, late_s: float
+        self,
+        step: HandlingStep,
+        group: list[DecodedMessage],
+        context: TransactionContext,
+        late_s: float,
     ) -> None:
         for item in group:
             if step.done and self._clock_s() >= late_s:
@@ -168,7 +174,10 @@ class MessageBatches:
         step.trying = None
 
     def _handle_together(
-        self, step: Step, group: list[Item], context: TransactionContext
+        self,
+        step: HandlingStep,
+        group: list[DecodedMessage],
+        context: TransactionContext,
     ) -> None:
         step.done = group
         step.handled = [
@@ -177,7 +186,9 @@ class MessageBatches:
         if step.handled:
             check_answer(self._handler(step.handled))
 
-    def _gave_up(self, step: Step, item: Item, context: TransactionContext) -> bool:
+    def _gave_up(
+        self, step: HandlingStep, item: DecodedMessage, context: TransactionContext
+    ) -> bool:
         """Gives up a message that cannot be handled; False where it can be tried.
 
         The message goes to the dead letter topic, where there is one.
@@ -192,7 +203,7 @@ class MessageBatches:
             letters.add(letter_of(message), self._origin(item))
         return True
 
-    def _origin(self, item: Item) -> Origin | None:
+    def _origin(self, item: DecodedMessage) -> Origin | None:
         message_id = item.message.id
         if item.unreadable is not None:
             error = error_text(item.unreadable)
@@ -226,7 +237,7 @@ class MessageBatches:
             ),
         )
 
-    def _failed(self, step: Step, error: BaseException) -> None:
+    def _failed(self, step: HandlingStep, error: BaseException) -> None:
         self.fate = "all comes again"
         if isinstance(error, TransactionConflict):
             self._count(conflicts=1)
@@ -239,7 +250,7 @@ class MessageBatches:
         elif self._durable is not None:
             self._durable.take_back()
 
-    def _fate(self, step: Step) -> str:
+    def _fate(self, step: HandlingStep) -> str:
         """Says what becomes of the messages that made a transaction fail."""
         blamed = [step.trying] if step.trying is not None else step.done
         if len(blamed) != 1:
@@ -283,7 +294,7 @@ class MessageBatches:
             return True
         return False
 
-    def _passed(self, step: Step) -> None:
+    def _passed(self, step: HandlingStep) -> None:
         if not step.done:
             return
         last = step.done[-1].message.id
@@ -299,13 +310,13 @@ class MessageBatches:
         if self._delivery.after_commit is not None and step.handled:
             self._announce(self._delivery.after_commit, step.handled)
 
-    def _why(self, item: Item) -> str:
+    def _why(self, item: DecodedMessage) -> str:
         if item.unreadable is not None:
             return str(item.unreadable)
         failures = self._suspects.failures(item.message.id)
         return f"it failed {failures} times, {self._suspects.error(item.message.id)}"
 
-    def _tell_given_up(self, item: Item, why: str) -> None:
+    def _tell_given_up(self, item: DecodedMessage, why: str) -> None:
         topic = self._delivery.dead_letter_topic
         self._count(**{"dead_lettered" if topic else "skipped": 1})
         logger.warning(

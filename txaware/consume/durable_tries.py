@@ -63,7 +63,7 @@ class Mark:
         return self.first == _digest(message_id)
 
 
-class Marks(Protocol):
+class KeepsMark(Protocol):
     """The place where the mark of a group is kept."""
 
     def read(self) -> tuple[Mark | None, bool]:
@@ -137,7 +137,7 @@ class DurableTries:
     try before it begins.
     """
 
-    def __init__(self, marks: Marks, suspects: Suspects) -> None:
+    def __init__(self, marks: KeepsMark, suspects: Suspects) -> None:
         self._marks = marks
         self._suspects = suspects
         self._is_fresh = True

@@ -1,7 +1,7 @@
 """Poison: messages that fail again and again, and the dead letters made of them.
 
 `Suspects` counts failures, `DeadLetters` publishes the messages that are given up, and
-`Step` is one transaction of a subscriber: the messages it takes, and their outcome.
+`HandlingStep` is one transaction of a subscriber: its messages, and their outcome.
 """
 
 import json
@@ -247,7 +247,7 @@ def _id_in(response: PublishResponse, number: int) -> MessageId:
 
 
 @attrs.frozen
-class Item:
+class DecodedMessage:
     """A message, with the value for the handler, or the error that kept it unread."""
 
     message: Message
@@ -256,19 +256,19 @@ class Item:
 
 
 @attrs.define
-class Step:
+class HandlingStep:
     """The messages of one transaction: done, handled, given up, and being tried."""
 
-    done: list[Item] = attrs.field(factory=list)
+    done: list[DecodedMessage] = attrs.field(factory=list)
     handled: list[Any] = attrs.field(factory=list)
-    given_up: list[Item] = attrs.field(factory=list)
-    trying: Item | None = None
+    given_up: list[DecodedMessage] = attrs.field(factory=list)
+    trying: DecodedMessage | None = None
 
     def choose(
         self, messages: Iterable[Message], delivery: Delivery, suspects: Suspects
-    ) -> list[Item]:
+    ) -> list[DecodedMessage]:
         """Returns the messages of a page to take, up to one that has to be alone."""
-        group: list[Item] = []
+        group: list[DecodedMessage] = []
         for self.trying in items(messages, delivery.decode):
             alone = _is_alone(self.trying, delivery, suspects)
             if alone and group:
@@ -289,19 +289,19 @@ class Step:
 
 def items(
     messages: Iterable[Message], decode: Callable[[bytes], Any] | None
-) -> Iterator[Item]:
+) -> Iterator[DecodedMessage]:
     """Decodes messages one after the other, as they are asked for."""
     for message in messages:
         if decode is None:
-            yield Item(message, message)
+            yield DecodedMessage(message, message)
             continue
         try:
-            yield Item(message, message.decoded(decode))
+            yield DecodedMessage(message, message.decoded(decode))
         except Exception as error:
-            yield Item(message, unreadable=error)
+            yield DecodedMessage(message, unreadable=error)
 
 
-def _is_alone(item: Item, delivery: Delivery, suspects: Suspects) -> bool:
+def _is_alone(item: DecodedMessage, delivery: Delivery, suspects: Suspects) -> bool:
     if item.message.id in suspects:
         return True
     if item.unreadable is not None or delivery.alone is None:

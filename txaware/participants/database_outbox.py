@@ -5,7 +5,7 @@ from txaware.model.queues import checked_count
 from txaware.model.topics import DEFAULT_NAMESPACE, QueueName, TopicName
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.outbox_row import (
-    Destination,
+    OutboxDestination,
     OutboxRows,
     SetAside,
     SetAsideMessage,
@@ -78,7 +78,7 @@ class DatabaseOutbox:
         found = self.entry(topic, queue=queue)
         name: TopicName | QueueName
         name = QueueName.parse(to) if found.is_queue else TopicName.parse(to)
-        return self._carried(found, Destination(str(name), found.is_queue))
+        return self._carried(found, OutboxDestination(str(name), found.is_queue))
 
     def discard(self, topic: str, *, queue: bool | None = None) -> int:
         """Removes what is set aside for a topic or queue; returns how many messages."""
@@ -87,7 +87,7 @@ class DatabaseOutbox:
             self._relay.report()
         return count
 
-    def _carried(self, found: SetAside, to: Destination) -> int:
+    def _carried(self, found: SetAside, to: OutboxDestination) -> int:
         relay = self._relay
         if relay is None:
             raise MisusedTransaction("an outbox without a relay carries nothing over")
@@ -103,6 +103,6 @@ class DatabaseOutbox:
             )
         return count
 
-    def _count_of(self, to: Destination) -> int:
+    def _count_of(self, to: OutboxDestination) -> int:
         found = [one.count for one in self.set_aside() if one.destination == to]
         return sum(found)

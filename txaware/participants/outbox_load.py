@@ -7,7 +7,7 @@ import attrs
 
 from txaware.messaging import Messaging
 from txaware.model.interfaces import Payload
-from txaware.participants.outbox_row import Destination, Row, payload_of
+from txaware.participants.outbox_row import OutboxDestination, Row, payload_of
 from txaware.queue.queue import Pusher
 
 
@@ -46,7 +46,7 @@ class OutboxLoad:
             self.count += 1
             topic = row.topic
             if topic not in queues:
-                to = Destination.of(topic)
+                to = OutboxDestination.of(topic)
                 queues[topic] = to.name if to.is_queue else None
             queue = queues[topic]
             if queue is not None:

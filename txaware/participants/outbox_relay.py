@@ -24,8 +24,8 @@ from txaware.participants.background_work import BackgroundWork
 from txaware.participants.outbox_load import OutboxLoad
 from txaware.participants.outbox_progress import Mark, Progress, Refused, mark_of
 from txaware.participants.outbox_row import (
-    Batch,
-    Destination,
+    OutboxBatch,
+    OutboxDestination,
     OutboxRows,
     Row,
     payload_of,
@@ -114,7 +114,7 @@ class OutboxRelay(Generic[Rows]):
             report = self._report(self.rows.waiting(), self.rows.set_aside_count())
         self._reported = report
 
-    def require(self, to: Destination) -> None:
+    def require(self, to: OutboxDestination) -> None:
         """Raises why nothing can be carried over to a topic or queue, if so."""
         if to.is_queue:
             self.messaging.queue(to.name).descriptor  # noqa: B018  # which is asked for
@@ -187,7 +187,7 @@ class OutboxRelay(Generic[Rows]):
             size = most
         return carried
 
-    def _attempt(self, choose: Callable[[Batch], Chosen]) -> Attempt:
+    def _attempt(self, choose: Callable[[OutboxBatch], Chosen]) -> Attempt:
         """Carries over, in a transaction, what is chosen of the next batch."""
         chosen = None
         try:
@@ -205,7 +205,7 @@ class OutboxRelay(Generic[Rows]):
         self._reported = attempt.report or self._reported
         return attempt
 
-    def _carried(self, batch: Batch, chosen: Chosen) -> Attempt:
+    def _carried(self, batch: OutboxBatch, chosen: Chosen) -> Attempt:
         if not chosen.rows and not chosen.refused:
             return Attempt(chosen)
         load = OutboxLoad(chosen.rows, now_ms=self.messaging.clock_ms())
@@ -240,7 +240,7 @@ class OutboxRelay(Generic[Rows]):
         except TxAwareError as error:  # nothing waits for it
             log.debug("%r cannot say how it stands: %s", self, error)
 
-    def _tell(self, batch: Batch) -> None:
+    def _tell(self, batch: OutboxBatch) -> None:
         for one in batch.newly:
             log.warning(
                 "%s: what is for %s is set aside, and the rest goes on: %s; "
@@ -250,7 +250,7 @@ class OutboxRelay(Generic[Rows]):
                 one.reason,
             )
 
-    def _examined(self, batch: Batch) -> Chosen:
+    def _examined(self, batch: OutboxBatch) -> Chosen:
         """Chooses all but what is sure to be refused."""
         reasons: dict[str, str | None] = {}
         rows: list[Row] = []
@@ -276,7 +276,7 @@ class OutboxRelay(Generic[Rows]):
     def _refusal_of(self, topic: str) -> str | None:
         """Returns why nothing can be carried over to a topic or queue, if so."""
         try:
-            self.require(Destination.of(topic))
+            self.require(OutboxDestination.of(topic))
         except NotAuthenticated:
             raise
         except REFUSALS as error:
@@ -293,7 +293,7 @@ class OutboxRelay(Generic[Rows]):
         return None
 
     def _refused(
-        self, topic: str, marks: Collection[Mark], reason: str, batch: Batch
+        self, topic: str, marks: Collection[Mark], reason: str, batch: OutboxBatch
     ) -> Chosen:
         """Chooses rows to be set aside, as far as they are there."""
         there = [mark for row in batch.rows if (mark := mark_of(row)) in marks]
@@ -303,10 +303,10 @@ class OutboxRelay(Generic[Rows]):
         return Chosen(refused=[Refused(topic, there, reason, now_ms)])
 
 
-def _everything(batch: Batch) -> Chosen:
+def _everything(batch: OutboxBatch) -> Chosen:
     return Chosen(batch.rows, is_whole=True)
 
 
-def _first_of(topic: str, most: int, batch: Batch) -> Chosen:
+def _first_of(topic: str, most: int, batch: OutboxBatch) -> Chosen:
     """Chooses the first rows for one topic."""
     return Chosen([row for row in batch.rows if row.topic == topic][:most])

@@ -80,14 +80,14 @@ def _content(
 
 
 @attrs.frozen
-class Destination:
+class OutboxDestination:
     """The topic or the queue that a row is for."""
 
     name: str
     is_queue: bool
 
     @classmethod
-    def of(cls, topic: str) -> "Destination":
+    def of(cls, topic: str) -> "OutboxDestination":
         """Reads a row's column `topic`."""
         namespace, _, name = topic.rpartition(":")
         if not name.startswith(MARK):
@@ -139,9 +139,9 @@ class SetAside:
     count: int
 
     @property
-    def destination(self) -> Destination:
+    def destination(self) -> OutboxDestination:
         """The topic or queue."""
-        return Destination(self.topic, self.is_queue)
+        return OutboxDestination(self.topic, self.is_queue)
 
 
 @attrs.frozen
@@ -156,7 +156,7 @@ class SetAsideMessage:
 
 
 @attrs.define
-class Batch:
+class OutboxBatch:
     """Rows for the relay in their order, and how many wait behind them.
 
     `newly` tells of topics and queues of which rows were set aside just now, where none
@@ -189,7 +189,7 @@ class OutboxRows(Protocol):
     def has_rows(self) -> bool:
         """Tells whether a row is there, carried over or not."""
 
-    def take(self, progress: bytes, *, limit: int) -> Batch:
+    def take(self, progress: bytes, *, limit: int) -> OutboxBatch:
         """Removes what a relay carried over last, or sets it aside; returns the next.
 
         `progress` is what that relay wrote down. When this returns, all that is on
@@ -208,18 +208,18 @@ class OutboxRows(Protocol):
         """Returns what is set aside, by topic and queue; the oldest first."""
 
     def set_aside_messages(
-        self, destination: Destination, *, limit: int
+        self, destination: OutboxDestination, *, limit: int
     ) -> list[SetAsideMessage]:
         """Returns the first rows that are set aside for a topic or queue."""
 
-    def put_back(self, destination: Destination, *, to: str | None = None) -> int:
+    def put_back(self, destination: OutboxDestination, *, to: str | None = None) -> int:
         """Has all that is set aside for a topic or queue wait again, in its order.
 
         It waits for another one where the column `topic` of that is named. Returns how
         many rows these are.
         """
 
-    def discard(self, destination: Destination) -> int:
+    def discard(self, destination: OutboxDestination) -> int:
         """Removes what is set aside for a topic or queue; returns how many rows."""
 
     def position(self, group: str, topic: str) -> MessageId | None:

@@ -17,9 +17,9 @@ from txaware.participants.outbox_row import (
     MOST_BYTES,
     WHOLE_BYTES,
     WHOLE_ROWS,
-    Batch,
     Columns,
-    Destination,
+    OutboxBatch,
+    OutboxDestination,
     Row,
     SetAside,
     SetAsideMessage,
@@ -77,7 +77,7 @@ class PostgresOutbox:
         ask = "SELECT 1 FROM txaware_outbox LIMIT 1"
         return self._link.run(lambda link: link.execute(ask).fetchone()) is not None
 
-    def take(self, progress: bytes, *, limit: int) -> Batch:
+    def take(self, progress: bytes, *, limit: int) -> OutboxBatch:
         """Removes what a relay carried over last, or sets it aside; returns the next.
 
         Its commit writes something in any case, and is synced: so what others have
@@ -85,7 +85,7 @@ class PostgresOutbox:
         """
         last = Progress.read(progress, tells_pieces=False)
 
-        def work(link: "Connection[Any]") -> Batch:
+        def work(link: "Connection[Any]") -> OutboxBatch:
             with link.transaction():
                 link.execute("SET LOCAL synchronous_commit = on")
                 link.execute("UPDATE txaware_state SET reads = reads + 1")
@@ -97,7 +97,7 @@ class PostgresOutbox:
                 places, is_all = _whole_blocks(link, min(limit, MOST_ROWS))
                 rows = [*map(Row._make, link.execute(_READ, (places,)))]
                 rest = 0 if is_all else set_aside_rows.waiting(execute) - len(rows)
-                return Batch(rows, rest, newly)
+                return OutboxBatch(rows, rest, newly)
 
         if last.refused:
             self._count.forget()
@@ -119,7 +119,7 @@ class PostgresOutbox:
         return self._link.run(lambda link: set_aside_rows.entries(_executing(link)))
 
     def set_aside_messages(
-        self, destination: Destination, *, limit: int
+        self, destination: OutboxDestination, *, limit: int
     ) -> list[SetAsideMessage]:
         """Returns the first rows that are set aside for a topic or queue."""
         topic, messages = destination.column, set_aside_rows.messages
@@ -127,12 +127,12 @@ class PostgresOutbox:
             lambda link: messages(_executing(link), topic, limit=limit)
         )
 
-    def put_back(self, destination: Destination, *, to: str | None = None) -> int:
+    def put_back(self, destination: OutboxDestination, *, to: str | None = None) -> int:
         """Has all that is set aside for a topic or queue wait again, in its order."""
         topic, put_back = destination.column, set_aside_rows.put_back
         return self._changed(lambda execute: put_back(execute, topic, to=to or topic))
 
-    def discard(self, destination: Destination) -> int:
+    def discard(self, destination: OutboxDestination) -> int:
         """Removes what is set aside for a topic or queue; returns how many rows."""
         topic, discard = destination.column, set_aside_rows.discard
         return self._changed(lambda execute: discard(execute, topic))

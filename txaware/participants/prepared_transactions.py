@@ -20,7 +20,7 @@ _ALL = """SELECT gid FROM pg_prepared_xacts
 STORE_KEY = b"store"
 
 
-class Waiting(NamedTuple):
+class PreparedName(NamedTuple):
     """A prepared transaction, by what its name says; earlier versions name no life."""
 
     pointer: int
@@ -72,17 +72,17 @@ class PreparedTransactions:
 
     def outcome(self, name: str) -> Outcome:
         """Tells the outcome of the transaction that a name is of."""
-        return self._outcome(Waiting.of(name, prefix=self._prefix))
+        return self._outcome(PreparedName.of(name, prefix=self._prefix))
 
-    def _outcome(self, one: Waiting) -> Outcome:
+    def _outcome(self, one: PreparedName) -> Outcome:
         return outcome_of(self._coordinator, one.pointer, life=one.life)
 
-    def prepared(self) -> list[Waiting]:
+    def prepared(self) -> list[PreparedName]:
         """Returns all that is prepared, in order."""
         found = self._link.run(
             lambda link: link.execute(_ALL, (self._prefix,)).fetchall()
         )
-        return sorted(Waiting.of(name, prefix=self._prefix) for (name,) in found)
+        return sorted(PreparedName.of(name, prefix=self._prefix) for (name,) in found)
 
     def smallest_pointer(self) -> int | None:
         """Returns the least pointer whose outcome is still needed."""

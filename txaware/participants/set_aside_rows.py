@@ -9,7 +9,7 @@ from txaware.model.queues import time_of
 from txaware.participants.outbox_progress import Mark, Refused
 from txaware.participants.outbox_row import (
     COLUMNS,
-    Destination,
+    OutboxDestination,
     SetAside,
     SetAsideMessage,
     new_token,
@@ -62,7 +62,7 @@ def set_aside_refused(execute: Execute, refused: Sequence[Refused]) -> list[SetA
         is_new = execute(ask, (one.topic,)).fetchone() is None
         count = sum([_moved(execute, one, mark) for mark in one.marks])
         if is_new and count:
-            to, since = Destination.of(one.topic), time_of(one.since_ms)
+            to, since = OutboxDestination.of(one.topic), time_of(one.since_ms)
             newly.append(SetAside(to.name, to.is_queue, one.reason, since, count))
     return newly
 
@@ -88,7 +88,7 @@ def entries(execute: Execute) -> list[SetAside]:
     """Returns what is set aside, by topic and queue; the oldest first."""
     found = []
     for topic, count, since_ms, reason in execute(_ENTRIES, ()).fetchall():
-        to = Destination.of(topic)
+        to = OutboxDestination.of(topic)
         since = time_of(since_ms)
         found.append(SetAside(to.name, to.is_queue, reason, since, count))
     return found

@@ -16,8 +16,8 @@ from txaware.participants.outbox_row import (
     MOST_BYTES,
     WHOLE_BYTES,
     WHOLE_ROWS,
-    Batch,
-    Destination,
+    OutboxBatch,
+    OutboxDestination,
     Row,
     SetAside,
     SetAsideMessage,
@@ -69,7 +69,7 @@ class SqliteOutbox:
         """The name of the file, for its people."""
         return f"sqlite {self.path}"
 
-    def take(self, progress: bytes, *, limit: int) -> Batch:
+    def take(self, progress: bytes, *, limit: int) -> OutboxBatch:
         """Removes what a relay carried over last, or sets it aside; returns the next.
 
         Its commit writes something in any case: so what others have committed before,
@@ -85,7 +85,7 @@ class SqliteOutbox:
             rest = 0 if is_all else set_aside_rows.waiting(execute) - len(rows)
         if last.refused:
             self._count.forget()
-        return Batch(rows, rest, newly)
+        return OutboxBatch(rows, rest, newly)
 
     def waiting(self) -> int:
         """Returns how many rows wait, those carried over a moment ago included."""
@@ -104,21 +104,21 @@ class SqliteOutbox:
             return set_aside_rows.entries(self._connection.execute)
 
     def set_aside_messages(
-        self, destination: Destination, *, limit: int
+        self, destination: OutboxDestination, *, limit: int
     ) -> list[SetAsideMessage]:
         """Returns the first rows that are set aside for a topic or queue."""
         with self._used():
             execute = self._connection.execute
             return set_aside_rows.messages(execute, destination.column, limit=limit)
 
-    def put_back(self, destination: Destination, *, to: str | None = None) -> int:
+    def put_back(self, destination: OutboxDestination, *, to: str | None = None) -> int:
         """Has all that is set aside for a topic or queue wait again, in its order."""
         self._count.forget()
         with self._used(), self._transaction() as execute:
             topic = destination.column
             return set_aside_rows.put_back(execute, topic, to=to or topic)
 
-    def discard(self, destination: Destination) -> int:
+    def discard(self, destination: OutboxDestination) -> int:
         """Removes what is set aside for a topic or queue; returns how many rows."""
         self._count.forget()
         with self._used(), self._transaction() as execute:

@@ -21,7 +21,7 @@ import tenacity
 from coordinator.threads import JoinableThread
 from txaware.errors import MisusedTransaction, PublisherClosed
 from txaware.model.interfaces import Payload
-from txaware.publish.send_queue import QueueLimits, SendQueue, Waiting
+from txaware.publish.send_queue import QueueLimits, SendQueue, WaitingMessage
 
 EXIT_WAIT_S = 5.0
 
@@ -141,7 +141,7 @@ def _publish_all(
     atexit.unregister(at_exit)
 
 
-def _is_wanted(waiting: Waiting) -> bool:
+def _is_wanted(waiting: WaitingMessage) -> bool:
     if waiting.future is None:
         return True
     try:
@@ -152,7 +152,7 @@ def _is_wanted(waiting: Waiting) -> bool:
 
 
 def _attempt(
-    publish: PublishBatch, batch: list[Waiting], retrying: Retrying
+    publish: PublishBatch, batch: list[WaitingMessage], retrying: Retrying
 ) -> BaseException | None:
     if not batch:
         return None
@@ -165,7 +165,7 @@ def _attempt(
     return None
 
 
-def _settle(waiting: Waiting, error: BaseException | None) -> None:
+def _settle(waiting: WaitingMessage, error: BaseException | None) -> None:
     if waiting.future is None:
         return
     try:

@@ -33,7 +33,7 @@ class QueueLimits:
             checked_setting(name, value, least=0 if name == "linger_s" else 1)
 
 
-class Waiting(NamedTuple):
+class WaitingMessage(NamedTuple):
     """A message that waits, with the future that is told how it ended."""
 
     message: Payload
@@ -57,7 +57,7 @@ class SendQueue:
         self._changed = Condition()
         self._limits = limits
         self._clock_s = clock_s
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[WaitingMessage] = deque()
         self._waiting_bytes = 0
         self._held_bytes = 0
         self._taken_out = 0
@@ -87,7 +87,7 @@ class SendQueue:
                     self.refused_messages += 1
                     return False
                 self._wait_for_room()
-            waiting = Waiting(message, size_bytes, self._clock_s(), future)
+            waiting = WaitingMessage(message, size_bytes, self._clock_s(), future)
             if not self._waiting or self._is_full(waiting):
                 self._changed.notify_all()
             # In one step: an interrupt comes before the sums, or once all is in.
@@ -96,7 +96,7 @@ class SendQueue:
             self._waiting.append(waiting)
             return True
 
-    def take(self) -> list[Waiting]:
+    def take(self) -> list[WaitingMessage]:
         """Returns the next batch once it is due; an empty one after the end."""
         with self._changed:
             while not self._waiting and not self._closed:
@@ -114,7 +114,7 @@ class SendQueue:
         since_s = self._clock_s() - self._waiting[0].taken_s
         return self._limits.linger_s - since_s
 
-    def over(self, batch: list[Waiting], *, lost_messages: int = 0) -> None:
+    def over(self, batch: list[WaitingMessage], *, lost_messages: int = 0) -> None:
         """Counts a batch as over: published, or `lost_messages` of it given up."""
         with self._changed:
             self._changed.notify_all()
@@ -162,7 +162,7 @@ class SendQueue:
         finally:
             self._blocked.discard(threading.get_ident())
 
-    def _is_full(self, more: Waiting | None = None) -> bool:
+    def _is_full(self, more: WaitingMessage | None = None) -> bool:
         messages, size_bytes = len(self._waiting), self._waiting_bytes
         if more is not None:
             messages, size_bytes = messages + 1, size_bytes + more.size_bytes
@@ -171,8 +171,8 @@ class SendQueue:
             or size_bytes >= self._limits.batch_limit_bytes
         )
 
-    def _pop_batch(self) -> list[Waiting]:
-        batch: list[Waiting] = []
+    def _pop_batch(self) -> list[WaitingMessage]:
+        batch: list[WaitingMessage] = []
         room_bytes = self._limits.batch_limit_bytes
         while self._waiting and len(batch) < self._limits.batch_limit_messages:
             room_bytes -= self._waiting[0].size_bytes

@@ -87,7 +87,7 @@ class HandledJob:
 
 
 @attrs.frozen
-class Outcome:
+class JobOutcome:
     """The figure of `WorkerMetrics` that a handled job counts for, and a pause."""
 
     name: str
@@ -98,7 +98,7 @@ class Outcome:
 class HandlingInThread:
     """The handling of jobs in one thread: `call` handles one."""
 
-    call: Callable[[HandledJob], Outcome]
+    call: Callable[[HandledJob], JobOutcome]
     _participants: ParticipantsOfThread
 
     def ready(self) -> None:
@@ -148,12 +148,12 @@ class Handling:
 
     def _outcome(
         self, call: Callable[[HandledJob], object], handled: HandledJob
-    ) -> Outcome:
+    ) -> JobOutcome:
         try:
             call(handled)
         except BaseException as error:  # also what a handler raises to end the process
             return self._failed(handled, error)
-        return Outcome("done")
+        return JobOutcome("done")
 
     def _call(self, participants: ParticipantsOfThread, handled: HandledJob) -> None:
         if not self._options.transaction:
@@ -189,30 +189,30 @@ class Handling:
             *participants.ready(), timeout_s=self._options.timeout_s
         )
 
-    def _failed(self, handled: HandledJob, error: BaseException) -> Outcome:
+    def _failed(self, handled: HandledJob, error: BaseException) -> JobOutcome:
         """Gives a job back whose handler failed, unless its transaction did that."""
         job, pause_s = handled.job, self._options.pause_s(handled.job.deliveries)
         is_conflict = isinstance(error, TransactionConflict)
         if is_conflict and self._options.transaction:
             pause_s = uniform(0, CONFLICT_PAUSE_S)
         if handled.is_late:
-            return Outcome("lost")
+            return JobOutcome("lost")
         is_over = job.is_over
         try:
             if not is_over:
                 job.rollback(pause_s, error=error_text(error))
         except LeaseLost as lost:
             logger.warning("%s", lost)
-            return Outcome("lost")
+            return JobOutcome("lost")
         except TxAwareError as unavailable:
             logger.warning("%r is not given back: %s", job, unavailable)
             what = "it comes again when its lease has ended"
         else:
             what = f"it comes again in {pause_s:.1f} s"
         if is_conflict and self._options.transaction:
-            return Outcome("conflicts", pause_s if is_over else 0)
+            return JobOutcome("conflicts", pause_s if is_over else 0)
         logger.warning("%r failed: %s", job, self._fate(job, what), exc_info=error)
-        return Outcome("failed", pause_s if is_over else 0)
+        return JobOutcome("failed", pause_s if is_over else 0)
 
     def _fate(self, job: Job[Any], comes_again: str) -> str:
         """Says what becomes of a job that failed."""

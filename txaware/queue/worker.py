@@ -16,7 +16,7 @@ from txaware.queue.handling import (
     HandledJob,
     Handling,
     HandlingInThread,
-    Outcome,
+    JobOutcome,
 )
 from txaware.queue.job import Job
 from txaware.queue.worker_options import WorkerMetrics, WorkerOptions
@@ -149,7 +149,7 @@ class Worker:
     def _work(
         self,
         job: Job[Any],
-        handle: Callable[[HandledJob], Outcome],
+        handle: Callable[[HandledJob], JobOutcome],
         myself: "Hand",
         leaving: threading.Event,
     ) -> None:
@@ -158,7 +158,7 @@ class Worker:
         with self._lock:
             self._handled.add(handled)
             self._metrics = self._metrics.plus(popped=1)
-        outcome = Outcome("failed")
+        outcome = JobOutcome("failed")
         try:
             outcome = handle(handled)
         finally:

@@ -27,7 +27,7 @@ _TIME = pa.timestamp("us", "UTC")
 _MAP = pa.map_(pa.string(), pa.binary())
 
 
-class Table:
+class TableMaker:
     """A table with the columns that were asked for; it reads no others."""
 
     def __init__(self, schema: StructType) -> None:
@@ -48,14 +48,14 @@ class Table:
         """The columns, in their order."""
         return self._schema
 
-    def of(self, rows: "Rows") -> pa.RecordBatch:
+    def of(self, rows: "MessageColumns") -> pa.RecordBatch:
         """Returns a batch of the messages of one topic, in their order."""
         arrays = [_COLUMNS[name](rows) for name in self._schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 @attrs.frozen
-class Rows:
+class MessageColumns:
     """Messages taken apart: all their ids in one piece, and their payloads."""
 
     topic: str
@@ -90,44 +90,44 @@ def _binary(piece: ColumnPiece) -> pa.Array:
     return payloads
 
 
-def _topics(rows: Rows) -> pa.Array:
+def _topics(rows: MessageColumns) -> pa.Array:
     return pa.repeat(pa.scalar(rows.topic, pa.string()), rows.count)
 
 
-def _ids(rows: Rows) -> pa.Array:
+def _ids(rows: MessageColumns) -> pa.Array:
     ends = array("i", range(0, len(rows.ids) + 1, ID_BYTES))
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(rows.ids)]
     return pa.Array.from_buffers(pa.binary(), rows.count, buffers)
 
 
-def _payloads(rows: Rows) -> pa.Array:
+def _payloads(rows: MessageColumns) -> pa.Array:
     return rows.payloads
 
 
-def _keys(rows: Rows) -> pa.Array:
+def _keys(rows: MessageColumns) -> pa.Array:
     if rows.labels is None:
         return pa.nulls(rows.count, pa.binary())
     return pa.array(rows.labels.keys, pa.binary())
 
 
-def _headers(rows: Rows) -> pa.Array:
+def _headers(rows: MessageColumns) -> pa.Array:
     """Returns a map for each message, an empty one where it has no headers."""
     labels = rows.labels or Labels.nothing(rows.count)
     return pa.array([[*unpacked(each).items()] for each in labels.headers], _MAP)
 
 
-def _publish_times(rows: Rows) -> pa.Array:
+def _publish_times(rows: MessageColumns) -> pa.Array:
     return pc.multiply(_times_ms(rows, at=0), 1000).cast(_TIME)
 
 
-def _write_times(rows: Rows) -> pa.Array:
+def _write_times(rows: MessageColumns) -> pa.Array:
     """Returns write times; None for messages not stored ahead of their commit."""
     times = _times_ms(rows, at=10)
     stored = pc.if_else(pc.greater(times, 0), times, pa.scalar(None, pa.int64()))
     return pc.multiply(stored, 1000).cast(_TIME)
 
 
-def _times_ms(rows: Rows, *, at: int) -> pa.Array:
+def _times_ms(rows: MessageColumns, *, at: int) -> pa.Array:
     """Reads the eight bytes at one place of each id as numbers."""
     times = bytearray(8 * rows.count)
     for number in range(8):  # big-endian there, little-endian here
@@ -135,7 +135,7 @@ def _times_ms(rows: Rows, *, at: int) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), rows.count, [None, pa.py_buffer(times)])
 
 
-_COLUMNS: Mapping[str, Callable[[Rows], pa.Array]] = {
+_COLUMNS: Mapping[str, Callable[[MessageColumns], pa.Array]] = {
     "topic": _topics,
     "id": _ids,
     "publish_time": _publish_times,

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from txaware.errors import BadRequest
 from txaware.model.queues import MOST_POPPED, Waiting
 from txaware.model.topics import QueueName
-from txaware.spark.columns import SCHEMA, Table
+from txaware.spark.columns import SCHEMA, TableMaker
 from txaware.spark.filters import Narrowed
 from txaware.spark.options import (
     OF_TOPICS,
@@ -24,7 +24,7 @@ from txaware.spark.options import (
 )
 from txaware.spark.partitions import Span, read
 from txaware.spark.selection import QuerySelection
-from txaware.spark.sink import Sink
+from txaware.spark.sink import TopicSink
 from txaware.spark.stream_sink import StreamSink
 from txaware.spark.stream_source import StreamSource
 
@@ -40,7 +40,7 @@ class Source(DataSourceReader):
         self._selection = QuerySelection.of(options)
         self._address = options.address().resolved()
         self._tasks = self._address.for_tasks()
-        self._table = Table(schema)
+        self._table = TableMaker(schema)
         self._narrowed = Narrowed()
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -105,7 +105,7 @@ class QueueSource(DataSourceReader):
             )
         address = options.address().resolved()
         self._tasks = address.for_tasks()
-        self._table = Table(schema)
+        self._table = TableMaker(schema)
         with address.open() as messaging:
             _ = messaging.queue(self._queue).descriptor  # it has to be there
 
@@ -175,11 +175,11 @@ class TxAwareDataSource(DataSource):
         """Returns the reader of a streaming query."""
         return StreamSource(Options.of(self.options, READ_STREAM), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> Sink:
+    def writer(self, schema: StructType, overwrite: bool) -> TopicSink:
         """Returns the writer of a save, which is one transaction."""
         say_that_spark_starts()
         options = Options.of(self.options, WRITE)
-        return Sink(options, schema, overwrite=overwrite)
+        return TopicSink(options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
         """Returns the writer of micro-batches, each in one transaction."""

@@ -20,7 +20,13 @@ from txaware.queue import Queue
 from txaware.spark.addresses import StoreAddress
 from txaware.spark.committing import Once, publish, short_timeout_s
 from txaware.spark.options import RepeatBy, checked_repeat_by
-from txaware.spark.storing import Attempt, Extent, Storing, WrittenColumns, measure
+from txaware.spark.storing import (
+    Extent,
+    Storing,
+    StoringAttempt,
+    WrittenColumns,
+    measure,
+)
 from txaware.spark.stream_sink import QUERY_ID
 
 _RECEIPTS = "topic string, attempt binary, count bigint"
@@ -56,7 +62,7 @@ def _store(
     tx: MessagingTransaction,
     *,
     measures: bool,
-) -> Attempt:
+) -> StoringAttempt:
     """Stores the rows; returns what all tasks stored together."""
     messaging = tx.messaging
     pipe: str | None = None
@@ -81,7 +87,7 @@ def _store(
             for row in rows
         ]
         publish(messaging, receipts)
-    return Attempt(receipts, _together(rows) if measures else None)
+    return StoringAttempt(receipts, _together(rows) if measures else None)
 
 
 def publish_batches(

@@ -15,7 +15,7 @@ from txaware.http.wire import ColumnarPage, ColumnPiece
 from txaware.messaging import Messaging
 from txaware.model.interfaces import MessagingService
 from txaware.model.messages import BlockedBy, Message, MessageId, Page
-from txaware.spark.columns import Rows, Table
+from txaware.spark.columns import MessageColumns, TableMaker
 
 POLL_MESSAGES = 10_000
 # The size of one Arrow batch, which a task holds in memory.
@@ -45,7 +45,9 @@ class Span(InputPartition):
         return f"{self.topic} from {self.start} to {self.stop}"
 
 
-def read(service: HttpService, span: Span, table: Table) -> Iterator[pa.RecordBatch]:
+def read(
+    service: HttpService, span: Span, table: TableMaker
+) -> Iterator[pa.RecordBatch]:
     """Reads the messages of a span, a bounded batch at a time."""
     held: list[ColumnPiece] = []
     count = size_bytes = 0
@@ -54,10 +56,10 @@ def read(service: HttpService, span: Span, table: Table) -> Iterator[pa.RecordBa
         count += len(page)
         size_bytes += sum([piece.size_bytes for piece in page.pieces])
         if count >= BATCH_MESSAGES or size_bytes >= BATCH_BYTES:
-            yield table.of(Rows.joined(span.topic, held))
+            yield table.of(MessageColumns.joined(span.topic, held))
             held, count, size_bytes = [], 0, 0
     if held:
-        yield table.of(Rows.joined(span.topic, held))
+        yield table.of(MessageColumns.joined(span.topic, held))
     if span.generation not in (None, service.topic(span.topic).generation):
         raise Unavailable(
             f"topic {span.topic} was deleted and created again since the read was "

@@ -28,7 +28,7 @@ class StoredRows(WriterCommitMessage):
     extent: Extent | None = None
 
 
-class Sink(DataSourceArrowWriter):
+class TopicSink(DataSourceArrowWriter):
     """A sink that stores in tasks, and publishes and commits in the driver.
 
     Its transaction begins at planning. Only what accepted attempts stored is published.

@@ -218,7 +218,7 @@ class Extent:
 
 
 @attrs.frozen
-class Attempt:
+class StoringAttempt:
     """The receipts of one attempt of a task, and the extent of what it stored."""
 
     receipts: list[Receipt]
@@ -238,7 +238,7 @@ class Storing:
     measures: bool = False
     pipe: str | None = None
 
-    def store(self, batches: Iterable[pa.RecordBatch]) -> Attempt:
+    def store(self, batches: Iterable[pa.RecordBatch]) -> StoringAttempt:
         """Stores all rows of one attempt of a task; returns a receipt for each topic.
 
         The attempt has a name of its own, so that what a second attempt of the same
@@ -261,7 +261,7 @@ class Storing:
             Receipt(self.pointer, topic, attempt, count)
             for topic, count in counts.items()
         ]
-        return Attempt(receipts, extent if self.measures else None)
+        return StoringAttempt(receipts, extent if self.measures else None)
 
 
 def measure(columns: WrittenColumns, batches: Iterable[pa.RecordBatch]) -> Extent:

@@ -20,7 +20,7 @@ from coordinator.transaction import Transaction
 from txaware.errors import TopicNotFound
 from txaware.messaging import Messaging
 from txaware.model.messages import MessageId
-from txaware.spark.columns import Table
+from txaware.spark.columns import TableMaker
 from txaware.spark.options import Options
 from txaware.spark.partitions import Span, pages, read
 from txaware.spark.selection import QuerySelection, Range
@@ -103,7 +103,7 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._selection = QuerySelection.of(options)
         self._address = options.address().resolved()
         self._tasks = self._address.for_tasks()
-        self._table = Table(schema)
+        self._table = TableMaker(schema)
         self._max_messages = options.number("max_messages")
         self._max_bytes = options.number("max_bytes")
         self._target: Mapping[str, MessageId] | None = None

@@ -22,7 +22,7 @@ _ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
 MOST_FILES = 64
 
 
-class KeyRange(NamedTuple):
+class DamagedRange(NamedTuple):
     """The range that was read when something went wrong, by the ends of whole keys."""
 
     first: bytes
@@ -97,7 +97,7 @@ def check_end(
 
 
 def damaged_file(
-    db: Any, directory: Path, of: KeyRange, *, known: dict[Path, bool]
+    db: Any, directory: Path, of: DamagedRange, *, known: dict[Path, bool]
 ) -> str | None:
     """Finds the damaged table file with a key of a range; None if there is none.
 

@@ -11,7 +11,7 @@ from txaware.model.settings import Settings
 from txaware.store.damage import damage_text, is_damage, said
 from txaware.store.journaled_table import JournaledTable
 from txaware.store.keys import FIRST_PAYLOAD, PAYLOAD, STATE
-from txaware.store.leveldb_store import Database, Open, View, leveldb_at
+from txaware.store.leveldb_store import Database, LevelDbView, Open, leveldb_at
 from txaware.store.log_file import LogFile
 
 ROWS = "rows"
@@ -90,7 +90,7 @@ class LevelDbTable(JournaledTable):
         """Returns the last value of a prefix; None where a scan has to look."""
         return None if self._held else self._leveldb.last_value(prefix, stop)
 
-    def view(self) -> View:
+    def view(self) -> LevelDbView:
         """Returns a view of the rows on disk now, without those held for a commit."""
         return self._leveldb.view()
 

@@ -14,7 +14,7 @@ from txaware.errors import Unavailable
 from txaware.model.interfaces import Row, Write
 from txaware.model.settings import Settings
 from txaware.store.damage import (
-    KeyRange,
+    DamagedRange,
     check_end,
     corrupted,
     damage_text,
@@ -130,7 +130,7 @@ class Database:
             value: bytes | None = db.get(key, verify_checksums=True)
             return value
 
-        return self._read(read, KeyRange(key, key))
+        return self._read(read, DamagedRange(key, key))
 
     def scan(
         self,
@@ -168,7 +168,7 @@ class Database:
                 check_end(db, end, is_row=ended is not None, reverse=reverse)
             return taken
 
-        return self._read(read, KeyRange(prefix + start, last, reverse))
+        return self._read(read, DamagedRange(prefix + start, last, reverse))
 
     def last_value(self, prefix: bytes, stop: bytes) -> bytes | None:
         """Returns the value of the last row with that prefix and below `stop`.
@@ -190,7 +190,7 @@ class Database:
             finally:
                 rows.close()
 
-        return self._read(read, KeyRange(prefix, stop, True))
+        return self._read(read, DamagedRange(prefix, stop, True))
 
     @property
     def last_batch(self) -> int:
@@ -235,9 +235,9 @@ class Database:
         """Returns `"OK"`: LevelDB reports problems only to a write."""
         return "OK"
 
-    def view(self) -> "View":
+    def view(self) -> "LevelDbView":
         """Returns a view of all rows as they are now."""
-        return View(self.name, self._read)
+        return LevelDbView(self.name, self._read)
 
     def reopen(self) -> None:
         """Closes the database and opens it again; raises what LevelDB raises."""
@@ -256,7 +256,7 @@ class Database:
             self._left.close()
             self._left = None
 
-    def _read(self, read: Callable[[Any], T], of: KeyRange | None = None) -> T:
+    def _read(self, read: Callable[[Any], T], of: DamagedRange | None = None) -> T:
         """Reads with the database held open; `of` is where damage would be.
 
         It uses no lock, no count and no generator. An interrupt (Ctrl-C) could leave
@@ -279,15 +279,15 @@ class Database:
         finally:
             self._readers.discard(reader)
 
-    def _place(self, db: Any, of: KeyRange | None = None) -> str | None:
+    def _place(self, db: Any, of: DamagedRange | None = None) -> str | None:
         """Returns the path of the damaged file, if that can be found."""
         if self._directory is None:
             return None
-        of = of or KeyRange(b"", _ABOVE_ALL)
+        of = of or DamagedRange(b"", _ABOVE_ALL)
         return damaged_file(db, self._directory, of, known=self._damaged)
 
 
-class View:
+class LevelDbView:
     """A view of all rows as they were at one moment, whatever is written meanwhile.
 
     It ends with `close`, and when the database has to be opened again.
@@ -305,7 +305,8 @@ class View:
         """
         last = None
         while rows := self._read(
-            partial(self._piece, last, piece_bytes), KeyRange(last or b"", _ABOVE_ALL)
+            partial(self._piece, last, piece_bytes),
+            DamagedRange(last or b"", _ABOVE_ALL),
         ):
             yield rows
             last = rows[-1][0]

@@ -28,7 +28,7 @@ from txaware.store.ranges import pieces
 
 
 @attrs.frozen
-class Stored:
+class StoredPayloads:
     """Some payloads of a reference, by the keys of their rows below its prefix."""
 
     keys: list[bytes]
@@ -43,10 +43,10 @@ class Stored:
         """The size of all payloads together, with their keys and headers."""
         return sum(map(len, self.payloads)) + size_bytes_of(self.labels)
 
-    def part(self, first: int, last: int) -> "Stored":
+    def part(self, first: int, last: int) -> "StoredPayloads":
         """Returns some of them."""
         labels = part_of(self.labels, first, last)
-        return Stored(self.keys[first:last], self.payloads[first:last], labels)
+        return StoredPayloads(self.keys[first:last], self.payloads[first:last], labels)
 
     def messages(self, row_key: bytes) -> list[Message]:
         """Makes the messages that the reference in a row stands for."""
@@ -81,7 +81,7 @@ class PayloadTable:
         attempts: Collection[bytes] | None,
         now_ms: int,
         piece: int,
-    ) -> Iterator[Stored]:
+    ) -> Iterator[StoredPayloads]:
         """Reads the payloads of a reference from `start` on.
 
         They come a bounded number at a time. `attempts` None means all attempts.
@@ -93,7 +93,7 @@ class PayloadTable:
             # Most rows have an attempt and no other column, and need no decoding.
             payloads = [value[size:] for _, value in rows if value[:size] in heads]
             if len(payloads) == len(rows):
-                yield Stored([key for key, _ in rows], payloads)
+                yield StoredPayloads([key for key, _ in rows], payloads)
             else:
                 yield _wanted(rows, attempts, now_ms)
 
@@ -110,7 +110,9 @@ def _head(attempt: bytes) -> bytes:
     return value_head(None, more={ATTEMPT: attempt} if attempt else {})
 
 
-def _wanted(rows: list[Row], attempts: Collection[bytes] | None, now_ms: int) -> Stored:
+def _wanted(
+    rows: list[Row], attempts: Collection[bytes] | None, now_ms: int
+) -> StoredPayloads:
     """Picks the payloads of these attempts that have not expired."""
     keys: list[bytes] = []
     payloads: list[bytes] = []
@@ -127,4 +129,4 @@ def _wanted(rows: list[Row], attempts: Collection[bytes] | None, now_ms: int) ->
             payloads.append(columns.payload or b"")
             labels.append(more.get(KEY))
             headers.append(more.get(HEADERS, NO_HEADERS))
-    return Stored(keys, payloads, labels_or_none(labels, headers))
+    return StoredPayloads(keys, payloads, labels_or_none(labels, headers))

@@ -33,7 +33,7 @@ class PipeKind(IntEnum):
 
 
 @attrs.define
-class Counts:
+class PopCounts:
     """The counts of a pipe's pops, or the totals of pipes that are gone."""
 
     popped: int = 0
@@ -48,9 +48,9 @@ class Counts:
         """The number of items that are gone, one way or the other."""
         return self.committed + self.expired + self.dead
 
-    def add(self, other: "Counts", times: int = 1) -> None:
+    def add(self, other: "PopCounts", times: int = 1) -> None:
         """Adds the counts of another pipe; takes them off with -1."""
-        for name in attrs.fields_dict(Counts):
+        for name in attrs.fields_dict(PopCounts):
             setattr(self, name, getattr(self, name) + times * getattr(other, name))
 
 
@@ -68,7 +68,7 @@ class PipeRow:
     due_ms: int
     pushed: int
     pusher: int
-    counts: Counts
+    counts: PopCounts
     head: MessageId
 
     def to_bytes(self) -> bytes:
@@ -89,7 +89,7 @@ class PipeRow:
                 due,
                 pushed,
                 pusher,
-                Counts(*counts),
+                PopCounts(*counts),
                 MessageId(head),
             )
         except (struct.error, ValueError) as error:
@@ -135,9 +135,9 @@ class PipeOutline(NamedTuple):
         return self.committed + self.expired + self.dead
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> PopCounts:
         """The counts of its pops."""
-        return Counts(*self[6:12])
+        return PopCounts(*self[6:12])
 
 
 @attrs.frozen
@@ -209,7 +209,7 @@ def pipe_value(
     numbers: tuple[int, int, int, int],
     pushed: int,
     pusher: int,
-    counts: Counts,
+    counts: PopCounts,
     head: MessageId,
 ) -> bytes:
     """Encodes a pipe: its kind, priority, begin and due time come first.

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from txaware.spark import dataframes as frames
 from txaware.spark.data_source import Source, TxAwareDataSource
 from txaware.spark.options import Options
-from txaware.spark.sink import Sink, StoredRows
+from txaware.spark.sink import StoredRows, TopicSink
 from txaware.spark.storing import Storing
 from txaware.spark.stream_sink import StoredForBatch, StreamSink
 
@@ -100,7 +100,7 @@ def _context() -> TaskContext:
     return context
 
 
-class WaitingSink(Sink):
+class WaitingSink(TopicSink):
     """Stores slowly."""
 
     waiting: Waiting
@@ -147,7 +147,7 @@ class WaitingDataSource(TxAwareDataSource):
         source.waiting = Waiting.of(options)
         return source
 
-    def writer(self, schema: StructType, overwrite: bool) -> Sink:
+    def writer(self, schema: StructType, overwrite: bool) -> TopicSink:
         """Saves in one transaction."""
         options = Options.of(self.options)
         sink = WaitingSink(options, schema, overwrite=overwrite)

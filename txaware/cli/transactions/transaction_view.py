@@ -243,7 +243,7 @@ def _with_producers(messaging: Messaging, found: list[Standing]) -> list[Known]:
 
 
 @attrs.frozen
-class Waiting:
+class WaitingRows:
     """Rows of a transaction in a topic that keep readers waiting.
 
     `first` is the id of the first one, and `last_ms` when the last one was published.
@@ -274,13 +274,13 @@ class Waiting:
         }
 
 
-def waiting_rows(messaging: Messaging, topics: Iterable[str]) -> list[Waiting]:
+def waiting_rows(messaging: Messaging, topics: Iterable[str]) -> list[WaitingRows]:
     """Finds rows that are undecided; reads topics only from the first such row on."""
     return [one for topic in topics for one in _waiting_in(messaging, topic)]
 
 
-def _waiting_in(messaging: Messaging, topic: str) -> Iterable[Waiting]:
-    found: dict[int, Waiting] = {}
+def _waiting_in(messaging: Messaging, topic: str) -> Iterable[WaitingRows]:
+    found: dict[int, WaitingRows] = {}
     end = messaging.bounds(topic).next
     start = messaging.bounds(topic, isolation="committed").next
     while start < end:
@@ -290,7 +290,7 @@ def _waiting_in(messaging: Messaging, topic: str) -> Iterable[Waiting]:
                 continue
             known, time_ms = found.get(row.pointer), row.id.publish_time_ms
             found[row.pointer] = (
-                Waiting(topic, row.pointer, row.id, time_ms)
+                WaitingRows(topic, row.pointer, row.id, time_ms)
                 if known is None
                 else attrs.evolve(known, last_ms=time_ms, rows=known.rows + 1)
             )
@@ -315,7 +315,7 @@ class Hanging:
 
     known: Known
     since_ms: int
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[WaitingRows, ...]
 
     @property
     def age_s(self) -> float:
@@ -368,7 +368,7 @@ def hanging(
     """
     before_ms = system_clock_ms() - int(older_than_s * 1000)
     opened, waiting = open_ones(messaging), waiting_rows(messaging, topics)
-    rows: dict[int, tuple[Waiting, ...]] = {}
+    rows: dict[int, tuple[WaitingRows, ...]] = {}
     for one in waiting:
         rows[one.pointer] = (*rows.get(one.pointer, ()), one)
     found = []

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpcore
 
-from txaware.http.client.http_connection import Destination, HttpConnection
+from txaware.http.client.http_connection import HttpConnection, ServerAddress
 from txaware.http.client.link import Link, ServerPlace
 
 # A server that vanished without a word is noticed after a minute, where an answer may
@@ -19,7 +19,7 @@ from txaware.http.client.link import Link, ServerPlace
 _PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
-def destination(link: Link, place: ServerPlace | None = None) -> Destination:
+def destination(link: Link, place: ServerPlace | None = None) -> ServerAddress:
     """Returns where connections to a place go, and how they are made."""
     address = (place or link.place).address
     context = None
@@ -31,7 +31,7 @@ def destination(link: Link, place: ServerPlace | None = None) -> Destination:
         for name, value in _PROBES
         if hasattr(socket, name)
     ]
-    return Destination(
+    return ServerAddress(
         address.host,
         address.port,
         link.settings.connect_timeout_s,
@@ -40,7 +40,7 @@ def destination(link: Link, place: ServerPlace | None = None) -> Destination:
     )
 
 
-class _Turn:
+class _ConnectionTurn:
     """The turn of a thread that takes, or waits to; `granted` once it has come."""
 
     __slots__ = ("granted", "woken")
@@ -61,11 +61,11 @@ class FairSemaphore:
     def __init__(self, count: int) -> None:
         self._count = count
         self._lock = threading.Lock()
-        self._waiting: deque[_Turn] = deque()
+        self._waiting: deque[_ConnectionTurn] = deque()
 
     def acquire(self, timeout: float) -> bool:
         """Takes one; False when none came in time."""
-        turn = _Turn()
+        turn = _ConnectionTurn()
         try:
             with self._lock:
                 if self._count and not self._waiting:
@@ -82,7 +82,7 @@ class FairSemaphore:
             raise
         return turn.granted
 
-    def _wait(self, turn: _Turn, until_s: float) -> None:
+    def _wait(self, turn: _ConnectionTurn, until_s: float) -> None:
         with suppress(Empty):
             while not turn.granted:
                 turn.woken.get(timeout=max(0.0, until_s - time.monotonic()))
@@ -91,9 +91,9 @@ class FairSemaphore:
 
     def release(self) -> None:
         """Gives one to the thread that has waited longest."""
-        self._give_back(_Turn(granted=True))
+        self._give_back(_ConnectionTurn(granted=True))
 
-    def _give_back(self, turn: _Turn) -> None:
+    def _give_back(self, turn: _ConnectionTurn) -> None:
         with self._lock:
             if turn in self._waiting:
                 self._waiting.remove(turn)

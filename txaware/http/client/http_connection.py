@@ -27,7 +27,7 @@ _PART_BYTES = 1 << 20
 
 
 @attrs.frozen
-class Destination:
+class ServerAddress:
     """The server that connections are made to, and how."""
 
     host: str
@@ -57,7 +57,7 @@ class Destination:
 class _OneAtATime:
     """The state of a connection between requests, and within one."""
 
-    def __init__(self, destination: Destination) -> None:
+    def __init__(self, destination: ServerAddress) -> None:
         self._to = destination
         self._stream: Any = None
         # True when the next answer that comes is that to the next request.
@@ -97,12 +97,12 @@ class _OneAtATime:
         return bool(self._stream.get_extra_info("is_readable"))
 
 
-def _tcp(to: Destination, deadline: Deadline) -> dict[str, Any]:
+def _tcp(to: ServerAddress, deadline: Deadline) -> dict[str, Any]:
     given = to.tcp()
     return given | {"timeout": deadline.within(given["timeout"])}
 
 
-def _tls(to: Destination, deadline: Deadline) -> dict[str, Any]:
+def _tls(to: ServerAddress, deadline: Deadline) -> dict[str, Any]:
     given = to.tls()
     return given | {"timeout": deadline.within(given["timeout"])}
 
@@ -112,7 +112,7 @@ class HttpConnection(_OneAtATime):
 
     def __init__(
         self,
-        destination: Destination,
+        destination: ServerAddress,
         backend: httpcore.NetworkBackend | None = None,
     ) -> None:
         super().__init__(destination)
@@ -177,7 +177,7 @@ class AsyncHttpConnection(_OneAtATime):
 
     def __init__(
         self,
-        destination: Destination,
+        destination: ServerAddress,
         backend: httpcore.AsyncNetworkBackend | None = None,
     ) -> None:
         super().__init__(destination)

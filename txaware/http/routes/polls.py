@@ -93,7 +93,7 @@ class PollingRoutes:
     def _asked(self, request: Request, format_: Format, asked: PollRequest) -> "Poll":
         if format_ is LABELLED and request.headers.get(b"accept") == _STABLE:
             format_ = STABLE
-        page = Page(format_.page_writer(asked))
+        page = PollAnswer(format_.page_writer(asked))
         return Poll(page, self._look(request, asked, page.read), format_.media_type)
 
     def _answer(self, poll: "Poll", scan: Scan) -> Answer:
@@ -104,7 +104,7 @@ class PollingRoutes:
         return Stream(self._pieces(first, page, scan), poll.media_type)
 
     async def _pieces(
-        self, first: bytes, page: "Page", scan: Scan
+        self, first: bytes, page: "PollAnswer", scan: Scan
     ) -> AsyncIterator[bytes]:
         """Reads the next piece when the one before it was sent, and not earlier."""
         yield first
@@ -176,12 +176,12 @@ class PollingRoutes:
 class Poll:
     """A poll that was asked for: how to look, and the answer as far as it has come."""
 
-    page: "Page"
+    page: "PollAnswer"
     look: Look
     media_type: str
 
 
-class Page:
+class PollAnswer:
     """The answer to one poll, as far as it has come; counts what it has read."""
 
     def __init__(self, writer: PageWriter) -> None:

@@ -22,7 +22,14 @@ from txaware.http.server.exchange import (
 )
 from txaware.http.server.long_polls import signalled
 from txaware.http.server.permissions import Allow, on_queue
-from txaware.http.server.routing import Begin, Begun, Outcome, Route, Told, in_a_task
+from txaware.http.server.routing import (
+    Begin,
+    Begun,
+    FutureReply,
+    Route,
+    Told,
+    in_a_task,
+)
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import Format, format_of
 from txaware.http.wire.json_body import (
@@ -193,7 +200,7 @@ class QueueJobRoutes:
                 stopping=server_context.stopping,
                 chooses=asked["ownsPipe"] or asked["transaction"] is not None,
             )
-            told = Outcome()
+            told = FutureReply()
             look = self._look_here(request, asked, told)
             if look is not None and look.popped:
                 return await told.future

@@ -11,7 +11,7 @@ from txaware.model.labels import Labels, part_of
 from txaware.model.messages import NO_PAYLOAD_ROW, Message
 from txaware.service.read.scan import Found, Messages
 from txaware.store.message_table import Block
-from txaware.store.payload_table import Stored
+from txaware.store.payload_table import StoredPayloads
 
 # A block is closed when it has that much, as CDAP does it.
 BLOCK_BYTES = 60_000
@@ -84,7 +84,7 @@ class EncodedItems:
         self.is_new = self.is_new or not encoded.size_bytes
         self.blocks += encoded.cut(at + first, at + last, BLOCK_BYTES)
 
-    def add_payloads(self, row_key: bytes, stored: Stored) -> None:
+    def add_payloads(self, row_key: bytes, stored: StoredPayloads) -> None:
         """Adds what one reference stands for, cut into blocks."""
         self._close()
         self._labels.append((stored.labels, len(stored)))
@@ -132,7 +132,7 @@ class ColumnEncoder:
         self._ids += (NO_PAYLOAD_ROW.join(keys), NO_PAYLOAD_ROW)
         self._payloads += payloads  # type: ignore[arg-type]
 
-    def add_payloads(self, row_key: bytes, stored: Stored) -> None:
+    def add_payloads(self, row_key: bytes, stored: StoredPayloads) -> None:
         """Adds what one reference stands for."""
         self._labels.append((stored.labels, len(stored)))
         self._ids += (row_key, row_key.join(stored.keys))

@@ -77,7 +77,7 @@ def in_a_task(begin: Begin) -> Handle:
     """Returns the function that does what `begin` does, and waits for it."""
 
     async def handle(request: Request) -> Answer:
-        told = Outcome()
+        told = FutureReply()
         begun = begin(request, told)
         if begun is None:
             return await told.future
@@ -86,7 +86,7 @@ def in_a_task(begin: Begin) -> Handle:
     return handle
 
 
-class Outcome:
+class FutureReply:
     """The one that is told an outcome, and has it in its `future`."""
 
     def __init__(self) -> None:

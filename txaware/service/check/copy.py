@@ -16,7 +16,7 @@ from txaware.errors import StoreCorrupted, Unavailable
 from txaware.model.interfaces import Row
 from txaware.model.settings import Settings
 from txaware.store.damage import (
-    KeyRange,
+    DamagedRange,
     check_end,
     damage_text,
     damaged_file,
@@ -45,7 +45,7 @@ class CopiedRows:
 
     def get(self, key: bytes) -> bytes | None:
         """Returns the value of a key, or None."""
-        with self._mapped_errors(KeyRange(key, key)):
+        with self._mapped_errors(DamagedRange(key, key)):
             value: bytes | None = self._db.get(key, verify_checksums=True)
             return value
 
@@ -62,7 +62,7 @@ class CopiedRows:
         taken: list[Row] = []
         size = 0
         last = prefix + (b"\xff" if stop is None else stop)
-        with self._mapped_errors(KeyRange(prefix + start, last)):
+        with self._mapped_errors(DamagedRange(prefix + start, last)):
             for key, value in self._db.prefixed_db(prefix).iterator(
                 start=start, stop=stop, verify_checksums=True, fill_cache=False
             ):
@@ -80,7 +80,7 @@ class CopiedRows:
         return size
 
     @contextmanager
-    def _mapped_errors(self, of: KeyRange) -> Iterator[None]:
+    def _mapped_errors(self, of: DamagedRange) -> Iterator[None]:
         try:
             yield
         except Exception as error:

@@ -52,7 +52,7 @@ from txaware.store.producer_table import (
 
 
 @attrs.define  # a frozen one takes twice the time, for each publish
-class Request:
+class ProducerRequest:
     """A request of a producer: its messages, from sequence `base` on.
 
     `key` is the sequence that it belongs to, and `count` the number of messages.
@@ -75,7 +75,7 @@ class Written:
 
     def __init__(
         self,
-        request: Request,
+        request: ProducerRequest,
         row_key: bytes,
         before: bytes | None,
         newest_format: Sequence[Write],
@@ -185,7 +185,9 @@ class Producing:
         request = self._request(self._places.at(topic), messages, producer, 0)
         self._counted(attrs.evolve(request, is_alone=True), caller)
 
-    def _counted(self, request: Request, caller: Principal | None) -> list[MessageId]:
+    def _counted(
+        self, request: ProducerRequest, caller: Principal | None
+    ) -> list[MessageId]:
         try:
             return self._publish(request, caller)
         except ProducerFenced:
@@ -306,13 +308,13 @@ class Producing:
         messages: Iterable[Payload],
         producer: ProducerIdentity,
         sequence: int,
-    ) -> Request:
+    ) -> ProducerRequest:
         checked_identity(producer)
         limit_bytes = self._settings.message_limit_bytes
         payloads = checked_payloads(messages, limit_bytes=limit_bytes)
         check_plain(payloads, None)
         check_plain_topic(place)
-        return Request(
+        return ProducerRequest(
             place,
             payloads,
             producer,
@@ -321,7 +323,9 @@ class Producing:
             len(payloads),
         )
 
-    def _publish(self, request: Request, caller: Principal | None) -> list[MessageId]:
+    def _publish(
+        self, request: ProducerRequest, caller: Principal | None
+    ) -> list[MessageId]:
         producer, key = request.producer, request.key
         turn, first = Turn(), Turn()
         try:
@@ -356,14 +360,16 @@ class Producing:
             turn.interrupted()
             raise
 
-    def _check_same(self, request: Request, before: bytes) -> None:
+    def _check_same(self, request: ProducerRequest, before: bytes) -> None:
         first, publishing = decode_state(before).requests[0], self._publishing
         if first.count != request.count or not publishing.is_there(
             request.place, first.keys, request.payloads
         ):
             raise KeyReused
 
-    def _admitted(self, request: Request, caller: Principal | None) -> Request:
+    def _admitted(
+        self, request: ProducerRequest, caller: Principal | None
+    ) -> ProducerRequest:
         """Returns a request whose producer may publish; perhaps it opens it."""
         producer = request.producer
         begins = producer.by_client and not request.base
@@ -384,11 +390,13 @@ class Producing:
             )
         return request
 
-    def _written(self, request: Request, turn: Turn, before: bytes | None) -> Written:
+    def _written(
+        self, request: ProducerRequest, turn: Turn, before: bytes | None
+    ) -> Written:
         return Written(request, turn.row_key, before, self._table.newest_format())
 
     def _write_soon(
-        self, request: Request, written: Written, turn: Turn, then: Then
+        self, request: ProducerRequest, written: Written, turn: Turn, then: Then
     ) -> list[MessageId]:
         def ended(error: Unavailable | None) -> None:
             self._ended(request, written, turn, Turn(), error)
@@ -401,7 +409,7 @@ class Producing:
 
     def _ended(
         self,
-        request: Request,
+        request: ProducerRequest,
         written: Written,
         turn: Turn,
         first: Turn,

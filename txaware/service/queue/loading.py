@@ -13,7 +13,7 @@ from txaware.service.queue.pipe import Pipe
 from txaware.service.queue.pipe_reader import Judge, PipeReader, deletion
 from txaware.service.queue.popping import Popping
 from txaware.service.queue.queue_state import QueueState
-from txaware.service.queue.resting_pipes import Range
+from txaware.service.queue.resting_pipes import PipeRange
 from txaware.service.queue.step_batch import Batch
 from txaware.service.visibility import DELIVER, SKIP, STOP, Visibility
 from txaware.store.columns import is_reference, pointer_of
@@ -98,7 +98,7 @@ class Loading:
         if state.unread is None:
             return False
         limit = PIECE_ROWS if limit is None else limit
-        rows = self._rows(Range(state.unread, self._last + 1), limit)
+        rows = self._rows(PipeRange(state.unread, self._last + 1), limit)
         for key, value in rows:
             self._found(int.from_bytes(key, "big"), PipeOutline.of(value))
         if len(rows) < limit:
@@ -108,7 +108,7 @@ class Loading:
             state.unread = int.from_bytes(rows[-1][0], "big") + 1
         return True
 
-    def _rows(self, pipes: Range, limit: int) -> list[Row]:
+    def _rows(self, pipes: PipeRange, limit: int) -> list[Row]:
         return self._table.scan(
             PIPE + self._state.prefix,
             start=_key(pipes.first),
@@ -197,8 +197,8 @@ class Loading:
         rows = self._rows(pipes, PIECE_ROWS)
         if len(rows) == PIECE_ROWS:
             first = int.from_bytes(rows[-1][0], "big") + 1
-            resting.empty.appendleft(Range(first, pipes.stop))
-            pipes = Range(pipes.first, first)
+            resting.empty.appendleft(PipeRange(first, pipes.stop))
+            pipes = PipeRange(pipes.first, first)
         has_left, gone = self._has_left(pipes), False
         for key, value in rows:
             number, row = int.from_bytes(key, "big"), PipeOutline.of(value)
@@ -221,7 +221,7 @@ class Loading:
             batch.writes.append(state.totals_write())
         return True
 
-    def _has_left(self, pipes: Range) -> bool:
+    def _has_left(self, pipes: PipeRange) -> bool:
         """Tells whether pipes have any row left: nearly always none."""
         return any(
             self._table.scan(

@@ -14,7 +14,7 @@ from txaware.model.topics import MAX_TTL_S
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.write.topic_writer import TopicWriter
 from txaware.store.keys import PIPE
-from txaware.store.queue_table import NOT_FINAL, Counts, PipeKind, pipe_value
+from txaware.store.queue_table import NOT_FINAL, PipeKind, PopCounts, pipe_value
 
 FIRST = MessageId(bytes(20))
 LAST = MessageId(b"\xff" * 20)
@@ -63,7 +63,7 @@ class Pipe:
     created_ms: int
     due_ms: int
     pusher: int = 0
-    counts: Counts = attrs.field(factory=Counts)
+    counts: PopCounts = attrs.field(factory=PopCounts)
     pushed: int = 0
     is_open: bool = True
     is_final: bool = False

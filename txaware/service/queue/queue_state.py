@@ -27,9 +27,9 @@ from txaware.store.keys import ROW_KEY_BYTES
 from txaware.store.queue_table import (
     NO_TIME,
     TOTALS,
-    Counts,
     PipeKind,
     PipeRow,
+    PopCounts,
     pipe_write,
 )
 
@@ -119,7 +119,7 @@ class QueueState:
     dying: list[Lease] = attrs.field(factory=list)
     parked: dict[bytes, deque[Lease]] = attrs.field(factory=dict)
     busy: dict[bytes, Lease] = attrs.field(factory=dict)
-    totals: Counts = attrs.field(factory=Counts)
+    totals: PopCounts = attrs.field(factory=PopCounts)
     meter: Meter = attrs.field(factory=Meter)
     pushed_before: int = 0
     turns: dict[int, int] = attrs.field(factory=dict)

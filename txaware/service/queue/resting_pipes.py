@@ -11,10 +11,10 @@ from txaware.model.interfaces import Write
 from txaware.model.queues import PIPE_BYTES
 from txaware.service.queue.pipe import Pipe
 from txaware.store.keys import PIPE
-from txaware.store.queue_table import Counts, PipeKind, PipeOutline
+from txaware.store.queue_table import PipeKind, PipeOutline, PopCounts
 
 
-class Range(NamedTuple):
+class PipeRange(NamedTuple):
     """A range of pipes by their ids, up to `stop` and without it."""
 
     first: int
@@ -41,9 +41,9 @@ class RestingPipes:
     counted: set[int] = attrs.field(factory=set)
     uncounted: set[int] = attrs.field(factory=set)
     later: dict[int, int] = attrs.field(factory=dict)
-    counts: Counts = attrs.field(factory=Counts)
+    counts: PopCounts = attrs.field(factory=PopCounts)
     pushed: int = 0
-    empty: deque[Range] = attrs.field(factory=deque)
+    empty: deque[PipeRange] = attrs.field(factory=deque)
 
     def __len__(self) -> int:
         return len(self.rows) + len(self.counted) + len(self.uncounted)
@@ -82,7 +82,7 @@ class RestingPipes:
         """Notes that nothing waits in a range of pipes."""
         if self.empty and self.empty[-1].stop == first:
             first = self.empty.pop().first
-        self.empty.append(Range(first, stop))
+        self.empty.append(PipeRange(first, stop))
 
     def lay(self, pipe: Pipe) -> Write:
         """Lays a pipe to rest that nobody has popped from; returns its row."""

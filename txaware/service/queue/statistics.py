@@ -10,7 +10,7 @@ from txaware.service.queue.lease import Lease, LeaseState, item_text
 from txaware.service.queue.pipe import Item, Pipe
 from txaware.service.queue.pipe_reader import Judge, PipeReader, headers_of
 from txaware.service.queue.queue_state import QueueState
-from txaware.store.queue_table import NO_TIME, Counts
+from txaware.store.queue_table import NO_TIME, PopCounts
 
 # So many jobs and pipes are named at most.
 MOST_SHOWN = 100
@@ -26,7 +26,7 @@ class Statistics:
 
     def stats(self, judge: Judge, now_ms: int) -> QueueStats:
         """Adds up the pipes, and the totals of those that are gone."""
-        state, counts = self._state, Counts()
+        state, counts = self._state, PopCounts()
         counts.add(state.totals)
         counts.add(state.resting.counts)
         pushed, in_work = state.pushed_before + state.resting.pushed, 0

@@ -17,7 +17,7 @@ from txaware.service.visibility import SKIP, STOP, ForeignPointers, Visibility
 from txaware.store.columns import EXPIRY, RECEIPTS, decode_expiry, decode_receipts
 from txaware.store.keys import row_key
 from txaware.store.message_table import Block, MessageTable
-from txaware.store.payload_table import PayloadTable, Stored
+from txaware.store.payload_table import PayloadTable, StoredPayloads
 
 READ_ROWS, READ_BYTES = 1000, 1 << 20
 # So many rows are judged at most by a quick read, and of its fresh rows.
@@ -34,7 +34,7 @@ class Found(Protocol):
     def add_rows(self, block: Block, first: int, last: int) -> None:
         """Adds some rows, none of which is a reference."""
 
-    def add_payloads(self, row_key: bytes, stored: Stored) -> None:
+    def add_payloads(self, row_key: bytes, stored: StoredPayloads) -> None:
         """Adds the payloads of one reference, or a part of them."""
 
 
@@ -49,7 +49,7 @@ class Messages(list[Message]):
         """Adds the messages of some rows."""
         self += block.messages(first, last)
 
-    def add_payloads(self, row_key: bytes, stored: Stored) -> None:
+    def add_payloads(self, row_key: bytes, stored: StoredPayloads) -> None:
         """Adds messages of one reference."""
         self += stored.messages(row_key)
 
@@ -411,7 +411,7 @@ class Scan:
                 return False
         return True
 
-    def _append_all(self, row_key: bytes, stored: Stored) -> bool:
+    def _append_all(self, row_key: bytes, stored: StoredPayloads) -> bool:
         """Adds payloads of a reference; False where the page has no room for all."""
         last = min(len(stored), self._room)
         fitting = stored if last == len(stored) else stored.part(0, last)

@@ -1,7 +1,6 @@
 """The state of a copy, kept in its target: its moment, its place, its progress."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import attrs
 
@@ -12,17 +11,11 @@ from txaware.errors import StoreCorrupted, Unavailable
 from txaware.model.interfaces import Row, Write
 from txaware.model.reports import Progress
 from txaware.service.check.table_scan import SizeBytes
+from txaware.service.coordinator_kind import Gets
 from txaware.store.keys import COPY, COPY_PLACE
 
 TIME_BYTES, DIGEST_BYTES = 8, 32
 _GOING_ON, _DONE = b"c", b"d"
-
-
-class Gets(Protocol):
-    """The part of a table that is needed here."""
-
-    def get(self, key: bytes) -> bytes | None:
-        """Returns the value of a key, or None."""
 
 
 @attrs.frozen

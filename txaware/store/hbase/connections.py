@@ -24,7 +24,7 @@ IDLE_S = 20.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """No answer came: what was asked for was done, or was not, or is still to be."""
 
 
@@ -61,7 +61,7 @@ class HBaseConnections:
         """Calls until an answer comes, which must do no harm; else `Unavailable`."""
         until_s = self._clock_s() + (0 if self._lost else self._patience_s)
         tries = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(Lost),
+            retry=tenacity.retry_if_exception_type(ConnectionLost),
             wait=tenacity.wait_random_exponential(FIRST_PAUSE_S, LONGEST_PAUSE_S),
             stop=lambda _: self._clock_s() >= until_s,
             sleep=self._sleep_s,
@@ -69,14 +69,14 @@ class HBaseConnections:
         )
         try:
             answer: T = tries(self.once, call)
-        except Lost as error:
+        except ConnectionLost as error:
             self._lost = True
             raise Unavailable(f"{self.address}: {error}") from error
         self._lost = False
         return answer
 
     def once(self, call: Call[T]) -> T:
-        """Calls once; raises `Lost` if it is unknown whether it was carried out."""
+        """Calls once; raises `ConnectionLost` if nobody knows whether it was done."""
         connection = self._take()
         try:
             answer = call(connection.client)
@@ -117,7 +117,7 @@ class HBaseConnections:
                 timeout=self._timeout_ms,
             )
         except (self._thrift_error, OSError) as error:
-            raise Lost(f"no connection: {_text(error)}") from error
+            raise ConnectionLost(f"no connection: {_text(error)}") from error
 
     def _give_back(self, connection: Any) -> None:
         with self._lock:
@@ -142,13 +142,15 @@ class HBaseConnections:
             self._give_back(connection)
             if "TableNotFound" in text or "doesn't exist" in text:
                 return _missing(self.address, text)
-            return Lost(text.splitlines()[0] if text else type(error).__name__)
+            return ConnectionLost(
+                text.splitlines()[0] if text else type(error).__name__
+            )
         connection.close()
         if isinstance(error, self._thrift_error | OSError):
             # The other connections to a server that went away are dead too, and each
             # would cost a try.
             self._close_idle()
-            return Lost(text or type(error).__name__)
+            return ConnectionLost(text or type(error).__name__)
         return error
 
 

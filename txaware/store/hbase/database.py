@@ -10,7 +10,7 @@ from txaware.errors import StoreCorrupted, Unavailable
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.interfaces import Row, Write
 from txaware.store.hbase.connections import HBaseConnections
-from txaware.store.hbase.head import Head
+from txaware.store.hbase.head import StoreHead
 from txaware.store.hbase.ownership import Ownership, StoreInUse
 from txaware.store.hbase.redo import RedoLog, decode_writes, encode_writes
 from txaware.store.hbase.scans import Scanning, ScanRequest, whole_range
@@ -52,7 +52,7 @@ class HBaseDatabase:
         self._looked_s = clock_s()
         self._closed = self._has_ended = False
         self._broken = True
-        self._wanted: Head | None = None
+        self._wanted: StoreHead | None = None
         self._tried_ms = self._settled_ms = 0
         try:
             self._head = ownership.take()
@@ -163,7 +163,7 @@ class HBaseDatabase:
             self._settled_ms = head.time_ms
             self._broken = False
 
-    def _record(self, head: Head) -> bytes:
+    def _record(self, head: StoreHead) -> bytes:
         """Reads the redo record of the last batch."""
         try:
             return self._redo.read(head)

@@ -8,7 +8,7 @@ import attrs
 
 from txaware.errors import StoreCorrupted
 from txaware.store.hbase.cells import WHOLE
-from txaware.store.hbase.connections import HBaseConnections, Lost
+from txaware.store.hbase.connections import ConnectionLost, HBaseConnections
 from txaware.store.hbase.schema import HEAD_KEY, META
 
 OWNER_BYTES = 8
@@ -18,7 +18,7 @@ _FIXED = struct.Struct(f">B{OWNER_BYTES}sQQQ{OWNER_BYTES}sII")
 
 
 @attrs.frozen
-class Head:
+class StoreHead:
     """The value of the head, changed only by compare and set, never to the same bytes.
 
     `turn` rises with each change. So a change that comes late, after its answer was
@@ -93,11 +93,11 @@ class HeadCell:
         self._connections = connections
         self._table = connections.address.table(META)
 
-    def read(self) -> Head | None:
+    def read(self) -> StoreHead | None:
         """Reads the head as it is now; None in a new store."""
         return self._connections.repeat(self._get)
 
-    def move(self, old: Head | None, new: Head) -> Head | None:
+    def move(self, old: StoreHead | None, new: StoreHead) -> StoreHead | None:
         """Sets the head to `new` if it is `old`; answers the head that is there then.
 
         Raises `Unavailable` if that cannot be found out: the head may be set later.
@@ -105,19 +105,19 @@ class HeadCell:
         try:
             if self._connections.once(self._set(old, new)):
                 return new
-        except Lost:
+        except ConnectionLost:
             pass
 
-        def settle(client: Any) -> Head | None:
+        def settle(client: Any) -> StoreHead | None:
             return new if self._set(old, new)(client) else self._get(client)
 
         return self._connections.repeat(settle)
 
-    def _get(self, client: Any) -> Head | None:
+    def _get(self, client: Any) -> StoreHead | None:
         found = client.getRow(self._table, HEAD_KEY, {})
-        return Head.from_bytes(found[0].columns[WHOLE].value) if found else None
+        return StoreHead.from_bytes(found[0].columns[WHOLE].value) if found else None
 
-    def _set(self, old: Head | None, new: Head) -> Callable[[Any], bool]:
+    def _set(self, old: StoreHead | None, new: StoreHead) -> Callable[[Any], bool]:
         def check_and_put(client: Any) -> bool:
             return bool(
                 client.checkAndPut(

@@ -18,8 +18,8 @@ import attrs
 from coordinator.threads import Event, JoinableThread
 from txaware.errors import TxAwareError, Unavailable
 from txaware.store.hbase.cells import WHOLE
-from txaware.store.hbase.connections import HBaseConnections, Lost
-from txaware.store.hbase.head import NOBODY, OWNER_BYTES, Head, HeadCell
+from txaware.store.hbase.connections import ConnectionLost, HBaseConnections
+from txaware.store.hbase.head import NOBODY, OWNER_BYTES, HeadCell, StoreHead
 from txaware.store.hbase.schema import META, OWNER_ROWS
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -185,14 +185,14 @@ class Ownership:
         self._ended = Event()
         self._thread: threading.Thread | None = None
 
-    def take(self) -> Head:
+    def take(self) -> StoreHead:
         """Takes the head for this process; raises `StoreInUse` while another lives."""
         found = self._cell.read()
         while True:
             if found is not None and found.owner != NOBODY:
                 self._require_gone(found.owner)
             self._connections.repeat(self._put_beat)  # so that others see an owner live
-            wanted = (found or Head()).follow(owner=self.owner)
+            wanted = (found or StoreHead()).follow(owner=self.owner)
             before, found = found, self._cell.move(found, wanted)
             if found == wanted:
                 break
@@ -209,13 +209,13 @@ class Ownership:
         if self._lost_to is not None:
             raise self._lost(self._lost_to)
 
-    def move(self, old: Head, new: Head) -> None:
+    def move(self, old: StoreHead, new: StoreHead) -> None:
         """Sets the head; raises `Unavailable` if it is not set, or that is unknown."""
         found = self._cell.move(old, new)
         if found != new:
             raise self._taken(found)
 
-    def settle(self, old: Head, wanted: Head | None) -> Head:
+    def settle(self, old: StoreHead, wanted: StoreHead | None) -> StoreHead:
         """Finds out whether the head is `wanted`; if not, it never becomes that."""
         found = self._cell.read()
         while found == old and wanted is not None:
@@ -234,7 +234,7 @@ class Ownership:
     def announce(self, url: str | None) -> None:
         """Says where this process serves the store, with a beat at once."""
         self._served_at = url
-        with suppress(TxAwareError, Lost):
+        with suppress(TxAwareError, ConnectionLost):
             self._connections.once(self._put_beat)
 
     def sign_of_owner(self) -> Sign | None:
@@ -242,7 +242,7 @@ class Ownership:
         found = self._cell.read()
         return None if found is None else self._sign(found.owner)
 
-    def give_back(self, head: Head) -> None:
+    def give_back(self, head: StoreHead) -> None:
         """Gives the head back, so that the next owner has it at once."""
         self._cell.move(head, head.follow(owner=NOBODY))
 
@@ -254,7 +254,7 @@ class Ownership:
         if self._beats:
             self._forget(self.owner)
 
-    def _taken(self, found: Head | None) -> Unavailable:
+    def _taken(self, found: StoreHead | None) -> Unavailable:
         process = None
         if found is not None:
             with suppress(TxAwareError):
@@ -321,7 +321,9 @@ class Ownership:
 
     def _keep_beating(self) -> None:
         while not self._ended.wait(self._beat_s):
-            with suppress(TxAwareError, Lost):  # the next one tells, or a write does
+            with suppress(
+                TxAwareError, ConnectionLost
+            ):  # the next one tells, or a write does
                 self.beat()
 
     def _put_beat(self, client: Any) -> None:

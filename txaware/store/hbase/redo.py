@@ -10,7 +10,7 @@ from txaware.errors import StoreCorrupted
 from txaware.model.interfaces import Write
 from txaware.store.hbase.cells import WHOLE
 from txaware.store.hbase.connections import HBaseConnections
-from txaware.store.hbase.head import Head
+from txaware.store.hbase.head import StoreHead
 from txaware.store.hbase.scanner import scanner
 from txaware.store.hbase.schema import META, REDO_ROWS
 from txaware.store.keys import after
@@ -33,7 +33,7 @@ class RedoLog:
         self._connections = connections
         self._table = connections.address.table(META)
 
-    def keep(self, record: bytes, head: Head) -> Head:
+    def keep(self, record: bytes, head: StoreHead) -> StoreHead:
         """Keeps a record in the head or in rows; answers the head with its place."""
         if len(record) <= INLINE_BYTES:
             return head.with_record(crc=crc32(record), inline=record)
@@ -47,7 +47,7 @@ class RedoLog:
             self._put(_key(kept, number), piece, kept.time_ms)
         return kept
 
-    def read(self, head: Head) -> bytes:
+    def read(self, head: StoreHead) -> bytes:
         """Reads the record of the last batch."""
         if not head.pieces:
             record = head.inline
@@ -84,7 +84,7 @@ class RedoLog:
 
         self._connections.repeat(put)
 
-    def _piece(self, head: Head, number: int) -> bytes:
+    def _piece(self, head: StoreHead, number: int) -> bytes:
         def get(client: Any) -> Any:
             return client.getRowTs(
                 self._table, _key(head, number), head.time_ms + 1, {}
@@ -95,7 +95,7 @@ class RedoLog:
         return value
 
 
-def _key(head: Head, number: int) -> bytes:
+def _key(head: StoreHead, number: int) -> bytes:
     return _place(head.logged_by, head.batch & 1, number)
 
 

@@ -21,7 +21,7 @@ import attrs
 from txaware.errors import TxAwareError
 from txaware.model.interfaces import Row, Write
 from txaware.store.hbase.cells import WHOLE
-from txaware.store.hbase.connections import HBaseConnections, Lost
+from txaware.store.hbase.connections import ConnectionLost, HBaseConnections
 from txaware.store.hbase.salting import topic_end
 from txaware.store.hbase.scanner import scanner
 from txaware.store.hbase.schema import META, TALLY_ROWS
@@ -63,7 +63,7 @@ class Tally:
 
 
 @attrs.frozen
-class _Kept:
+class _KnownSizes:
     """The sizes that were read at a time: tallies of a topic, or rows of a range."""
 
     start: bytes
@@ -86,8 +86,8 @@ class Tallies:
         self._clock_s = clock_s
         self._lock = threading.Lock()
         self._open: dict[bytes, Tally] = {}
-        self._topic: _Kept | None = None
-        self._rows: _Kept | None = None
+        self._topic: _KnownSizes | None = None
+        self._rows: _KnownSizes | None = None
 
     def count(self, writes: Iterable[Write], *, time_ms: int) -> None:
         """Counts rows that were written with that timestamp.
@@ -106,7 +106,7 @@ class Tallies:
             while len(self._open) > MOST_OPEN:  # the oldest ends as it is
                 full.append(self._open.pop(next(iter(self._open))))
         if full:
-            with suppress(Lost, TxAwareError):
+            with suppress(ConnectionLost, TxAwareError):
                 self._connections.once(partial(self._put, full, time_ms))
 
     def size_bytes(self, start: bytes, stop: bytes, scan: Scan) -> int:
@@ -144,7 +144,7 @@ class Tallies:
                     if prefix.startswith(topic)
                 ]
             found = [(one.first, one.last, one.size_bytes) for one in tallies]
-            kept = _Kept(topic, b"", self._clock_s(), tuple(_joined(found)))
+            kept = _KnownSizes(topic, b"", self._clock_s(), tuple(_joined(found)))
             self._topic = kept
         ends = _number(start, topic), _number(stop, topic)
         return int(sum(_share(size, topic, ends) for size in kept.sizes))
@@ -162,10 +162,10 @@ class Tallies:
             held_bytes = sum([len(value) for _, value in rows])
             if len(rows) >= READ_ROWS or held_bytes >= READ_BYTES:
                 return sum([size for _, _, size in sizes]), False
-            kept = self._rows = _Kept(start, stop, self._clock_s(), sizes)
+            kept = self._rows = _KnownSizes(start, stop, self._clock_s(), sizes)
         return sum([size for key, _, size in kept.sizes if start <= key < stop]), True
 
-    def _is_fresh(self, kept: _Kept) -> bool:
+    def _is_fresh(self, kept: _KnownSizes) -> bool:
         return self._clock_s() - kept.read_s < KEPT_S
 
     def _put(self, tallies: Iterable[Tally], time_ms: int, client: Any) -> None:

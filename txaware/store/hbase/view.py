@@ -5,7 +5,7 @@ from collections.abc import Container
 from txaware.errors import BadRequest, StoreCorrupted
 from txaware.model.interfaces import Row
 from txaware.store.hbase.connections import HBaseConnections
-from txaware.store.hbase.head import Head, HeadCell
+from txaware.store.hbase.head import HeadCell, StoreHead
 from txaware.store.hbase.redo import RedoLog, decode_writes
 from txaware.store.hbase.scans import Scanning, ScanRequest, whole_range
 from txaware.store.hbase.schema import OWN_ROWS
@@ -27,16 +27,16 @@ class HBaseView:
         self._scanning = Scanning(connections)
         self._head = HeadCell(connections)
         self._redo = RedoLog(connections)
-        self._last: tuple[Head, Writes] | None = None
+        self._last: tuple[StoreHead, Writes] | None = None
 
-    def head(self) -> Head:
+    def head(self) -> StoreHead:
         """Reads the head; raises `BadRequest` if nobody has opened the store yet."""
         head = self._head.read()
         if head is None:
             raise BadRequest(f"{self._name} holds no data: nobody has opened it yet")
         return head
 
-    def last_batch(self) -> tuple[Head, Writes]:
+    def last_batch(self) -> tuple[StoreHead, Writes]:
         """Reads the head and the writes of its batch, or raises `StoreCorrupted`."""
         while True:
             head = self.head()
@@ -92,7 +92,7 @@ class HBaseView:
             first = end
 
 
-def _before_ms(head: Head, writes: Writes) -> int:
+def _before_ms(head: StoreHead, writes: Writes) -> int:
     """Returns the timestamp before which the rows in HBase count.
 
     The rows of a batch with an empty record are all there.
@@ -108,5 +108,5 @@ def _overlaid(rows: list[Row], changed: Writes) -> list[Row]:
     return sorted((key, value) for key, value in values.items() if value is not None)
 
 
-def _same_batch(one: Head, other: Head) -> bool:
+def _same_batch(one: StoreHead, other: StoreHead) -> bool:
     return (one.batch, one.time_ms, one.crc) == (other.batch, other.time_ms, other.crc)

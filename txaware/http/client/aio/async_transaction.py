@@ -24,7 +24,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Worker:
+class WorkerThread:
     """One thread, for one user at a time."""
 
     def __init__(self) -> None:
@@ -64,15 +64,15 @@ class Workers:
 
     def __init__(self, limit: int) -> None:
         self._free = asyncio.Semaphore(limit)
-        self._idle: list[Worker] = []
+        self._idle: list[WorkerThread] = []
         self._closed = False
 
-    async def take(self) -> Worker:
+    async def take(self) -> WorkerThread:
         """Returns a worker, to be given back."""
         await self._free.acquire()
-        return self._idle.pop() if self._idle else Worker()
+        return self._idle.pop() if self._idle else WorkerThread()
 
-    def give_back(self, worker: Worker) -> None:
+    def give_back(self, worker: WorkerThread) -> None:
         """Gives a worker back, for the next task that needs one."""
         if self._closed:
             worker.close()
@@ -81,7 +81,7 @@ class Workers:
         self._free.release()
 
     @asynccontextmanager
-    async def one(self) -> AsyncIterator[Worker]:
+    async def one(self) -> AsyncIterator[WorkerThread]:
         """Lends a worker for a moment."""
         worker = await self.take()
         try:
@@ -127,7 +127,7 @@ class AsyncTransaction(CallsBack):
     def __init__(self, context: TransactionContext, workers: Workers) -> None:
         self._context = context
         self._workers = workers
-        self._worker: Worker | None = None
+        self._worker: WorkerThread | None = None
         self._task: object = None
         self._within = False
 
