@@ -3,11 +3,12 @@
 import json
 import logging
 from collections.abc import Awaitable, Sequence
+from functools import cached_property
 from importlib.metadata import version
 
 from txaware.auth import Principal
 from txaware.errors import TxAwareError
-from txaware.http.openapi import described
+from txaware.http.openapi import described, operation_of
 from txaware.http.server.exchange import DONE, JSON, Reply, Request, json_reply
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
@@ -24,6 +25,7 @@ class OpenRoutes:
     def __init__(self, server_context: ServerContext) -> None:
         self._server_context = server_context
         self._schemas = schemas()
+        self._version = version("txaware")
 
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""
@@ -88,7 +90,7 @@ class OpenRoutes:
         return json_reply(
             {
                 "instance": self._server_context.instance,
-                "version": version("txaware"),
+                "version": self._version,
                 "limits": {
                     "requestBytes": settings.request_limit_bytes,
                     "messageBytes": settings.message_limit_bytes,
@@ -114,9 +116,10 @@ class OpenApiRoutes:
     def __init__(self, others: Sequence[Route], *, needs_tokens: bool) -> None:
         own = Route("GET", "/openapi.json", self._answer, is_open=True)
         self._routes = [own]
-        self._document = json.dumps(
-            described([*others, own], needs_tokens=needs_tokens)
-        ).encode()
+        self._described = [*others, own]
+        self._needs_tokens = needs_tokens
+        for route in self._described:
+            operation_of(route)  # a route without a description is a mistake of ours
 
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""
@@ -124,3 +127,8 @@ class OpenApiRoutes:
 
     async def _answer(self, _: Request) -> Reply:
         return Reply(200, self._document, JSON)
+
+    @cached_property
+    def _document(self) -> bytes:
+        found = described(self._described, needs_tokens=self._needs_tokens)
+        return json.dumps(found).encode()

@@ -26,7 +26,7 @@ TLS_END_S = 1.0
 RESERVED_S = 2.0
 # What waits of an answer below this is not counted.
 HELD_BYTES = 64 << 10
-CUT_S = 0.05  # uvicorn leaves a tenth of a second
+CUT_S = 0.05  # the server leaves twice as much
 
 Timer = asyncio.TimerHandle | None
 

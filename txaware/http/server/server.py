@@ -27,7 +27,7 @@ from txaware.http.routes import all_routes
 from txaware.http.server.admission import Admission, Bodies
 from txaware.http.server.answer_memory import AnswerMemory
 from txaware.http.server.app import App
-from txaware.http.server.connection import Connection
+from txaware.http.server.connection import CUT_S, Connection
 from txaware.http.server.connection_limits import ConnectionLimits
 from txaware.http.server.hidden_paths import HiddenPaths
 from txaware.http.server.idempotency import Idempotency
@@ -48,6 +48,8 @@ BACKLOG = 2048
 # Programs of this machine find a server that listens at every address there.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 AUDIT_FLUSH_S = 1.0
+TICK_S = 1.0
+FIRST_PAUSE_S = 0.001
 
 
 @attrs.frozen(kw_only=True)
@@ -99,6 +101,43 @@ class Access:
             _bound(self.host, self.port).close()
 
 
+class Listener(uvicorn.Server):
+    """Stops when it is told to; uvicorn's own looks ten times a second."""
+
+    def __init__(self, config: uvicorn.Config, stopping: Stopping) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    async def main_loop(self) -> None:
+        """Keeps the date of the answers, until it has to stop."""
+        told = asyncio.Event()
+        self._stopping.tell(told)
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(told.wait(), TICK_S)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listens no more, and waits for what is in flight."""
+        for server in self.servers:
+            server.close()
+        for listening in sockets or ():
+            listening.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        drain_s = self.config.timeout_graceful_shutdown or 0
+        end_s = time.monotonic() + drain_s + 2 * CUT_S
+        pause_s = FIRST_PAUSE_S
+        while self._is_busy and not self.force_exit and time.monotonic() < end_s:
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, CUT_S)
+        for task in self.server_state.tasks:
+            task.cancel()
+
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self.server_state.connections or self.server_state.tasks)
+
+
 class HttpServer:
     """A server that listens from its making to `close`, in threads of its own.
 
@@ -124,7 +163,7 @@ class HttpServer:
         )
         self._socket = _bound(access.host, access.port, backlog=BACKLOG)
         self._socket_name: tuple[str, int] = self._socket.getsockname()[:2]
-        self._server = uvicorn.Server(self._config)
+        self._server = Listener(self._config, self._stopping)
         self._loop = uvloop.new_event_loop()
         self._thread = JoinableThread(target=self._run, name="txaware-http")
         self._server_file: ServerFile | None = None
@@ -174,9 +213,9 @@ class HttpServer:
                 return
             self._is_closed = True
             self._make_unknown()
+            self._server.should_exit = True
             with suppress(RuntimeError):  # the loop has ended by itself
                 self._loop.call_soon_threadsafe(self._stopping.set)
-            self._server.should_exit = True
             try:
                 self._drain()
             finally:
