@@ -117,8 +117,7 @@ def _delete(kind: str) -> Make:
 
 def _new(name: str, body: Mapping[str, Any] | None = None) -> Make:
     """A PUT of what is not there yet."""
-    count = iter(range(10_000))
-    return lambda _: Good({**PARAMS, name: f"new{next(count)}"}, body)
+    return lambda at: Good({**PARAMS, name: f"new{at.site.clock.now_ms}"}, body)
 
 
 def _decided(at: Prepared) -> Good:
