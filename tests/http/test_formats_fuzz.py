@@ -42,6 +42,8 @@ from txaware.model.messages import (
     Page,
     PublishResponse,
     Receipt,
+    end_of,
+    page_of,
 )
 
 ID = MessageId.of(1_700_000_000_000, 1, 1_700_000_000_001, 2)
@@ -86,7 +88,7 @@ LABELLED_PAGE = Page(
     [Message(ID, b"a", b"k"), Message(ID, b"b", None, {"h": b"v"}), Message(ID, b"c")],
     next_id=ID,
 )
-STABLE_PAGE = Page.ended(LABELLED_PAGE, LABELLED_PAGE.end._replace(last_stable=ID))
+STABLE_PAGE = page_of(LABELLED_PAGE, end_of(LABELLED_PAGE)._replace(last_stable=ID))
 POLL_BYTES = b"\0\x28" + ID + b"\1\0\x14\0" + formats.long_bytes(len(encode(TX)))
 BODIES: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "avro publish": (AVRO.publish_request, bytes.fromhex("000a0602610262026300")),

@@ -36,6 +36,7 @@ from txaware.model.messages import (
     PageEnd,
     PublishResponse,
     Receipt,
+    page_of,
 )
 
 ID = MessageId.of(1_700_000_000_000, 1)
@@ -394,7 +395,7 @@ def test_a_page_is_json_however_it_is_cut(page: Page, cuts: list[int]) -> None:
 
 def test_answers_without_and_with_page() -> None:
     end = PageEnd(ID, BlockedBy(5, 7), last_stable=ID.after())
-    page = Page.ended([Message(ID, b"a\xff")], end)
+    page = page_of([Message(ID, b"a\xff")], end)
     array = f'[{{"id":"{ID}","payload":"a\u00ff"}}]'
     assert written(JSON.page_writer(PollRequest()), page).decode() == array
     assert written(JSON.page_writer(PollRequest(page=True)), page).decode() == (

@@ -17,6 +17,7 @@ from txaware.model.messages import (
     Page,
     PublishResponse,
     Receipt,
+    end_of,
 )
 
 AVRO_TYPE, OWN_TYPE = "avro/binary", "application/vnd.txaware+avro"
@@ -102,9 +103,9 @@ def written(writer: PageWriter, page: Page, *, cuts: list[int] | None = None) ->
     """A page as it is sent, cut before the messages of these numbers."""
     bounds = [0, *sorted(cuts or []), len(page)]
     parts = [writer.messages(page[start:stop]) for start, stop in pairwise(bounds)]
-    return b"".join((writer.begin(), *parts, writer.end(page.end)))
+    return b"".join((writer.begin(), *parts, writer.end(end_of(page))))
 
 
 def same_page(one: Page, other: Page) -> bool:
     """Whether two pages are equal in everything."""
-    return one.end == other.end and [*one] == [*other]
+    return end_of(one) == end_of(other) and [*one] == [*other]

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 from coordinator.brief_errors import briefly
 from txaware.consume.consumer import Consumer
 from txaware.model.encoding import Decode, decoder
-from txaware.model.messages import Page
+from txaware.model.messages import Page, end_of, page_of
 
 T = TypeVar("T")
 
@@ -40,4 +40,4 @@ class DecodingConsumer(Consumer[T]):
         except BaseException:
             self.seek(before, inclusive=False)
             raise
-        return Page.ended(decoded, page.end)
+        return page_of(decoded, end_of(page))

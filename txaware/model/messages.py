@@ -343,24 +343,22 @@ class Page(list[Message[T]]):
         self.skipped_before = skipped_before
         self.last_stable = last_stable
 
-    @classmethod
-    def ended(cls, messages: Iterable[Message[T]], end: PageEnd) -> Self:
-        """Makes a page of messages and how their poll ended."""
-        next_id, blocked_by, skipped_before, last_stable = end
-        return cls(
-            messages,
-            next_id=next_id,
-            blocked_by=blocked_by,
-            skipped_before=skipped_before,
-            last_stable=last_stable,
-        )
 
-    @property
-    def end(self) -> PageEnd:
-        """How the poll ended."""
-        return PageEnd(
-            self.next, self.blocked_by, self.skipped_before, self.last_stable
-        )
+def page_of(messages: Iterable[Message[T]], end: PageEnd) -> Page[T]:
+    """Makes a page of messages and how their poll ended."""
+    next_id, blocked_by, skipped_before, last_stable = end
+    return Page(
+        messages,
+        next_id=next_id,
+        blocked_by=blocked_by,
+        skipped_before=skipped_before,
+        last_stable=last_stable,
+    )
+
+
+def end_of(page: Page[Any]) -> PageEnd:
+    """Returns how the poll of a page ended."""
+    return PageEnd(page.next, page.blocked_by, page.skipped_before, page.last_stable)
 
 
 @attrs.frozen

@@ -43,6 +43,7 @@ from txaware.model.messages import (
     PublishResponse,
     Receipt,
     messages_of,
+    page_of,
 )
 from txaware.model.requests import Start
 
@@ -112,7 +113,7 @@ def decode_stable_page(body: bytes) -> Page:
 
 def _page(cursor: Cursor) -> Page:
     messages = _messages(cursor, labelled=False)
-    return Page.ended(messages, read_end(cursor))
+    return page_of(messages, read_end(cursor))
 
 
 def _labelled_page(cursor: Cursor, *, is_stable: bool = False) -> Page:
@@ -120,7 +121,7 @@ def _labelled_page(cursor: Cursor, *, is_stable: bool = False) -> Page:
     for count in cursor.blocks():
         for _ in range(count):
             messages += _messages(cursor, labelled=True)
-    return Page.ended(messages, read_end(cursor, is_stable=is_stable))
+    return page_of(messages, read_end(cursor, is_stable=is_stable))
 
 
 def _messages(cursor: Cursor, *, labelled: bool) -> list[Message]:

@@ -9,7 +9,7 @@ from coordinator.pointers import NO_RANGES
 from coordinator.transaction import Transaction
 from txaware.errors import Unavailable
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED
-from txaware.model.messages import NO_PAYLOAD_ROW, Bounds, MessageId, Page
+from txaware.model.messages import NO_PAYLOAD_ROW, Bounds, MessageId, Page, page_of
 from txaware.model.requests import Start, checked_wait_s
 from txaware.service.read.committed_bounds import CommittedBounds
 from txaware.service.read.scan import CachedRows, Messages, Query, Scan, first_key
@@ -66,7 +66,7 @@ class Reading:
         """Waits up to `wait_s` for a first message; returns the page, and counts it."""
         page, scan, took_s = self.wait(place, ask, wait_s)
         scan.place.counters.polled(scan.count, scan.size_bytes, took_s)
-        return Page.ended(page, scan.end)
+        return page_of(page, scan.end)
 
     def wait(
         self, place: Callable[[], TopicHandle], ask: Ask, wait_s: float
