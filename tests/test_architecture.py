@@ -31,6 +31,7 @@ LAYERS = [
     ["txaware.model.encoding"],
     ["txaware.model.reports", "txaware.model.keeper", "txaware.model.producers"],
     ["txaware.auth", "txaware.model.interfaces", "txaware.model.queue_service"],
+    ["txaware.protocol"],
     ["txaware.store", "txaware.local_hbase"],
     ["txaware.service", "txaware.publish", "txaware.consume", "txaware.tables"],
     ["txaware.queue"],

@@ -21,8 +21,8 @@ from tests.support.clean_up_data import (
 )
 from tests.support.doubles import Clock
 from tests.support.messagings import commit, payloads, publish, table_of
-from txaware.http.wire.values import from_json, to_json
 from txaware.model.reports import CleanUp
+from txaware.protocol.values import from_json, to_json
 from txaware.service.retention.clean_up_plan import (
     EXPIRED,
     MARKED,

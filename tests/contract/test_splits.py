@@ -16,9 +16,9 @@ from tests.support.messagings import KINDS, Site, lent_site, table_of
 from txaware.errors import BadRequest, TopicNotFound
 from txaware.messaging import Messaging
 from txaware.model.messages import MessageId, Receipt
+from txaware.model.requests import MOST_CUTS
 from txaware.service.read import split_planner as referring
 from txaware.service.read import split_planner as splits
-from txaware.service.read.splits import MOST_CUTS
 
 LEAST, MOST = MessageId(bytes(20)), MessageId(b"\xff" * 20)
 MIB = 1 << 20

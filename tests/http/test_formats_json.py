@@ -26,7 +26,6 @@ from txaware.http.wire import (
     PublishRequest,
     encode_item,
 )
-from txaware.http.wire.json_values import MAX_MARKS, has_marks
 from txaware.model.messages import (
     BlockedBy,
     Message,
@@ -38,6 +37,7 @@ from txaware.model.messages import (
     Receipt,
     page_of,
 )
+from txaware.protocol.json_values import MAX_MARKS, has_marks
 
 ID = MessageId.of(1_700_000_000_000, 1)
 TWO_WAYS = r'{"utf8": "..."}.*{"base64": "..."}'

@@ -31,8 +31,9 @@ from txaware.http.client import (
     Link,
     Transport,
 )
-from txaware.http.client.calls.call import Call, Repeat, done
+from txaware.http.client.calls.call import Call, done
 from txaware.model.messages import MessageId, PublishResponse
+from txaware.protocol.verb import Repeat
 
 NAMES = answers(200, ["t"], Txaware_Instance="one")
 BUSY = refuses(503, "Unavailable", Retry_After="2", Txaware_Instance="one")

@@ -20,10 +20,11 @@ from tests.support.scripted_server import (
 )
 from txaware.errors import BadRequest, TransactionConflict, Unavailable
 from txaware.http.client import ClientSettings, HttpService, Link, Transport
-from txaware.http.client.calls.call import Call, Repeat, done
+from txaware.http.client.calls.call import Call, done
 from txaware.http.client.retry import Retry
 from txaware.messaging import Messaging
 from txaware.model.settings import Settings
+from txaware.protocol.verb import Repeat
 from txaware.spark.addresses import StoreAddress
 
 QUIET = Settings(janitor_interval_s=0)

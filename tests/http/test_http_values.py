@@ -11,14 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txaware.errors import BadRequest
-from txaware.http.wire.values import (
-    from_json,
-    popped_to_json,
-    read_json,
-    to_json,
-    topic_from_json,
-    topic_to_json,
-)
 from txaware.model.messages import BlockedBy, Bounds, MessageId
 from txaware.model.metrics import (
     GroupLag,
@@ -32,6 +24,14 @@ from txaware.model.metrics import (
 from txaware.model.queues import Popped
 from txaware.model.reports import CleanUp, Peeked, Problem, Pruned, Report, TopicReport
 from txaware.model.topics import Topic, TopicName
+from txaware.protocol.values import (
+    from_json,
+    popped_to_json,
+    read_json,
+    to_json,
+    topic_from_json,
+    topic_to_json,
+)
 
 ID = MessageId.of(1_700_000_000_000, 7)
 BOUNDS = Bounds(None, ID, ID)

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txaware.model.messages import MessageId
-from txaware.model.requests import Wanted
+from txaware.model.requests import MOST_CUTS, Wanted
 from txaware.service.read.splits import (
-    MOST_CUTS,
     MOST_MARKS,
     Marks,
     divided,

@@ -98,6 +98,13 @@ def checked_pointer_of(name: str, pointer: object) -> int:
     return pointer
 
 
+def checked_report(name: object, smallest_pointer: object) -> None:
+    """Raises `BadRequest` unless a keeper says that of itself."""
+    checked = checked_name(name)
+    if smallest_pointer is not None:
+        checked_pointer_of(checked, smallest_pointer)
+
+
 def checked_smallest(name: str, participant: KeepsRows) -> int | None:
     """Asks a participant for its least pointer; passes on what that raises."""
     smallest: object = participant.smallest_pointer()

@@ -54,8 +54,13 @@ MAX_POINTER = 2**63 - 1
 MAX_TIME_MS = 2**63 - 1
 MAX_ATTEMPT_BYTES = 16
 MAX_PART_BYTES = 2**63 - 1
+# A message costs about 400 bytes as objects and rows, however short it is, and takes
+# one byte of a body: without a bound, a body of 10 MiB would ask for 4 GB.
+MAX_MESSAGES = 250_000
 # A clean-up cuts one topic into at most so many pieces for each reason.
 MOST_PIECES = 1000
+# With more cuts than this the parts become larger than asked for.
+MOST_CUTS = 10_000
 
 
 @attrs.frozen

@@ -28,6 +28,7 @@ from txaware.model.reports import (
 from txaware.model.requests import (
     Start,
     check_range,
+    checked_flag,
     checked_limit,
     checked_start,
     checked_wanted,
@@ -185,6 +186,7 @@ class Administration:
         self, *, exclusive: bool = False, on_progress: OnProgress | None = None
     ) -> Pruned:
         """Has the coordinator forget invalid transactions that nothing here needs."""
+        exclusive = checked_flag("exclusive", exclusive)
         return self._retention.prune(exclusive=exclusive, on_progress=on_progress)
 
     def register_keeper(self, participant: KeepsRows) -> Keeper:

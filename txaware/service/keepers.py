@@ -27,7 +27,7 @@ from txaware.model.keeper import (
     Keeper,
     KeepsRows,
     checked_name,
-    checked_pointer_of,
+    checked_report,
     checked_smallest,
     lower_bound,
     named_pointer,
@@ -112,9 +112,7 @@ class Keepers:
         Pointers are kept from that one on, or from the oldest open transaction on, as
         the keeper may write with that next. The keeper reports anew to raise the bound.
         """
-        checked_name(name)
-        if smallest_pointer is not None:
-            checked_pointer_of(name, smallest_pointer)
+        checked_report(name, smallest_pointer)
         bound = lower_bound(self._coordinator.snapshot(), smallest_pointer)
         with self._lock:
             row = self._rows.get(name)

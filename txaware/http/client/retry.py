@@ -11,7 +11,7 @@ import tenacity
 
 from coordinator.brief_errors import from_server
 from txaware.errors import TxAwareError, Unavailable
-from txaware.http.client.calls.call import Call, HttpAnswer, Repeat, error_of
+from txaware.http.client.calls.call import Call, HttpAnswer, error_of
 from txaware.http.client.http11 import (
     AnswerParser,
     AnswerTooLarge,
@@ -20,6 +20,7 @@ from txaware.http.client.http11 import (
     HttpRequest,
 )
 from txaware.http.client.link import Link
+from txaware.protocol.verb import Repeat
 
 T = TypeVar("T")
 

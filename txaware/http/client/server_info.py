@@ -7,7 +7,7 @@ import attrs
 from txaware.errors import BadRequest
 from txaware.http.client.calls.call import Call, reading
 from txaware.http.wire.row_changes import BESIDE_ROW_BYTES
-from txaware.http.wire.values import read_json
+from txaware.protocol.values import read_json
 
 MIB = 1 << 20
 

@@ -14,7 +14,7 @@ from txaware.http.client.calls.service_calls import ServiceCalls
 from txaware.http.client.calls.table_calls import TableCalls
 from txaware.http.client.carried import CarriedParts, Carrier
 from txaware.http.client.server_info import ServerInfo
-from txaware.http.client.transport import Transport, blocking
+from txaware.http.client.transport import Transport, blocking, blocking_verb
 from txaware.http.wire import ColumnarPage
 from txaware.model.interfaces import MessagingService, OperatorService, Payload
 from txaware.model.keeper import Keeper, KeepsRows, named_pointer
@@ -28,6 +28,7 @@ from txaware.model.queue_service import QueueService
 from txaware.model.requests import Start
 from txaware.model.rows import RowChange
 from txaware.model.settings import Settings
+from txaware.protocol import operator
 from txaware.tables.interfaces import TableService
 
 
@@ -218,31 +219,27 @@ class HttpAdministration:
     ) -> None:
         self._transport = transport
         self._coordinator = coordinator or RemoteCoordinator(CoordinatorSend(transport))
-        self._calls = AdminCalls()
+        self._calls = AdminCalls(transport.link)
 
     peek = blocking(OperatorService.peek, AdminCalls.peek)
     namespaces = blocking(OperatorService.namespaces, AdminCalls.namespaces)
-    inspect = blocking(OperatorService.inspect, AdminCalls.inspect)
-    splits = blocking(OperatorService.splits, AdminCalls.splits)
-    first_undecided = blocking(
-        OperatorService.first_undecided, AdminCalls.first_undecided
-    )
+    inspect = blocking_verb(operator.INSPECT)
+    splits = blocking_verb(operator.SPLITS)
+    first_undecided = blocking_verb(operator.FIRST_UNDECIDED)
     lag_ms = blocking(OperatorService.lag_ms, AdminCalls.lag_ms)
     oldest_unread_ms = blocking(
         OperatorService.oldest_unread_ms, AdminCalls.oldest_unread_ms
     )
-    check = blocking(OperatorService.check, AdminCalls.check)
-    clean_up = blocking(OperatorService.clean_up, AdminCalls.clean_up)
-    plan_clean_up = blocking(OperatorService.plan_clean_up, AdminCalls.plan_clean_up)
-    clean_piece = blocking(OperatorService.clean_piece, AdminCalls.clean_piece)
-    finish_clean_up = blocking(
-        OperatorService.finish_clean_up, AdminCalls.finish_clean_up
-    )
-    prune = blocking(OperatorService.prune, AdminCalls.prune)
-    report_keeper = blocking(OperatorService.report_keeper, AdminCalls.report_keeper)
-    forget_keeper = blocking(OperatorService.forget_keeper, AdminCalls.forget_keeper)
-    keepers = blocking(OperatorService.keepers, AdminCalls.keepers)
-    metrics = blocking(OperatorService.metrics, AdminCalls.metrics)
+    check = blocking_verb(operator.CHECK)
+    clean_up = blocking_verb(operator.CLEAN_UP)
+    plan_clean_up = blocking_verb(operator.PLAN_CLEAN_UP)
+    clean_piece = blocking_verb(operator.CLEAN_PIECE)
+    finish_clean_up = blocking_verb(operator.FINISH_CLEAN_UP)
+    prune = blocking_verb(operator.PRUNE)
+    report_keeper = blocking_verb(operator.REPORT_KEEPER)
+    forget_keeper = blocking_verb(operator.FORGET_KEEPER)
+    keepers = blocking_verb(operator.LIST_KEEPERS)
+    metrics = blocking_verb(operator.METRICS)
 
     def backup(self) -> Iterator[bytes]:
         """Yields all that is on disk there at this moment, as the bytes of a backup."""

@@ -13,11 +13,13 @@ import tenacity
 from coordinator.brief_errors import shorten
 from txaware.errors import TxAwareError, Unavailable
 from txaware.http.client.calls.call import Call, Steps
+from txaware.http.client.calls.verb_calls import steps_of
 from txaware.http.client.connections import Connections, destination, shown
 from txaware.http.client.http_connection import HttpConnection
 from txaware.http.client.link import Link, ServerPlace
 from txaware.http.client.retry import FAILURES, Retry, again
 from txaware.model.signatures import signed_as
+from txaware.protocol.verb import Verb
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -172,3 +174,8 @@ def blocking(
         return answer
 
     return signed_as(verb)(performed)
+
+
+def blocking_verb(verb: Verb[P, T]) -> Callable[Concatenate[Any, P], T]:
+    """Makes the method that performs a declared verb, in the thread of its caller."""
+    return blocking(verb.does, steps_of(verb))

@@ -16,11 +16,13 @@ from txaware.http.openapi import (
     transaction_operations,
 )
 from txaware.http.openapi.operation import Operation
+from txaware.http.openapi.verb_operations import operation_of_verb
 from txaware.http.openapi.wire import report_schemas, wire_schemas
 from txaware.http.server.exchange import JSON
 from txaware.http.server.idempotency import LONGEST_KEY
 from txaware.http.server.routing import Route
-from txaware.http.wire.json_schema import (
+from txaware.model.topics import LONGEST_ID
+from txaware.protocol.json_schema import (
     GROUP,
     NAMESPACE,
     TEXT,
@@ -30,7 +32,7 @@ from txaware.http.wire.json_schema import (
     fields,
     ref,
 )
-from txaware.model.topics import LONGEST_ID
+from txaware.protocol.verbs import VERBS
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
     **message_operations.OPERATIONS,
@@ -41,8 +43,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     **transaction_operations.OPERATIONS,
     **prepared_operations.OPERATIONS,
     **server_operations.OPERATIONS,
-    **server_operations.CLEAN_UP_OPERATIONS,
-    **transaction_operations.KEEPER_OPERATIONS,
+    **{(verb.method, verb.path): operation_of_verb(verb) for verb in VERBS},
 }
 
 

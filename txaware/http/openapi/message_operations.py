@@ -3,7 +3,9 @@
 from txaware.http.openapi.operation import Content, Operation, in_avro, json_of
 from txaware.http.routes.groups import POSITION
 from txaware.http.routes.topics import TOPIC, TOPICS
-from txaware.http.wire.json_schema import (
+from txaware.http.wire.schemas import AVRO_TYPE, OWN_TYPES
+from txaware.model.interfaces import COMMITTED, UNCOMMITTED
+from txaware.protocol.json_schema import (
     FLAG,
     HEX_ID,
     any_of,
@@ -11,8 +13,6 @@ from txaware.http.wire.json_schema import (
     ref,
     whole,
 )
-from txaware.http.wire.schemas import AVRO_TYPE, OWN_TYPES
-from txaware.model.interfaces import COMMITTED, UNCOMMITTED
 
 TAG = "messages"
 _WRITES = (404, 409)

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 
 from txaware.http.server.exchange import JSON
-from txaware.http.wire.json_schema import BYTES, Schema
+from txaware.protocol.json_schema import BYTES, Schema
 
 Content = dict[str, Any]
 

@@ -4,7 +4,7 @@ from coordinator.prepared_transactions import LONGEST_NAME, NAME
 from txaware.http.openapi.operation import Operation, json_of
 from txaware.http.openapi.transaction_operations import NAMED, TAG
 from txaware.http.routes.prepared import COMMIT, PREPARE, PREPARED, ROLL_BACK
-from txaware.http.wire.json_schema import (
+from txaware.protocol.json_schema import (
     TEXT,
     Schema,
     array,

@@ -17,7 +17,9 @@ from txaware.http.routes.transactional_ids import (
     SEEN_COMMITS,
     TRANSACTIONAL_ID,
 )
-from txaware.http.wire.json_schema import (
+from txaware.http.wire.publish_once import ONCE
+from txaware.http.wire.schemas import AVRO_TYPE
+from txaware.protocol.json_schema import (
     BASE64,
     FLAG,
     HEX_ID,
@@ -27,8 +29,6 @@ from txaware.http.wire.json_schema import (
     ref,
     whole,
 )
-from txaware.http.wire.publish_once import ONCE
-from txaware.http.wire.schemas import AVRO_TYPE
 
 TAG = "producers"
 _COMMITS = {"commits": whole(0)}

@@ -13,8 +13,8 @@ from txaware.http.routes.queue_jobs import (
     ROLLBACK,
 )
 from txaware.http.routes.queues import QUEUE, QUEUES, REDRIVE, SETTINGS
-from txaware.http.wire.json_schema import FLAG, TEXT, array, fields, ref, whole
 from txaware.model.queues import MAX_DELAY_S, MAX_PRIORITY, MOST_POPPED
+from txaware.protocol.json_schema import FLAG, TEXT, array, fields, ref, whole
 
 _TAG = "queues"
 _WITH_A_LEASE = (409,)

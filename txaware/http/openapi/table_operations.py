@@ -2,8 +2,8 @@
 
 from txaware.http.openapi.operation import Operation, in_avro, json_of
 from txaware.http.routes.tables import GET, SAVE, SCAN, TABLE, TABLES, TAKE_BACK
-from txaware.http.wire.json_schema import BASE64, TEXT, array, fields, or_null
 from txaware.http.wire.schemas import OWN_TYPE
+from txaware.protocol.json_schema import BASE64, TEXT, array, fields, or_null
 
 _TAG = "tables"
 _ROW = array(BASE64, minItems=2, maxItems=2)

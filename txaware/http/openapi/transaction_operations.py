@@ -9,12 +9,9 @@ from coordinator.remote.server import DECIDABLE
 from coordinator.remote.wire import LONGEST_NAME
 from coordinator.transaction_status import ENDED, INVALID, NEVER, OPEN, STATES
 from txaware.http.openapi.operation import Content, Operation, json_of
-from txaware.http.openapi.server_operations import OPERATORS
 from txaware.http.routes.commits import CARRIED, COMMIT
-from txaware.http.routes.keepers import FORGET, KEEPERS, REPORT
-from txaware.http.routes.keepers import NAMED as KEEPER_NAMED
 from txaware.http.routes.transactions import ONE
-from txaware.http.wire.json_schema import (
+from txaware.protocol.json_schema import (
     BASE64,
     BYTES,
     FLAG,
@@ -26,7 +23,6 @@ from txaware.http.wire.json_schema import (
     array,
     fields,
     or_null,
-    ref,
     whole,
 )
 
@@ -210,30 +206,5 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", ONE + "/checkpoint"): _call(
         "Gives it a further write pointer.",
         answer=json_of(fields({"pointers": _POINTERS})),
-    ),
-}
-
-
-KEEPER_OPERATIONS: dict[tuple[str, str], Operation] = {
-    ("GET", KEEPERS): Operation(
-        summary="Participants that keep rows of their own, registered or not.",
-        tag=OPERATORS,
-        answer=json_of(array(ref("Keeper"))),
-    ),
-    ("POST", KEEPERS): Operation(
-        summary="Registers one, or raises the least pointer that its rows may hold: "
-        "nothing from there on is forgotten.",
-        tag=OPERATORS,
-        body=json_of(
-            REPORT.schema,
-            example={"name": "notes", "smallestPointer": None},
-        ),
-        answer=json_of(ref("Keeper")),
-    ),
-    ("POST", FORGET): Operation(
-        summary="Forgets one whose rows are gone.",
-        tag=OPERATORS,
-        body=json_of(KEEPER_NAMED.schema),
-        refuses=(404,),
     ),
 }

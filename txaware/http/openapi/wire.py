@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import attrs
+from msgspec import Meta
 
 from txaware.http.routes.groups import NEW_POSITION, SEEN_BY
 from txaware.http.routes.topics import CHANGES, PROPERTIES
@@ -16,7 +17,10 @@ from txaware.http.wire.json_format import (
     RESPONSE,
     WAIT,
 )
-from txaware.http.wire.json_schema import (
+from txaware.model.messages import MessageId
+from txaware.model.producers import KnownProducer, ProducerOpened
+from txaware.model.queues import Popped, QueueDescriptor, QueueStats, Waiting
+from txaware.protocol.json_schema import (
     BASE64,
     FLAG,
     NULL,
@@ -29,13 +33,9 @@ from txaware.http.wire.json_schema import (
     ref,
     whole,
 )
-from txaware.http.wire.values import camel
-from txaware.model.keeper import Keeper
-from txaware.model.messages import MessageId
-from txaware.model.metrics import Metrics
-from txaware.model.producers import KnownProducer, ProducerOpened
-from txaware.model.queues import Popped, QueueDescriptor, QueueStats, Waiting
-from txaware.model.reports import CleanUp, OpenPlan, Peeked, Pruned, Report, TopicReport
+from txaware.protocol.values import camel
+from txaware.protocol.verb import In
+from txaware.protocol.verbs import VERBS
 from txaware.service.monitor.overview_report import OverviewReport
 
 _HEX = {"type": "string", "pattern": "^[0-9a-f]{40}$"}
@@ -107,10 +107,9 @@ _PLAIN: dict[Any, Schema] = {
     bytes: {"type": "string", "contentEncoding": "base64"},
 }
 _REPORTS = (
-    *(CleanUp, Keeper, Metrics, OpenPlan, OverviewReport, Peeked, Pruned, Report),
+    OverviewReport,
     *(KnownProducer, ProducerOpened),
     *(Popped, QueueDescriptor, QueueStats, Waiting),
-    TopicReport,
 )
 
 
@@ -119,6 +118,10 @@ def report_schemas() -> dict[str, Schema]:
     found: dict[str, Schema] = {}
     for kind in _REPORTS:
         _add(kind, found)
+    for verb in VERBS:
+        answer = verb.answer.kind if isinstance(verb.answer, In) else verb.answer
+        if answer is not None:
+            schema_of(answer, found)
     return found
 
 
@@ -128,25 +131,34 @@ def _add(kind: type, found: dict[str, Schema]) -> Schema:
         found[name] = {}  # before its fields, one of which may be of its own kind
         found[name] = fields(
             {
-                camel(field.name): _schema(field.type, found)
+                camel(field.name): schema_of(field.type, found)
                 for field in attrs.fields(attrs.resolve_types(kind))
             }
         )
     return ref(name)
 
 
-def _schema(kind: Any, found: dict[str, Schema]) -> Schema:
+def schema_of(kind: Any, found: dict[str, Schema]) -> Schema:
+    """Returns the schema of a type; puts those of classes into `found`, by name."""
     if kind in _PLAIN:
         return _PLAIN[kind]
     if attrs.has(kind):
         return _add(kind, found)
     origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return schema_of(inner[0], found) | _bounds(inner[1])
     if origin is Literal:
         return {"enum": [*inner]}
     if origin in (Union, UnionType):
-        return any_of(*(_schema(one, found) for one in inner))
+        return any_of(*(schema_of(one, found) for one in inner))
     if origin in (dict, Mapping):
-        return {"type": "object", "additionalProperties": _schema(inner[1], found)}
+        return {"type": "object", "additionalProperties": schema_of(inner[1], found)}
     if origin in (list, tuple, Sequence):
-        return array(_schema(inner[0], found))
+        return array(schema_of(inner[0], found))
     raise TypeError(f"there is no schema for {kind!r}")
+
+
+def _bounds(meta: Meta) -> Schema:
+    if meta.max_length is not None:
+        return {"maxItems": meta.max_length}
+    return whole(int(meta.ge or 0))

@@ -1,12 +1,11 @@
 """All routes of the server."""
 
 from txaware.http.metrics.exposition import Exposition
+from txaware.http.routes import operator
 from txaware.http.routes.commits import CommitRoutes
 from txaware.http.routes.dashboard import DashboardRoutes, MetricsRoutes
 from txaware.http.routes.groups import GroupRoutes
-from txaware.http.routes.keepers import KeeperRoutes
 from txaware.http.routes.messages import MessageRoutes
-from txaware.http.routes.operator import CleanUpRoutes, OperatorRoutes
 from txaware.http.routes.polls import PollingRoutes
 from txaware.http.routes.prepared import PreparedRoutes
 from txaware.http.routes.producers import ProducerRoutes
@@ -17,8 +16,10 @@ from txaware.http.routes.topics import TopicRoutes
 from txaware.http.routes.transactional_ids import TransactionalIdRoutes
 from txaware.http.routes.transactions import TransactionRoutes
 from txaware.http.routes.unguarded import OpenApiRoutes, OpenRoutes
+from txaware.http.routes.verbs import verb_routes
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
+from txaware.protocol.verbs import VERBS
 from txaware.service.monitor.overview import Overview
 
 
@@ -43,9 +44,8 @@ def all_routes(
         *transactions.routes(),
         *CommitRoutes(server_context, transactions).routes(),
         *TransactionalIdRoutes(server_context, transactions).routes(),
-        *OperatorRoutes(server_context).routes(),
-        *CleanUpRoutes(server_context).routes(),
-        *KeeperRoutes(server_context).routes(),
+        *operator.BackupRoutes(server_context).routes(),
+        *verb_routes(server_context, VERBS, operator.ACTS),
         *ProducerRoutes(server_context).routes(),
         *MetricsRoutes(server_context, exposition).routes(),
         *DashboardRoutes(server_context, overview).routes(),

@@ -23,7 +23,19 @@ from txaware.http.routes.tables import CHANGES, row_change
 from txaware.http.routes.transactional_ids import INSTANCE, KEY, instance
 from txaware.http.routes.transactions import ONE, TransactionRoutes
 from txaware.http.server.exchange import DONE_IN_JSON, Reply, Request
-from txaware.http.server.permissions import (
+from txaware.http.server.routing import Begun, Route, Told, in_a_task
+from txaware.http.server.server_context import ServerContext
+from txaware.http.wire import MAX_MESSAGES, format_of
+from txaware.http.wire.json_format import MESSAGES
+from txaware.http.wire.requests import Listed
+from txaware.model.interfaces import CargoCounted
+from txaware.model.markers import producer_change
+from txaware.model.rows import checked_changes_of_rows
+from txaware.model.topics import DEFAULT_NAMESPACE, LONGEST_ID
+from txaware.protocol.fields import ID, Body, Field, Kind, array_of, text
+from txaware.protocol.json_schema import BASE64, FULL_NAME, GROUP, TEXT
+from txaware.protocol.json_values import Fields, from_base64
+from txaware.protocol.rights import (
     Params,
     holder,
     in_group,
@@ -31,18 +43,6 @@ from txaware.http.server.permissions import (
     to_publish,
     with_transactional_id,
 )
-from txaware.http.server.routing import Begun, Route, Told, in_a_task
-from txaware.http.server.server_context import ServerContext
-from txaware.http.wire import MAX_MESSAGES, format_of
-from txaware.http.wire.json_body import ID, Body, Field, Kind, array_of, text
-from txaware.http.wire.json_format import MESSAGES
-from txaware.http.wire.json_schema import BASE64, FULL_NAME, GROUP, TEXT
-from txaware.http.wire.json_values import Fields, from_base64
-from txaware.http.wire.requests import Listed
-from txaware.model.interfaces import CargoCounted
-from txaware.model.markers import producer_change
-from txaware.model.rows import checked_changes_of_rows
-from txaware.model.topics import DEFAULT_NAMESPACE, LONGEST_ID
 
 COMMIT = ONE + "/commit"
 _NAME = text(FULL_NAME)

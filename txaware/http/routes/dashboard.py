@@ -8,10 +8,11 @@ from txaware.errors import BadRequest
 from txaware.http.dashboard import FILES, HEADERS
 from txaware.http.metrics.exposition import Exposition
 from txaware.http.server.exchange import JSON, Reply, Request
-from txaware.http.server.permissions import monitor, sight
+from txaware.http.server.permissions import sight
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
-from txaware.http.wire.values import to_json
+from txaware.protocol.rights import monitor
+from txaware.protocol.values import to_json
 from txaware.service.monitor.overview import Overview
 
 _HEADERS = tuple((name.encode(), value.encode()) for name, value in HEADERS.items())

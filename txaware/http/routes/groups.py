@@ -2,13 +2,13 @@
 
 from coordinator.transaction import Transaction
 from txaware.http.server.exchange import DONE, Reply, Request, json_reply
-from txaware.http.server.permissions import in_group
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
-from txaware.http.wire.json_body import ID, SNAPSHOT, Body, Field, plain
-from txaware.http.wire.values import read_json
 from txaware.model.messages import MessageId
 from txaware.model.requests import checked_pointer
+from txaware.protocol.fields import ID, SNAPSHOT, Body, Field, plain
+from txaware.protocol.rights import in_group
+from txaware.protocol.values import read_json
 
 POSITION = "/v1/namespaces/{namespace}/groups/{group}/positions/{topic}"
 SEEN_BY = Body("the body", (Field("transaction", SNAPSHOT),))

@@ -9,7 +9,6 @@ from txaware.errors import BadRequest, Unavailable
 from txaware.http.routes.topics import TOPIC
 from txaware.http.server.exchange import DONE, DONE_IN_JSON, JSON, Reply, Request
 from txaware.http.server.idempotency import KEY
-from txaware.http.server.permissions import to_publish
 from txaware.http.server.routing import Answer, Begun, Route, Told, in_a_task
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import AVRO, Format, PublishRequest, format_of
@@ -17,6 +16,7 @@ from txaware.model.messages import PublishResponse
 from txaware.model.producers import ProducerIdentity
 from txaware.model.queues import pipe_of
 from txaware.model.requests import checked_pointer
+from txaware.protocol.rights import to_publish
 from txaware.service.topic_handles import TopicHandle
 
 # A larger body is read in a thread, so that the others do not wait for it.

@@ -12,7 +12,6 @@ from txaware.http.routes.topics import TOPIC
 from txaware.http.server.exchange import Reply, Request, Stream, json_reply, start_in
 from txaware.http.server.long_polls import LongPolls, Look, Read, read_piece
 from txaware.http.server.page_encoders import PIECE_MESSAGES, gathering
-from txaware.http.server.permissions import on_topic
 from txaware.http.server.routing import Answer, Begun, Route, Told, in_a_task
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import (
@@ -26,6 +25,7 @@ from txaware.http.wire import (
 from txaware.http.wire.json_format import read_wait
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED
 from txaware.model.messages import MessageId
+from txaware.protocol.rights import on_topic
 from txaware.service.read.scan import Messages, Scan
 from txaware.service.topic_handles import TopicHandle
 

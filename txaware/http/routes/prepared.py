@@ -10,9 +10,9 @@ from txaware.auth import Principal
 from txaware.errors import NotAuthorized, PreparedNotFound
 from txaware.http.routes.transactions import ONE, holder_or_operator
 from txaware.http.server.exchange import JSON, Reply, Request
-from txaware.http.server.permissions import Params
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
+from txaware.protocol.rights import Params
 
 PREPARED = ROOT + "/prepared"
 COMMIT, ROLL_BACK = ROOT + "/commit-prepared", ROOT + "/rollback-prepared"

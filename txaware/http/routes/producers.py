@@ -6,20 +6,20 @@ from txaware.errors import NotAuthorized, Unavailable
 from txaware.http.routes.messages import begun_at_topic
 from txaware.http.routes.topics import TOPIC
 from txaware.http.server.exchange import DONE, JSON, Reply, Request
-from txaware.http.server.permissions import (
+from txaware.http.server.routing import Begun, Route, Told, in_a_task
+from txaware.http.server.server_context import ServerContext
+from txaware.http.wire import Format
+from txaware.http.wire.publish_once import OnceRequest, read_once, write_ids
+from txaware.model.messages import MessageId
+from txaware.model.producers import MAX_PRODUCER_ID
+from txaware.protocol.fields import TEXT, Body, Field, plain
+from txaware.protocol.rights import (
     anybody,
     monitor,
     on_topic,
     with_transactional_id,
 )
-from txaware.http.server.routing import Begun, Route, Told, in_a_task
-from txaware.http.server.server_context import ServerContext
-from txaware.http.wire import Format
-from txaware.http.wire.json_body import TEXT, Body, Field, plain
-from txaware.http.wire.publish_once import OnceRequest, read_once, write_ids
-from txaware.http.wire.values import read_json, to_json
-from txaware.model.messages import MessageId
-from txaware.model.producers import MAX_PRODUCER_ID
+from txaware.protocol.values import read_json, to_json
 from txaware.service.topic_handles import TopicHandle
 
 PRODUCERS = "/v1/producers"

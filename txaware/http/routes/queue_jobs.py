@@ -21,7 +21,6 @@ from txaware.http.server.exchange import (
     whole_number,
 )
 from txaware.http.server.long_polls import signalled
-from txaware.http.server.permissions import Allow, on_queue
 from txaware.http.server.routing import (
     Begin,
     Begun,
@@ -32,17 +31,6 @@ from txaware.http.server.routing import (
 )
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import Format, format_of
-from txaware.http.wire.json_body import (
-    FLAG,
-    SNAPSHOT,
-    Body,
-    Field,
-    array_of,
-    plain,
-    text,
-)
-from txaware.http.wire.json_values import Fields, load
-from txaware.http.wire.values import popped_to_json
 from txaware.model.queues import (
     MAX_DELAY_S,
     MAX_LEASE_S,
@@ -51,6 +39,18 @@ from txaware.model.queues import (
     Popped,
 )
 from txaware.model.requests import MAX_TIME_MS, Payload
+from txaware.protocol.fields import (
+    FLAG,
+    SNAPSHOT,
+    Body,
+    Field,
+    array_of,
+    plain,
+    text,
+)
+from txaware.protocol.json_values import Fields, load
+from txaware.protocol.rights import Allow, on_queue
+from txaware.protocol.values import popped_to_json
 from txaware.service.queue.event_loop_queues import EventLoopQueues, Look
 from txaware.service.queue.step_batch import WouldWait
 

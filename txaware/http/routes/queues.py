@@ -15,15 +15,15 @@ from txaware.http.server.exchange import (
     json_reply,
     whole_number,
 )
-from txaware.http.server.permissions import on_queue, queue_in, to_list, to_see_queue
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
-from txaware.http.wire.json_body import LEFT_OUT, Body, Field, Kind, plain, text
-from txaware.http.wire.json_schema import FULL_NAME, INT_MAX
-from txaware.http.wire.json_values import load
-from txaware.http.wire.values import camel, read_json, to_json
 from txaware.model.queues import MAX_DELAY_S, MAX_LEASE_S, ORDERS
 from txaware.model.topics import MAX_TTL_S, QueueName
+from txaware.protocol.fields import LEFT_OUT, Body, Field, Kind, plain, text
+from txaware.protocol.json_schema import FULL_NAME, INT_MAX
+from txaware.protocol.json_values import load
+from txaware.protocol.rights import on_queue, queue_in, to_list, to_see_queue
+from txaware.protocol.values import camel, read_json, to_json
 
 QUEUES = "/v1/namespaces/{namespace}/queues"
 QUEUE = QUEUES + "/{queue}"

@@ -5,10 +5,13 @@ from typing import Any
 
 from coordinator.transaction import Transaction
 from txaware.http.server.exchange import DONE, Reply, Request, json_reply
-from txaware.http.server.permissions import on_table, to_list
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
-from txaware.http.wire.json_body import (
+from txaware.http.wire.row_changes import expire_after_s, read_changes
+from txaware.http.wire.schemas import OWN_TYPE
+from txaware.model.requests import MAX_TIME_MS
+from txaware.model.rows import RowChange
+from txaware.protocol.fields import (
     SNAPSHOT,
     Body,
     Field,
@@ -17,12 +20,9 @@ from txaware.http.wire.json_body import (
     long,
     plain,
 )
-from txaware.http.wire.json_schema import BASE64
-from txaware.http.wire.json_values import Fields, from_base64, load, to_base64
-from txaware.http.wire.row_changes import expire_after_s, read_changes
-from txaware.http.wire.schemas import OWN_TYPE
-from txaware.model.requests import MAX_TIME_MS
-from txaware.model.rows import RowChange
+from txaware.protocol.json_schema import BASE64
+from txaware.protocol.json_values import Fields, from_base64, load, to_base64
+from txaware.protocol.rights import on_table, to_list
 
 TABLES = "/v1/namespaces/{namespace}/tables"
 TABLE = TABLES + "/{table}"

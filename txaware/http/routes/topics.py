@@ -15,14 +15,14 @@ from txaware.http.server.exchange import (
     exists_ok,
     json_reply,
 )
-from txaware.http.server.permissions import on_topic, to_list, to_see
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import format_of
-from txaware.http.wire.json_body import LEFT_OUT, Body, Field, Kind
-from txaware.http.wire.json_schema import NULL, TEXT, any_of, or_null, whole
-from txaware.http.wire.values import topic_to_json
 from txaware.model.topics import DEFAULT_TTL_S, MAX_TTL_S, PUBLISHING, TopicName
+from txaware.protocol.fields import LEFT_OUT, Body, Field, Kind
+from txaware.protocol.json_schema import NULL, TEXT, any_of, or_null, whole
+from txaware.protocol.rights import on_topic, to_list, to_see
+from txaware.protocol.values import topic_to_json
 
 TOPICS = "/v1/namespaces/{namespace}/topics"
 TOPIC = TOPICS + "/{topic}"

@@ -10,24 +10,10 @@ from coordinator.errors import changed_nothing
 from coordinator.remote.wire import is_number
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
-from txaware.http.client.calls.call import encoded_transaction
 from txaware.http.routes.transactions import TransactionRoutes
 from txaware.http.server.exchange import DONE, JSON, Reply, Request, json_reply
-from txaware.http.server.permissions import with_transactional_id
 from txaware.http.server.routing import Begun, Route, Told, in_a_task
 from txaware.http.server.server_context import ServerContext
-from txaware.http.wire.json_body import (
-    FLAG,
-    SNAPSHOT,
-    TEXT,
-    Body,
-    Field,
-    Kind,
-    plain,
-)
-from txaware.http.wire.json_schema import TIMEOUT_S
-from txaware.http.wire.json_values import Fields
-from txaware.http.wire.values import read_json, to_json
 from txaware.model.producers import (
     MAX_EPOCH,
     MAX_PRODUCER_ID,
@@ -35,6 +21,20 @@ from txaware.model.producers import (
     ProducerIdentity,
 )
 from txaware.model.requests import checked_pointer
+from txaware.protocol.fields import (
+    FLAG,
+    SNAPSHOT,
+    TEXT,
+    Body,
+    Field,
+    Kind,
+    encoded_transaction,
+    plain,
+)
+from txaware.protocol.json_schema import TIMEOUT_S
+from txaware.protocol.json_values import Fields
+from txaware.protocol.rights import with_transactional_id
+from txaware.protocol.values import read_json, to_json
 
 TRANSACTIONAL_ID = "/v1/transactional-ids/{transactional_id}"
 

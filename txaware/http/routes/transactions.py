@@ -13,15 +13,15 @@ from coordinator.transaction import LONGEST_TIMEOUT_S, TransactionType
 from txaware.auth import Principal
 from txaware.http.server.exchange import JSON, Reply, Request, json_reply
 from txaware.http.server.owners import Owners
-from txaware.http.server.permissions import (
+from txaware.http.server.routing import Begun, Route, Told, in_a_task
+from txaware.http.server.server_context import ServerContext
+from txaware.protocol.rights import (
     Allow,
     Params,
     holder,
     monitor,
     operator,
 )
-from txaware.http.server.routing import Begun, Route, Told, in_a_task
-from txaware.http.server.server_context import ServerContext
 
 ONE = ROOT + "/{transaction}"
 ENDS = ("commit", "abort", "invalidate")

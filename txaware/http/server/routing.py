@@ -18,7 +18,7 @@ import attrs
 from txaware.http.server.connection_limits import is_vital
 from txaware.http.server.exchange import Reply, Request, Stream
 from txaware.http.server.failures import error_reply
-from txaware.http.server.permissions import Allow, anybody
+from txaware.protocol.rights import Allow, anybody
 
 Answer = Reply | Stream
 Handle = Callable[[Request], Awaitable[Answer]]

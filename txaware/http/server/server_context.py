@@ -163,6 +163,16 @@ class ServerContext:
     def _coordinator_here(self) -> InProcess | None:
         return in_process(self.coordinator)
 
+    def engine(self, port: str) -> Any:
+        """Returns the part of the engine that has the verbs of a port."""
+        return {
+            "MessagingService": self.service,
+            "OperatorService": self.administration,
+            "ProducerService": self.service.producing,
+            "QueueService": self.queues,
+            "TableService": self.tables,
+        }[port]
+
     @property
     def carried_bytes(self) -> int:
         """Tells how many bytes of messages, or of changed rows, a commit carries.

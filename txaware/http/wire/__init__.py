@@ -31,13 +31,13 @@ from txaware.http.wire.own_client import (
     encode_rollback,
 )
 from txaware.http.wire.requests import (
-    MAX_MESSAGES,
     PollRequest,
     PublishRequest,
     payload_of,
 )
 from txaware.http.wire.schemas import schemas
 from txaware.model.avro_items import encode_item, long_bytes
+from txaware.model.requests import MAX_MESSAGES
 
 # Begins the error of a type that is not known; a client of a later version reads it.
 WRONG_TYPE = "the Content-Type is "

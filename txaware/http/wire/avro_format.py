@@ -4,7 +4,7 @@ import attrs
 
 from coordinator import codec
 from txaware.errors import BadRequest
-from txaware.http.wire.avro_reading import INT_BITS, Cursor, long_at, read
+from txaware.http.wire.avro_reading import Cursor, long_at, read
 from txaware.http.wire.avro_writing import FIRST, AvroPage, OwnPage, data_bytes
 from txaware.http.wire.columnar import (
     ColumnarWriter,
@@ -26,6 +26,7 @@ from txaware.http.wire.schemas import (
 from txaware.model.avro_items import long_bytes
 from txaware.model.messages import MessageId, PublishResponse, Receipt
 from txaware.model.requests import Payload, Start
+from txaware.protocol.json_values import INT_BITS
 
 PUBLISH, ROLLBACK, POLL = "the PublishRequest", "the PublishResponse", "the poll"
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from txaware.errors import BadRequest, RequestTooLarge
-from txaware.http.wire.requests import MAX_MESSAGES
 from txaware.model.avro_items import ID_HEAD
 from txaware.model.messages import (
     ID_BYTES,
@@ -19,8 +18,8 @@ from txaware.model.messages import (
     PageEnd,
     messages_of,
 )
-
-LONG_BITS, INT_BITS = 64, 32
+from txaware.model.requests import MAX_MESSAGES
+from txaware.protocol.json_values import LONG_BITS, fits
 
 T = TypeVar("T")
 
@@ -115,11 +114,6 @@ def read(body: bytes, reader: Callable[[Cursor], T], *, what: str) -> T:
             f"{what} ends after {cursor.at} bytes, and {len(body) - cursor.at} follow"
         )
     return value
-
-
-def fits(number: int, *, bits: int) -> bool:
-    """Tells whether a number fits into that many bits."""
-    return -(1 << bits - 1) <= number < 1 << bits - 1
 
 
 def long_at(data: bytes, at: int) -> tuple[int, int]:

@@ -5,7 +5,29 @@ import json
 from coordinator.remote.wire import shown
 from txaware.errors import BadRequest
 from txaware.http.wire.interfaces import PageWriter
-from txaware.http.wire.json_body import (
+from txaware.http.wire.json_pages import PAYLOAD_AS, JsonArray, JsonPage
+from txaware.http.wire.requests import (
+    PollRequest,
+    PublishRequest,
+    expiring,
+    seconds,
+)
+from txaware.model.interfaces import COMMITTED, UNCOMMITTED
+from txaware.model.messages import (
+    ID_BYTES,
+    MessageId,
+    Outgoing,
+    PublishResponse,
+    Receipt,
+)
+from txaware.model.requests import (
+    MAX_ATTEMPT_BYTES,
+    MAX_MESSAGES,
+    MAX_TIME_MS,
+    Payload,
+    Start,
+)
+from txaware.protocol.fields import (
     FLAG,
     Body,
     Field,
@@ -15,8 +37,7 @@ from txaware.http.wire.json_body import (
     read_transaction,
     text,
 )
-from txaware.http.wire.json_pages import PAYLOAD_AS, JsonArray, JsonPage
-from txaware.http.wire.json_schema import (
+from txaware.protocol.json_schema import (
     BASE64,
     HEX_ID,
     INT_MAX,
@@ -30,7 +51,7 @@ from txaware.http.wire.json_schema import (
     tagged,
     whole,
 )
-from txaware.http.wire.json_values import (
+from txaware.protocol.json_values import (
     Fields,
     base64_or_tagged,
     by_avro_rule,
@@ -45,22 +66,6 @@ from txaware.http.wire.json_values import (
     to_base64,
     untagged,
 )
-from txaware.http.wire.requests import (
-    MAX_MESSAGES,
-    PollRequest,
-    PublishRequest,
-    expiring,
-    seconds,
-)
-from txaware.model.interfaces import COMMITTED, UNCOMMITTED
-from txaware.model.messages import (
-    ID_BYTES,
-    MessageId,
-    Outgoing,
-    PublishResponse,
-    Receipt,
-)
-from txaware.model.requests import MAX_ATTEMPT_BYTES, MAX_TIME_MS, Payload, Start
 
 POINTER = "transactionWritePointer"
 _COUNT = int_(1, INT_MAX)

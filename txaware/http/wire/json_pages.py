@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable
 
 from txaware.http.wire.avro_reading import Cursor, read_items
-from txaware.http.wire.json_values import Fields, to_base64
 from txaware.model.labels import Labels, unpacked
 from txaware.model.messages import BlockedBy, Message, PageEnd, text_or_base64
+from txaware.protocol.json_values import Fields, to_base64
 
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 

@@ -14,7 +14,6 @@ from txaware.http.wire.avro_format import (
     write_response,
 )
 from txaware.http.wire.avro_reading import (
-    INT_BITS,
     Cursor,
     read,
     read_end,
@@ -46,6 +45,7 @@ from txaware.model.messages import (
     page_of,
 )
 from txaware.model.requests import Start
+from txaware.protocol.json_values import INT_BITS
 
 _MOST = 2 ** (INT_BITS - 1) - 1
 _BYTES, _LONG, _NULL = map(long_bytes, range(3))

@@ -15,12 +15,10 @@ from txaware.http.wire.avro_format import (
     read_labelled_publish,
     read_own_publish,
 )
-from txaware.http.wire.avro_reading import INT_BITS, Cursor, read
+from txaware.http.wire.avro_reading import Cursor, read
 from txaware.http.wire.avro_writing import array
 from txaware.http.wire.interfaces import Format
-from txaware.http.wire.json_body import Body, Field, Kind, plain
 from txaware.http.wire.json_format import JSON, MESSAGES
-from txaware.http.wire.json_values import load
 from txaware.http.wire.own_client import encode_publish
 from txaware.http.wire.requests import PublishRequest
 from txaware.model.avro_items import ID_HEAD, long_bytes
@@ -32,6 +30,8 @@ from txaware.model.producers import (
     ProducerIdentity,
 )
 from txaware.model.requests import Payload
+from txaware.protocol.fields import Body, Field, Kind, plain
+from txaware.protocol.json_values import INT_BITS, load
 
 ONCE = Body(
     "a PublishOnceRequest",

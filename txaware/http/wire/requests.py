@@ -12,10 +12,6 @@ from txaware.model.labels import Labels, is_any_said, part_of
 from txaware.model.messages import Outgoing, Receipt
 from txaware.model.requests import MAX_TIME_MS, Payload, Payloads, Start
 
-# A message costs about 400 bytes as objects and rows, however short it is, and takes
-# one byte of a body: without a bound, a body of 10 MiB would ask for 4 GB.
-MAX_MESSAGES = 250_000
-
 Listed = list[Payload] | Payloads
 
 

@@ -4,10 +4,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 
 from txaware.model.messages import MessageId
-from txaware.model.requests import Wanted
+from txaware.model.requests import MOST_CUTS, Wanted
 
-# With more cuts than this the parts become larger than asked for.
-MOST_CUTS = 10_000
 # A part is made of so many grains, the unit in which sizes are known.
 GRAINS_PER_PART = 8
 MOST_MARKS = GRAINS_PER_PART * (MOST_CUTS + 1)

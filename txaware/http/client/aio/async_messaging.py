@@ -31,6 +31,7 @@ from txaware.http.client.aio.async_transport import AsyncTransport
 from txaware.http.client.calls.coordinator_calls import CoordinatorSend
 from txaware.http.client.calls.queue_calls import QueueCalls
 from txaware.http.client.calls.table_calls import TableCalls
+from txaware.http.client.calls.verb_calls import steps_of
 from txaware.http.client.link import Link
 from txaware.http.client.service import (
     HttpQueues,
@@ -55,6 +56,7 @@ from txaware.model.requests import Payload, Pointer, checked_positions
 from txaware.model.settings import Settings
 from txaware.model.signatures import signed_as
 from txaware.model.topics import QueueName, TopicName
+from txaware.protocol.operator import REPORT_KEEPER
 from txaware.publish import (
     KnownTopics,
     Producer,
@@ -400,7 +402,8 @@ class AsyncMessaging(AsyncService):
             name, bound = await worker.run(
                 lambda: named_pointer(participant, self._coordinator)
             )
-        return await self._transport.run(self._calls.report_keeper(name, bound))
+        report = steps_of(REPORT_KEEPER)(self._calls, name, bound)
+        return await self._transport.run(report)
 
     async def publish(
         self,

@@ -1,13 +1,19 @@
 """The verbs for programs and for operators as coroutines."""
 
-from txaware.http.client.aio.async_transport import AsyncTransport, awaited
+from txaware.http.client.aio.async_transport import (
+    AsyncTransport,
+    awaited,
+    awaited_verb,
+)
 from txaware.http.client.calls.admin_calls import AdminCalls
 from txaware.http.client.calls.producer_calls import ProducerCalls
 from txaware.http.client.calls.service_calls import ServiceCalls
+from txaware.http.client.calls.verb_calls import steps_of
 from txaware.http.client.server_info import ServerInfo
 from txaware.model.interfaces import MessagingService, OperatorService
 from txaware.model.producers import ProducerService
 from txaware.model.reports import CleanUp, Report
+from txaware.protocol import operator
 
 
 class AllCalls(ServiceCalls, AdminCalls):
@@ -47,27 +53,27 @@ class AsyncService:
 
     peek = awaited(OperatorService.peek, AdminCalls.peek)
     namespaces = awaited(OperatorService.namespaces, AdminCalls.namespaces)
-    inspect = awaited(OperatorService.inspect, AdminCalls.inspect)
-    splits = awaited(OperatorService.splits, AdminCalls.splits)
+    inspect = awaited_verb(operator.INSPECT)
+    splits = awaited_verb(operator.SPLITS)
     lag_ms = awaited(OperatorService.lag_ms, AdminCalls.lag_ms)
     oldest_unread_ms = awaited(
         OperatorService.oldest_unread_ms, AdminCalls.oldest_unread_ms
     )
-    prune = awaited(OperatorService.prune, AdminCalls.prune)
-    forget_keeper = awaited(OperatorService.forget_keeper, AdminCalls.forget_keeper)
-    keepers = awaited(OperatorService.keepers, AdminCalls.keepers)
-    metrics = awaited(OperatorService.metrics, AdminCalls.metrics)
+    prune = awaited_verb(operator.PRUNE)
+    forget_keeper = awaited_verb(operator.FORGET_KEEPER)
+    keepers = awaited_verb(operator.LIST_KEEPERS)
+    metrics = awaited_verb(operator.METRICS)
 
     async def check(self) -> Report:
         """Verifies every invariant of the server's data, which stays in use."""
-        return await self._transport.run(self._calls.check())
+        return await self._transport.run(steps_of(operator.CHECK)(self._calls))
 
     async def clean_up(self) -> CleanUp:
         """Removes what has expired, and marks what invalid transactions wrote.
 
         The server goes on with it when the task that awaits it is cancelled.
         """
-        return await self._transport.run(self._calls.clean_up())
+        return await self._transport.run(steps_of(operator.CLEAN_UP)(self._calls))
 
     async def info(self) -> ServerInfo:
         """Returns the instance of the server, and its limits."""

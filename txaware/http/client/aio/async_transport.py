@@ -13,11 +13,13 @@ import tenacity
 from coordinator.brief_errors import briefly, shorten
 from txaware.errors import TxAwareError, Unavailable
 from txaware.http.client.calls.call import Call, Steps
+from txaware.http.client.calls.verb_calls import steps_of
 from txaware.http.client.connections import destination, shown
 from txaware.http.client.http_connection import AsyncHttpConnection
 from txaware.http.client.link import Link, ServerPlace
 from txaware.http.client.retry import FAILURES, Retry, again
 from txaware.model.signatures import signed_as
+from txaware.protocol.verb import Verb
 
 # The time that a client which is closed may still give back what nobody waits for.
 GIVE_BACK_S = 2.0
@@ -243,3 +245,10 @@ def awaited(
         return answer
 
     return signed_as(verb)(performed)
+
+
+def awaited_verb(
+    verb: Verb[P, T],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Makes the coroutine method that performs a declared verb."""
+    return awaited(verb.does, steps_of(verb))

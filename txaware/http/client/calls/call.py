@@ -1,18 +1,13 @@
 """One request as a value: what is sent, how its answer is read, when it is repeated."""
 
-import base64
-import enum
 import inspect
 import json
-import struct
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import attrs
 
-from coordinator import codec
 from coordinator.brief_errors import from_server
-from coordinator.transaction import Transaction
 from txaware import errors
 from txaware.errors import (
     BadRequest,
@@ -22,25 +17,13 @@ from txaware.errors import (
     TxAwareError,
     Unavailable,
 )
-from txaware.http.wire.values import from_json, read_json
-from txaware.model.messages import MessageId
 from txaware.model.queues import pipe_of
-from txaware.model.requests import Start
 from txaware.model.topics import TopicName, checked_group
+from txaware.protocol.places import in_path
+from txaware.protocol.values import from_json, read_json
+from txaware.protocol.verb import Repeat
 
 T = TypeVar("T")
-
-
-class Repeat(enum.Enum):
-    """The choice where nobody knows whether a request was answered.
-
-    Harmless requests are sent again. Keyed ones are too, since the server knows them
-    again by their key and gives the answer that it gave. Others are not.
-    """
-
-    HARMLESS = "harmless"
-    KEYED = "keyed"
-    NEVER = "never"
 
 
 class HttpAnswer(NamedTuple):
@@ -117,25 +100,6 @@ class Paths:
         return (
             f"/v1/namespaces/{parsed.namespace}/groups/{name}/positions/{parsed.name}"
         )
-
-
-def in_path(name: str) -> str:
-    """Returns a checked name as part of a path."""
-    # Or somebody takes it for a directory.
-    return name if name.strip(".") else name.replace(".", "%2E")
-
-
-def encoded_transaction(transaction: Transaction) -> str:
-    """Returns Tephra's bytes of a transaction, in base64."""
-    try:
-        return base64.b64encode(codec.encode(transaction)).decode("ascii")
-    except (struct.error, OverflowError) as error:
-        raise BadRequest(f"the transaction has odd numbers: {error}") from error
-
-
-def start_field(start: Start) -> str | int | None:
-    """Returns an id as 40 hex digits, a time as a number."""
-    return str(start) if isinstance(start, MessageId) else start
 
 
 CLASSES: dict[str, type[TxAwareError]] = {

@@ -5,8 +5,9 @@ import re
 
 from coordinator import errors
 from coordinator.remote.client import BYTES, JSON, ROOT
-from txaware.http.client.calls.call import Call, HttpAnswer, Repeat, error_of
+from txaware.http.client.calls.call import Call, HttpAnswer, error_of
 from txaware.http.client.transport import Transport
+from txaware.protocol.verb import Repeat
 
 # These calls may be made twice. A second `invalidate` answers False, after which the
 # settling of an outcome looks at a snapshot, and finds what the first one did.

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from txaware.http.client.calls.call import (
     Call,
-    Repeat,
     Steps,
     done,
     json_body,
@@ -25,6 +24,7 @@ from txaware.model.producers import (
 )
 from txaware.model.requests import Payload, check_plain, checked_payloads
 from txaware.model.topics import checked_transactional_id
+from txaware.protocol.verb import Repeat
 
 _opened, _ids = reading_json(ProducerOpened), reading(decode_ids)
 _no_ids = reading(lambda _: list[MessageId]())

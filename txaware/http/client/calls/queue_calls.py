@@ -11,10 +11,8 @@ from txaware.errors import BadRequest
 from txaware.http.client.calls.call import (
     EXIST_OK,
     Call,
-    Repeat,
     Steps,
     done,
-    encoded_transaction,
     json_body,
     reading_field,
     reading_json,
@@ -23,7 +21,6 @@ from txaware.http.client.calls.request_fit import request_of, require_fit, typed
 from txaware.http.client.calls.server_calls import ServerCalls
 from txaware.http.wire import encode_publish
 from txaware.http.wire.requests import milliseconds
-from txaware.http.wire.values import camel
 from txaware.model.queues import (
     MAX_LEASE_S,
     MOST_POPPED,
@@ -48,6 +45,9 @@ from txaware.model.requests import (
     checked_wait_s,
 )
 from txaware.model.topics import QueueName, checked_namespace
+from txaware.protocol.fields import encoded_transaction
+from txaware.protocol.values import camel
+from txaware.protocol.verb import Repeat
 
 _names, _settings = reading_json(list[str]), reading_json(QueueDescriptor)
 _popped, _waiting = reading_json(list[Popped]), reading_json(list[Waiting])

@@ -18,14 +18,11 @@ from txaware.errors import (
 from txaware.http.client.calls.call import (
     Call,
     HttpAnswer,
-    Repeat,
     Steps,
     done,
-    encoded_transaction,
     json_body,
     reading,
     reading_field,
-    start_field,
 )
 from txaware.http.client.calls.producer_calls import ProducerCalls
 from txaware.http.client.calls.request_fit import (
@@ -79,6 +76,8 @@ from txaware.model.requests import (
     checked_wait_s,
 )
 from txaware.model.topics import TopicName
+from txaware.protocol.fields import encoded_transaction, start_field
+from txaware.protocol.verb import Repeat
 from txaware.publish.repeated_publish import OwnProducer
 
 T = TypeVar("T")

@@ -8,10 +8,8 @@ from coordinator.transaction import Transaction
 from txaware.errors import RequestTooLarge
 from txaware.http.client.calls.call import (
     Call,
-    Repeat,
     Steps,
     done,
-    encoded_transaction,
     json_body,
     reading,
     reading_field,
@@ -21,7 +19,6 @@ from txaware.http.client.calls.server_calls import ServerCalls
 from txaware.http.wire import MAX_MESSAGES
 from txaware.http.wire.row_changes import encode_changes, expire_after_ms
 from txaware.http.wire.schemas import OWN_TYPE
-from txaware.http.wire.values import read_json
 from txaware.model.interfaces import Pointer
 from txaware.model.requests import checked_pointer
 from txaware.model.rows import (
@@ -32,6 +29,9 @@ from txaware.model.rows import (
     checked_row_limit,
 )
 from txaware.model.topics import TableName, checked_namespace
+from txaware.protocol.fields import encoded_transaction
+from txaware.protocol.values import read_json
+from txaware.protocol.verb import Repeat
 
 _names = reading_json(list[str])
 

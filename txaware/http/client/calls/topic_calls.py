@@ -8,16 +8,13 @@ from txaware.http.client.calls.call import (
     EXIST_OK,
     Call,
     HttpAnswer,
-    Repeat,
     Steps,
     done,
     json_body,
     reading,
     reading_json,
-    start_field,
 )
 from txaware.http.client.calls.server_calls import ServerCalls
-from txaware.http.wire.values import topic_from_json
 from txaware.model.interfaces import UNCOMMITTED, Isolation, Start
 from txaware.model.messages import Bounds
 from txaware.model.requests import checked_flag, checked_isolation, checked_start
@@ -29,6 +26,9 @@ from txaware.model.topics import (
     checked_properties,
     checked_ttl_s,
 )
+from txaware.protocol.fields import start_field
+from txaware.protocol.values import topic_from_json
+from txaware.protocol.verb import Repeat
 
 WRONG_METHOD = 405
 _names, _bounds = reading_json(list[str]), reading_json(Bounds)

@@ -6,19 +6,14 @@ from coordinator.transaction import Transaction, checked_timeout_s
 from txaware.errors import BadRequest
 from txaware.http.client.calls.call import (
     Call,
-    Repeat,
     Steps,
     done,
-    encoded_transaction,
-    in_path,
     json_body,
     reading,
     reading_field,
     reading_json,
 )
 from txaware.http.client.calls.topic_calls import TopicCalls
-from txaware.http.wire.json_body import read_transaction
-from txaware.http.wire.values import from_json, read_json
 from txaware.model.producers import (
     Begun,
     Entered,
@@ -28,6 +23,10 @@ from txaware.model.producers import (
 )
 from txaware.model.requests import Pointer, checked_pointer
 from txaware.model.topics import checked_transactional_id
+from txaware.protocol.fields import encoded_transaction, read_transaction
+from txaware.protocol.places import in_path
+from txaware.protocol.values import from_json, read_json
+from txaware.protocol.verb import Repeat
 
 _entered = reading_json(Entered)
 _commits = reading_field("commits", int)

@@ -13,8 +13,7 @@ from typing import Any, NoReturn
 
 from coordinator.remote.wire import shown
 from txaware.errors import BadRequest, RequestTooLarge
-from txaware.http.wire.avro_reading import INT_BITS, LONG_BITS, fits
-from txaware.http.wire.requests import MAX_MESSAGES
+from txaware.model.requests import MAX_MESSAGES
 
 # Commas and opening brackets; a message that expires has three of them.
 MAX_MARKS = 4 * MAX_MESSAGES
@@ -24,6 +23,7 @@ _NEXT_MARK = re.compile(
     re.DOTALL,
 )
 _MOST_DIGITS = 20
+LONG_BITS, INT_BITS = 64, 32
 _BITS = {"int": INT_BITS, "long": LONG_BITS}
 
 Fields = dict[str, Any]
@@ -31,7 +31,7 @@ Fields = dict[str, Any]
 
 def load(body: bytes) -> object:
     """Returns the one value that the body is."""
-    _check_marks(body)
+    check_marks(body)
     try:
         text = body.decode()
         if text.startswith("\ufeff"):
@@ -46,7 +46,8 @@ def load(body: bytes) -> object:
         raise BadRequest(f"the body is not JSON in UTF-8: {error}") from error
 
 
-def _check_marks(body: bytes) -> None:
+def check_marks(body: bytes) -> None:
+    """Refuses a body of more values than any needs."""
     rough = body.count(b",") + body.count(b"{") + body.count(b"[")
     if rough > MAX_MARKS and has_marks(body, more_than=MAX_MARKS):
         raise RequestTooLarge(
@@ -128,6 +129,11 @@ def number(value: object, *, what: str, kind: str = "long") -> int:
             f"{what} is a number of {_BITS[kind]} bits, not {shown(whole)}"
         )
     return whole
+
+
+def fits(number: int, *, bits: int) -> bool:
+    """Tells whether a number fits into that many bits."""
+    return -(1 << bits - 1) <= number < 1 << bits - 1
 
 
 def number_or_none(value: object, *, what: str, kind: str = "long") -> int | None:

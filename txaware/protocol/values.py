@@ -20,7 +20,12 @@ T = TypeVar("T")
 
 def to_json(value: Any) -> bytes:
     """Writes attributes in camelCase, ids as 40 hex digits, bytes as base64."""
-    return json.dumps(_converter.unstructure(value), separators=(",", ":")).encode()
+    return json.dumps(unstructured(value), separators=(",", ":")).encode()
+
+
+def unstructured(value: Any) -> Any:
+    """Returns what `to_json` writes, as Python has JSON."""
+    return _converter.unstructure(value)
 
 
 def popped_to_json(popped: Iterable[Popped]) -> bytes:
@@ -51,7 +56,7 @@ def from_json(kind: type[T], data: bytes) -> T:
     Raises `BadRequest` for anything else. Fields that are not known are passed over, so
     that a newer server can say more.
     """
-    return _structured(kind, read_json(data))
+    return structured(kind, read_json(data))
 
 
 def topic_to_json(topic: Topic) -> bytes:
@@ -66,9 +71,9 @@ def topic_to_json(topic: Topic) -> bytes:
 
 def topic_from_json(namespace: str, data: bytes) -> Topic:
     """Reads what `topic_to_json` wrote of a topic in that namespace."""
-    fields = _structured(dict[str, Any], read_json(data))
-    name = _structured(str, fields.get("name"))
-    properties = dict(_structured(dict[str, str], fields.get("properties")))
+    fields = structured(dict[str, Any], read_json(data))
+    name = structured(str, fields.get("name"))
+    properties = dict(structured(dict[str, str], fields.get("properties")))
     generation = properties.pop("generation", "")
     ttl_s = checked_ttl_s(properties.pop("ttl", None))
     if not (generation.isascii() and generation.isdigit()):
@@ -84,7 +89,8 @@ def read_json(data: bytes) -> Any:
         raise BadRequest(f"the body is not JSON: {error}") from error
 
 
-def _structured(kind: type[T], value: Any) -> T:
+def structured(kind: type[T], value: Any) -> T:
+    """Reads a value of that kind from JSON, as `from_json` does."""
     try:
         return _converter.structure(value, kind)
     except BadRequest:

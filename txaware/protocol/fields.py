@@ -1,18 +1,30 @@
-"""Bodies of JSON, each declared once: how it is read, and how OpenAPI shows it."""
+"""Fields of requests, each declared once: how it is given, travels, and is shown."""
 
+import struct
+from base64 import b64encode
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import attrs
+import msgspec
 
 from coordinator import codec
 from coordinator.remote.wire import LONGEST_NAME, shown, whole_number
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
-from txaware.http.wire import json_schema
-from txaware.http.wire.json_schema import LONG_MAX, LONG_MIN, Schema, tagged, whole
-from txaware.http.wire.json_values import (
+from txaware.model.messages import ID_BYTES, MessageId
+from txaware.model.requests import (
+    MAX_MESSAGES,
+    Start,
+    checked_flag,
+    checked_pointer,
+    checked_snapshot,
+    checked_start,
+)
+from txaware.protocol import json_schema
+from txaware.protocol.json_schema import LONG_MAX, LONG_MIN, Schema, tagged, whole
+from txaware.protocol.json_values import (
     Fields,
     base64_or_tagged,
     checked_fields,
@@ -22,8 +34,6 @@ from txaware.http.wire.json_values import (
     items,
     number,
 )
-from txaware.http.wire.requests import MAX_MESSAGES
-from txaware.model.messages import MessageId
 
 REQUIRED, LEFT_OUT = object(), object()
 
@@ -40,20 +50,49 @@ class Reads(Protocol):
         """Reads a value, named by `what` in errors; raises `BadRequest`."""
 
 
+def _as_it_is(value: Any, *, what: str) -> Any:
+    return value
+
+
 @attrs.frozen
 class Kind:
-    """A kind of value: the function that reads it, and its schema."""
+    """A kind of value: the function that reads it, and its schema.
+
+    `given` checks what a program passes, `write` makes JSON of that, and `read_text`
+    reads it in a query. `form` is the type by which msgspec reads it, with its bounds,
+    where nothing is left to convert; it takes nothing that `read` refuses.
+    """
 
     read: Callable[..., Any]
     schema: Schema
+    given: Callable[..., Any] = attrs.field(default=_as_it_is, kw_only=True)
+    write: Callable[[Any], Any] = attrs.field(default=lambda value: value, kw_only=True)
+    read_text: Callable[..., Any] = attrs.field(kw_only=True)
+    form: Any = attrs.field(default=None, kw_only=True)
+
+    @read_text.default
+    def _default_read_text(self) -> Callable[..., Any]:
+        return self.read
 
     def or_null(self) -> "Kind":
         """Returns the kind that takes null, too, and reads it as None."""
-        return Kind(partial(_or_none, self.read), json_schema.or_null(self.schema))
+        return Kind(
+            partial(_or_none, self.read),
+            json_schema.or_null(self.schema),
+            given=partial(_or_none, self.given),
+            write=lambda value: None if value is None else self.write(value),
+            read_text=self.read_text,
+            form=None if self.form is None else self.form | None,
+        )
 
 
 def _or_none(read: Callable[..., Any], value: object, *, what: str) -> Any:
     return None if value is None else read(value, what=what)
+
+
+def by(check: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Returns the `given` of a check that knows by itself what it checks."""
+    return lambda value, *, what: check(value)
 
 
 @attrs.frozen
@@ -137,7 +176,9 @@ def int_(least: int, most: int) -> Kind:
     return Kind(partial(number, kind="int"), tagged("int", whole(least, most)))
 
 
-def plain(least: int = 0, most: int = LONG_MAX) -> Kind:
+def plain(
+    least: int = 0, most: int = LONG_MAX, *, given: Callable[..., Any] = _as_it_is
+) -> Kind:
     """Returns the kind of whole numbers within bounds, which no tag stands around."""
 
     def read(value: object, *, what: str) -> int:
@@ -146,7 +187,20 @@ def plain(least: int = 0, most: int = LONG_MAX) -> Kind:
             raise BadRequest(f"{what} is from {least} to {most}, not {number}")
         return number
 
-    return Kind(read, whole(least, most))
+    return Kind(
+        read,
+        whole(least, most),
+        given=given,
+        read_text=whole_in_text,
+        form=Annotated[int, msgspec.Meta(ge=least, le=most)],
+    )
+
+
+def whole_in_text(text: str, *, what: str) -> int:
+    """Reads the number of a field in a query; raises `BadRequest` for other text."""
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise BadRequest(f"{what} is a whole number, not {text[:50]!r}")
+    return int(text)
 
 
 def array_of(kind: Reads) -> Kind:
@@ -160,9 +214,11 @@ def array_of(kind: Reads) -> Kind:
     return Kind(read, json_schema.array(kind.schema, maxItems=MAX_MESSAGES))
 
 
-def text(schema: Schema = json_schema.TEXT) -> Kind:
+def text(
+    schema: Schema = json_schema.TEXT, *, given: Callable[..., Any] = _as_it_is
+) -> Kind:
     """Returns the kind of strings; the service checks what may stand in them."""
-    return Kind(_text, schema)
+    return Kind(_text, schema, given=given, form=str)
 
 
 def _text(value: object, *, what: str) -> str:
@@ -178,8 +234,50 @@ def read_transaction(value: object, *, what: str) -> Transaction:
     return codec.decode(base64_or_tagged(value, what=what))
 
 
-FLAG = Kind(flag, json_schema.FLAG)
+def encoded_transaction(transaction: Transaction) -> str:
+    """Returns Tephra's bytes of a transaction, in base64."""
+    try:
+        return b64encode(codec.encode(transaction)).decode("ascii")
+    except (struct.error, OverflowError) as error:
+        raise BadRequest(f"the transaction has odd numbers: {error}") from error
+
+
+def _checked_snapshot(transaction: Any, *, what: str) -> Any:
+    checked_snapshot(transaction)
+    return transaction
+
+
+def _checked_flag(value: object, *, what: str) -> bool:
+    return checked_flag(what, value)
+
+
+def _start_in_text(text: str, *, what: str) -> MessageId | int:
+    is_id = len(text) == 2 * ID_BYTES
+    return MessageId.parse(text) if is_id else whole_in_text(text, what=what)
+
+
+def start_field(start: Start) -> str | int | None:
+    """Returns an id as 40 hex digits, a time as a number."""
+    return str(start) if isinstance(start, MessageId) else start
+
+
+FLAG = Kind(flag, json_schema.FLAG, given=_checked_flag, form=bool)
 TEXT = text()
 NAME = text(json_schema.TEXT | {"minLength": 1, "maxLength": LONGEST_NAME})
-ID = Kind(_id, json_schema.HEX_ID)
-SNAPSHOT = Kind(read_transaction, json_schema.BASE64)
+ID = Kind(_id, json_schema.HEX_ID, write=str)
+SNAPSHOT = Kind(
+    read_transaction,
+    json_schema.BASE64,
+    write=encoded_transaction,
+)
+# A snapshot to see by, or None.
+SEEN_BY = attrs.evolve(SNAPSHOT.or_null(), given=_checked_snapshot)
+POINTER = plain(1, given=by(checked_pointer))
+# A start in a query; in the body of a poll it has the tags of Avro.
+START = Kind(
+    _id,
+    json_schema.any_of(json_schema.HEX_ID, whole(0)),
+    given=by(checked_start),
+    write=start_field,
+    read_text=_start_in_text,
+)

@@ -1,0 +1,186 @@
+"""Each declared verb: all that follows from it agrees, in values and in words."""
+
+import asyncio
+import inspect
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+import pytest
+
+import txaware
+from tests.support.http_access import ROUTES
+from tests.support.messagings import Site
+from tests.support.odd_values import ODD
+from tests.support.verb_samples import SAMPLES, Sample, prepared
+from txaware.errors import BadRequest, TxAwareError
+from txaware.http.client.aio.async_transport import awaited_verb
+from txaware.http.client.transport import blocking_verb
+from txaware.protocol import operator
+from txaware.protocol.fields import REQUIRED
+from txaware.protocol.values import read_json
+from txaware.protocol.verb import Repeat, Verb
+from txaware.protocol.verbs import VERBS
+
+AnyVerb = Verb[..., Any]
+each_verb = pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+# Answers without what is another one in each store, or each time.
+SETTLED: dict[AnyVerb, Callable[[Any], Any]] = {
+    operator.METRICS: lambda found: found.topics.keys(),
+    operator.PLAN_CLEAN_UP: lambda found: attrs.evolve(found, id=""),
+    operator.PRUNE: lambda found: found.pruned,
+    operator.REPORT_KEEPER: lambda found: found.name,
+}
+# Here a server refuses in other words than the engine: it knows less, or more.
+OTHER_WORDS = {(operator.CLEAN_PIECE, "piece")}
+# What stands where another value is meant, and what is nearly a value.
+ODD_JSON = (
+    *("null", "true", "0", "-1", "1", "5.0", "1e2", str(2**63), "9" * 30, '"x"', '""'),
+    *('"\\ud800"', '"5"', "[]", "[1]", '["x"]', "{}", '{"a": 1}', '{"long": 5}'),
+    *('"YQ=="', '"YQ"', '"' + "0" * 40 + '"', '{"bytes": "a"}', "NaN"),
+)
+
+
+class Way:
+    """One way to call the verbs of a store of its own, prepared as all are."""
+
+    def __init__(self, site: Site, perform: Callable[..., Any]) -> None:
+        self._perform = perform
+        self.sample = prepared(site)
+
+    def outcome(self, verb: AnyVerb, arguments: dict[str, Any]) -> tuple[Any, ...]:
+        """The value, or the error as a program sees it."""
+        try:
+            value = self._perform(verb, arguments)
+            return ("answered", SETTLED.get(verb, lambda it: it)(value))
+        except TxAwareError as error:
+            return (type(error).__name__, str(error))
+
+
+def part_of(messaging: Any, port: str) -> Any:
+    """The part of a messaging that has the verbs of a port."""
+    name = {
+        "MessagingService": "service",
+        "OperatorService": "administration",
+        "ProducerService": "producers",
+        "QueueService": "queues",
+        "TableService": "tables",
+    }[port]
+    return getattr(messaging._parts, name)
+
+
+@pytest.fixture(scope="module")
+def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Way]]:
+    """Three stores, which go through the same calls one after the other."""
+    kinds = {"embedded": "leveldb", "blocking": "http", "asyncio": "http"}
+    sites = {
+        name: Site(kind, tmp_path_factory.mktemp(name)) for name, kind in kinds.items()
+    }
+    with asyncio.Runner() as runner:
+        awaited = txaware.connect_async(sites["asyncio"].messaging._parts.reach.url)  # type: ignore[union-attr]
+
+        def call(site: Site) -> Callable[..., Any]:
+            return lambda verb, arguments: getattr(
+                part_of(site.messaging, verb.port), verb.name
+            )(**arguments)
+
+        def call_awaited(verb: AnyVerb, arguments: dict[str, Any]) -> Any:
+            by_hand = getattr(type(awaited), verb.name, None)
+            perform = awaited_verb(verb) if by_hand is None else by_hand
+            return runner.run(perform(awaited, **arguments))
+
+        yield {
+            name: Way(site, call_awaited if name == "asyncio" else call(site))
+            for name, site in sites.items()
+        }
+        runner.run(awaited.close())
+    for site in sites.values():
+        site.close()
+
+
+def assert_all_alike(
+    ways: dict[str, Way],
+    verb: AnyVerb,
+    make: Callable[[Sample], dict[str, Any]],
+    *,
+    in_words: bool = True,
+) -> tuple[Any, ...]:
+    found = {name: way.outcome(verb, make(way.sample)) for name, way in ways.items()}
+    if not in_words:
+        found = {name: outcome[:1] for name, outcome in found.items()}
+    first, *others = found.values()
+    assert others == [first] * len(others), found
+    return first
+
+
+@each_verb
+def test_a_good_call_is_answered_alike(ways: dict[str, Way], verb: AnyVerb) -> None:
+    kind, found = assert_all_alike(ways, verb, SAMPLES[verb])
+    assert kind == "answered", found
+
+
+@each_verb
+def test_a_wrong_value_is_refused_in_the_same_words(
+    ways: dict[str, Way], verb: AnyVerb
+) -> None:
+    for name, value in itertools.product(verb.shape.names, ODD):
+        wrong = {name: value}
+        assert_all_alike(
+            ways,
+            verb,
+            lambda sample, wrong=wrong: SAMPLES[verb](sample) | wrong,  # type: ignore[misc]
+            in_words=(verb, name) not in OTHER_WORDS,
+        )
+
+
+@each_verb
+def test_its_request_has_the_parameters_of_its_method(verb: AnyVerb) -> None:
+    meant = [*inspect.signature(verb.does).parameters.values()][1:]
+    shown = inspect.signature(verb.request).parameters
+    for parameter in meant:
+        if parameter.default is not parameter.empty:
+            assert shown[parameter.name].default == parameter.default, parameter.name
+    added = shown.keys() - {parameter.name for parameter in meant}
+    assert added <= {verb.shape.go_on}
+
+
+@each_verb
+def test_a_body_is_read_alike_at_once_and_in_words(verb: AnyVerb) -> None:
+    """What msgspec takes, `Body` takes, too, and makes the same of it."""
+    shape = verb.shape
+    needed = [part.name for part in shape.body.fields if part.default is REQUIRED]
+    fields = dict.fromkeys(needed, "null")
+    bodies = [f"{{{json.dumps(name)}: {odd}}}" for name in fields for odd in ODD_JSON]
+    for field in shape.body.fields:
+        for odd in ODD_JSON:
+            sent = {**fields, field.name: odd}
+            bodies.append(
+                "{" + ", ".join(f"{json.dumps(n)}: {v}" for n, v in sent.items()) + "}"
+            )
+    for body in [*bodies, "", "[]", "5", "{", '{"strange": 1}']:
+        assert read_by(shape.read_body, body) == read_by(
+            lambda data: shape.named(shape.body.read(read_json(data))), body
+        ), body
+
+
+def read_by(read: Callable[[bytes], Any], body: str) -> Any:
+    try:
+        return read(body.encode())
+    except BadRequest as error:
+        return str(error)
+
+
+@each_verb
+def test_it_has_one_route_that_asks_for_its_right(verb: AnyVerb) -> None:
+    (route,) = [r for r in ROUTES if (r.method, r.path) == (verb.method, verb.path)]
+    assert route.allow is verb.right
+    assert route.keyed == (verb.repeat is Repeat.KEYED)
+
+
+@each_verb
+def test_both_clients_have_its_signature(verb: AnyVerb) -> None:
+    meant = inspect.signature(verb.does)
+    assert inspect.signature(blocking_verb(verb)) == meant
+    assert inspect.signature(awaited_verb(verb)) == meant

@@ -1,0 +1,70 @@
+"""A good call of each declared verb, on a store that is prepared alike."""
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from coordinator.transaction import Transaction
+from tests.support.messagings import Site, administration_of
+from txaware.model.messages import MessageId
+from txaware.protocol import operator
+from txaware.protocol.verb import Verb
+
+
+@attrs.frozen
+class Sample:
+    """What was made before: an open transaction, and ids of a topic."""
+
+    site: Site
+    tx: Transaction
+    first: MessageId
+    last: MessageId
+
+    def plan(self) -> str:
+        """Makes a plan of a clean-up that has a piece, and returns its id."""
+        expire(self.site)
+        return administration_of(self.site.embedded).plan_clean_up().id
+
+
+def expire(site: Site) -> None:
+    """Publishes a message, and waits until it has expired."""
+    site.embedded.publish("old", [b"a"])
+    site.clock.advance_s(2)
+
+
+def prepared(site: Site) -> Sample:
+    """Makes topics, messages, some of them expired, and a keeper."""
+    messaging = site.embedded
+    messaging.create_topic("old", ttl_s=1)
+    expire(site)
+    messaging.create_topic("orders")
+    messaging.publish("orders", [b"a", b"b", b"c"])
+    tx = messaging.coordinator.start_short()
+    ids = [message.id for message in messaging.poll("orders")]
+    administration_of(messaging).report_keeper("notes", 5)
+    return Sample(site, tx, ids[0], ids[-1])
+
+
+SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
+    operator.PEEK: lambda s: {"topic": "orders", "start": s.first, "limit": 2},
+    operator.INSPECT: lambda s: {"topic": "orders"},
+    operator.SPLITS: lambda s: {
+        **{"topic": "orders", "start": s.first, "stop": s.last},
+        "part_bytes": 1,
+    },
+    operator.FIRST_UNDECIDED: lambda s: {
+        **{"topic": "orders", "start": s.first, "stop": s.last},
+        "snapshot": s.tx,
+    },
+    operator.METRICS: lambda _: {},
+    operator.CHECK: lambda _: {},
+    operator.CLEAN_UP: lambda _: {},
+    operator.PLAN_CLEAN_UP: lambda _: {"pieces": 2},
+    operator.CLEAN_PIECE: lambda s: {"plan": s.plan(), "piece": 0},
+    operator.FINISH_CLEAN_UP: lambda s: {"plan": s.plan()},
+    operator.PRUNE: lambda _: {"exclusive": True},
+    operator.LIST_KEEPERS: lambda _: {},
+    operator.REPORT_KEEPER: lambda _: {"name": "notes", "smallest_pointer": 7},
+    operator.FORGET_KEEPER: lambda _: {"name": "notes"},
+}

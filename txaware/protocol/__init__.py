@@ -1,0 +1,1 @@
+"""The verbs, each declared once; whatever needs one is derived from that."""

@@ -1,0 +1,322 @@
+"""The verbs of operators: look into topics, clean up, check, and what keeps rows."""
+
+from typing import Annotated, Any
+
+import attrs
+from msgspec import Meta, Struct, field
+
+from coordinator.remote.wire import shown
+from coordinator.transaction import Transaction
+from txaware.errors import BadRequest
+from txaware.model.interfaces import OperatorService
+from txaware.model.keeper import Keeper, checked_name, checked_report
+from txaware.model.messages import MessageId
+from txaware.model.metrics import Metrics
+from txaware.model.reports import CleanUp, OpenPlan, Peeked, Pruned, Report, TopicReport
+from txaware.model.requests import (
+    MOST_CUTS,
+    MOST_PIECES,
+    Start,
+    check_range,
+    checked_limit,
+    checked_piece,
+    checked_pieces,
+    checked_plan,
+    checked_wanted,
+)
+from txaware.protocol import places
+from txaware.protocol.fields import FLAG, ID, NAME, SNAPSHOT, START, Kind, by, plain
+from txaware.protocol.json_schema import TEXT
+from txaware.protocol.rights import holder, monitor, on_topic, operator
+from txaware.protocol.verb import GoOn, In, Repeat, Verb, Work, verbs_in
+
+TOPIC = "/v1/namespaces/{namespace}/topics/{topic}"
+ADMIN, KEEPERS = "/v1/admin", "/v1/keepers"
+TAG = "operators"
+# The most rows that a server shows at once.
+MOST_PEEKED = 1000
+
+_Topic = Annotated[str, places.TOPIC]
+_Called = Annotated[Any, GoOn()]
+
+
+def _plan_id(value: object, *, what: str) -> str:
+    """Reads the id of a plan; what no server gave out is a plan that is forgotten."""
+    if isinstance(value, str):
+        return value
+    raise BadRequest(f"{what} is a string, not {shown(value)}")
+
+
+_Plan = Annotated[str, Kind(_plan_id, TEXT, given=by(checked_plan), form=str)]
+
+
+_Keeper = Annotated[str, attrs.evolve(NAME, given=by(checked_name))]
+
+
+class Peek(Struct, rename="camel"):
+    """Asks for rows from a start on."""
+
+    topic: _Topic
+    start: Annotated[Start, START] = field(default=None, name="startFrom")
+    limit: Annotated[int, plain(1, 10**19 - 1, given=by(checked_limit))] = 100
+
+
+class OfTopic(Struct):
+    """Names a topic."""
+
+    topic: _Topic
+    go_on: _Called = None
+
+
+class Splits(Struct, rename="camel"):
+    """Names a range of a topic, and the size of its parts."""
+
+    topic: _Topic
+    start: Annotated[MessageId, ID] = field(name="from")
+    stop: Annotated[MessageId, ID] = field(name="to")
+    part_bytes: Annotated[int, plain(1)]
+
+
+class Range(Struct, forbid_unknown_fields=True):
+    """Names a range of a topic, and the snapshot of its reader."""
+
+    topic: _Topic
+    start: Annotated[MessageId, ID] = field(name="from")
+    stop: Annotated[MessageId, ID] = field(name="to")
+    snapshot: Annotated[Transaction, SNAPSHOT] = field(name="transaction")
+
+
+class Nothing(Struct):
+    """Says nothing."""
+
+
+class Check(Struct):
+    """Has the progress shown where the engine is."""
+
+    progress: _Called = None
+
+
+class CleaningUp(Struct):
+    """Has the progress shown where the engine is."""
+
+    on_progress: _Called = None
+
+
+class Plan(Struct):
+    """Says into how many pieces each topic is cut."""
+
+    pieces: Annotated[int, plain(1, MOST_PIECES, given=by(checked_pieces))] = 1
+
+
+class Piece(Struct):
+    """Names a piece of a plan."""
+
+    plan: _Plan
+    piece: Annotated[int, plain(given=by(checked_piece))]
+
+
+class Finish(Struct):
+    """Names a plan."""
+
+    plan: _Plan
+
+
+class Prune(Struct, forbid_unknown_fields=True):
+    """Says whether nobody else cleans up."""
+
+    exclusive: Annotated[bool, FLAG] = False
+    on_progress: _Called = None
+
+
+class ReportKeeper(Struct, forbid_unknown_fields=True, rename="camel"):
+    """Names a keeper, and the least pointer that its rows may hold."""
+
+    name: _Keeper
+    smallest_pointer: Annotated[int | None, plain().or_null()] = None
+
+
+class ForgetKeeper(Struct, forbid_unknown_fields=True):
+    """Names a keeper."""
+
+    name: _Keeper
+
+
+PEEK = Verb(
+    does=OperatorService.peek,
+    method="GET",
+    path=TOPIC + "/peek",
+    request=Peek,
+    answer=Annotated[list[Peeked], Meta(max_length=MOST_PEEKED)],
+    right=on_topic("consume"),
+    work=Work.SLOW,
+    summary="Rows of a topic as they stand, whatever became of their transactions.",
+    tag=TAG,
+)
+INSPECT = Verb(
+    does=OperatorService.inspect,
+    method="GET",
+    path=TOPIC + "/inspect",
+    request=OfTopic,
+    answer=TopicReport,
+    right=on_topic("consume"),
+    work=Work.SLOW,
+    summary="Counts, sizes, times, and who blocks a topic; reads all of it.",
+    tag=TAG,
+)
+SPLITS = Verb(
+    does=OperatorService.splits,
+    method="GET",
+    path=TOPIC + "/splits",
+    request=Splits,
+    answer=In("ids", Annotated[list[MessageId], Meta(max_length=MOST_CUTS)]),
+    right=on_topic("consume"),
+    work=Work.PLANNING,
+    check=lambda asked: checked_wanted(asked.start, asked.stop, asked.part_bytes),
+    summary="Where to cut a range of a topic into parts of about equal size.",
+    tag=TAG,
+)
+FIRST_UNDECIDED = Verb(
+    does=OperatorService.first_undecided,
+    method="POST",
+    path=TOPIC + "/first-undecided",
+    request=Range,
+    answer=In("id", MessageId),
+    right=on_topic("consume"),
+    work=Work.PLANNING,
+    check=lambda asked: check_range(asked.start, asked.stop, asked.snapshot),
+    summary="Where a reader with a snapshot stops in a range; sends no messages.",
+    tag=TAG,
+)
+METRICS = Verb(
+    does=OperatorService.metrics,
+    method="GET",
+    path="/v1/metrics",
+    request=Nothing,
+    answer=Metrics,
+    right=monitor,
+    work=Work.MONITOR,
+    summary="What was counted, of topics that the caller may see.",
+    tag=TAG,
+)
+# It does no harm, but is too dear to be done twice.
+CHECK = Verb(
+    does=OperatorService.check,
+    method="POST",
+    path=ADMIN + "/check",
+    request=Check,
+    answer=Report,
+    right=operator,
+    repeat=Repeat.NEVER,
+    work=Work.SLOW,
+    summary="Verifies every invariant of the data.",
+    tag=TAG,
+)
+# It counts what it removes, so a repeat would differ.
+CLEAN_UP = Verb(
+    does=OperatorService.clean_up,
+    method="POST",
+    path=ADMIN + "/clean-up",
+    request=CleaningUp,
+    answer=CleanUp,
+    right=operator,
+    repeat=Repeat.NEVER,
+    work=Work.SLOW,
+    summary="Removes what has expired.",
+    tag=TAG,
+)
+# A second one does no harm, as the first is forgotten.
+PLAN_CLEAN_UP = Verb(
+    does=OperatorService.plan_clean_up,
+    method="POST",
+    path=ADMIN + "/clean-up/plan",
+    request=Plan,
+    answer=OpenPlan,
+    right=operator,
+    work=Work.SLOW,
+    summary="Plans a clean-up that many processes share; kept for an hour after it "
+    "was used last.",
+    tag=TAG,
+    example={"pieces": 4},
+)
+# The server remembers which pieces were done.
+CLEAN_PIECE = Verb(
+    does=OperatorService.clean_piece,
+    method="POST",
+    path=ADMIN + "/clean-up/piece",
+    request=Piece,
+    answer=In("rows", Annotated[int, Meta(ge=0)]),
+    right=operator,
+    work=Work.SLOW,
+    summary="Does one piece of a plan; one that was done already is not done again.",
+    tag=TAG,
+    refuses=(409,),
+)
+# A second one would be refused, as the first ended the plan.
+FINISH_CLEAN_UP = Verb(
+    does=OperatorService.finish_clean_up,
+    method="POST",
+    path=ADMIN + "/clean-up/finish",
+    request=Finish,
+    answer=CleanUp,
+    right=operator,
+    repeat=Repeat.NEVER,
+    work=Work.SLOW,
+    summary="Does what comes after all pieces, and says what they did together.",
+    tag=TAG,
+    refuses=(409,),
+)
+# It counts what it removes, too.
+PRUNE = Verb(
+    does=OperatorService.prune,
+    method="POST",
+    path=ADMIN + "/prune",
+    request=Prune,
+    answer=Pruned,
+    right=operator,
+    repeat=Repeat.NEVER,
+    work=Work.SLOW,
+    summary="Has the coordinator forget what nothing here needs any more.",
+    tag=TAG,
+    example={"exclusive": False},
+    refuses=(409,),
+)
+LIST_KEEPERS = Verb(
+    does=OperatorService.keepers,
+    method="GET",
+    path=KEEPERS,
+    request=Nothing,
+    answer=list[Keeper],
+    right=operator,
+    work=Work.COORDINATOR,
+    summary="Participants that keep rows of their own, registered or not.",
+    tag=TAG,
+)
+REPORT_KEEPER = Verb(
+    does=OperatorService.report_keeper,
+    method="POST",
+    path=KEEPERS,
+    request=ReportKeeper,
+    answer=Keeper,
+    right=holder,
+    check=lambda asked: checked_report(asked.name, asked.smallest_pointer),
+    work=Work.COORDINATOR,
+    summary="Registers one, or raises the least pointer that its rows may hold: "
+    "nothing from there on is forgotten.",
+    tag=TAG,
+    example={"name": "notes", "smallestPointer": None},
+)
+# A second call would find none of that name.
+FORGET_KEEPER = Verb(
+    does=OperatorService.forget_keeper,
+    method="POST",
+    path=KEEPERS + "/forget",
+    request=ForgetKeeper,
+    right=operator,
+    repeat=Repeat.KEYED,
+    work=Work.COORDINATOR,
+    summary="Forgets one whose rows are gone.",
+    tag=TAG,
+    refuses=(404,),
+)
+
+VERBS = verbs_in(globals())

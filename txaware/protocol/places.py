@@ -1,0 +1,43 @@
+"""Names in the path of a verb: topics, groups, queues, tables, and others."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from txaware.model.queues import pipe_of
+from txaware.model.topics import TopicName, checked_group
+
+Params = Mapping[str, str]
+
+
+@attrs.frozen
+class Place:
+    """A field that stands in the path, as one word of it or two.
+
+    `words` checks what a program names and returns the words of the path by their
+    names; `name` returns the field of a path's words, which are checked with the right.
+    """
+
+    words: Callable[[Any], dict[str, str]]
+    name: Callable[[Params], Any]
+
+
+def in_path(name: str) -> str:
+    """Returns a checked name as part of a path; only dots need quoting."""
+    # Or somebody takes it for a directory.
+    return name if name.strip(".") else name.replace(".", "%2E")
+
+
+def _topic_words(topic: str) -> dict[str, str]:
+    if (pipe := pipe_of(topic)) is not None:
+        return {"namespace": pipe.namespace, "topic": pipe.in_namespace}
+    parsed = TopicName.parse(topic)
+    return {"namespace": parsed.namespace, "topic": parsed.name}
+
+
+TOPIC = Place(_topic_words, lambda words: f"{words['namespace']}:{words['topic']}")
+GROUP = Place(
+    lambda group: {"group": in_path(checked_group(group))},
+    lambda words: words["group"],
+)

@@ -1,0 +1,301 @@
+"""A verb, declared once: its request and answer, who may, and what a repeat does."""
+
+import enum
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
+from urllib.parse import urlencode
+
+import attrs
+import msgspec
+
+from txaware.errors import BadRequest
+from txaware.protocol.fields import LEFT_OUT, REQUIRED, Body, Field, Kind
+from txaware.protocol.json_values import check_marks
+from txaware.protocol.places import Params, Place
+from txaware.protocol.rights import Allow
+from txaware.protocol.values import read_json, structured, to_json, unstructured
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Repeat(enum.Enum):
+    """The choice where nobody knows whether a request was answered.
+
+    Harmless requests are sent again. Keyed ones are too, since the server knows them
+    again by their key and gives the answer that it gave. Others are not.
+    """
+
+    HARMLESS = "harmless"
+    KEYED = "keyed"
+    NEVER = "never"
+
+
+class Work(enum.Enum):
+    """The part of a server that a verb waits for, which has threads of its own.
+
+    A client has more patience with those that may take minutes.
+    """
+
+    ROWS = "rows"
+    COORDINATOR = "coordinator"
+    SLOW = "slow"
+    PLANNING = "planning"
+    MONITOR = "monitor"
+
+    @property
+    def is_long(self) -> bool:
+        """True when it may take minutes."""
+        return self not in (Work.ROWS, Work.COORDINATOR)
+
+
+class GoOn:
+    """Marks a field that does not travel: the engine calls it now and then."""
+
+
+@attrs.frozen
+class In:
+    """An answer that is one field of an object."""
+
+    field: str
+    kind: Any
+
+
+@attrs.frozen
+class Part:
+    """A field of a query or a body: its name there, its kind, and its default."""
+
+    name: str
+    kind: Kind
+    default: Any
+
+
+class Shape:
+    """The way of a request's fields: in the path, in the query, or in the body.
+
+    A field says it in its annotation: by a `Place`, by a `Kind`, or by `GoOn`. What is
+    no place stands in the body, and in the query where the verb has none.
+    """
+
+    def __init__(
+        self, path: str, request: type[msgspec.Struct], query: tuple[str, ...] | None
+    ) -> None:
+        self.path, self.request = path, request
+        self.places: dict[str, Place] = {}
+        self.go_on: str | None = None
+        self.query: dict[str, Part] = {}
+        in_body: dict[str, Part] = {}
+        hints = get_type_hints(request, include_extras=True)
+        for one in msgspec.structs.fields(request):
+            mark = hints[one.name].__metadata__[0]
+            if isinstance(mark, Place):
+                self.places[one.name] = mark
+            elif isinstance(mark, Kind):
+                is_asked = query is None or one.name in query
+                part = Part(one.encode_name, mark, _default(one))
+                (self.query if is_asked else in_body)[one.name] = part
+            else:
+                self.go_on = one.name
+        self.kinds = {name: f.kind for name, f in (self.query | in_body).items()}
+        self.names = (*self.places, *self.kinds)
+        self._in_body = in_body
+        self.body = Body(
+            "the body",
+            tuple(
+                Field(part.name, part.kind, default=part.default)
+                for part in in_body.values()
+            ),
+            others=not request.__struct_config__.forbid_unknown_fields,
+        )
+        self.needs_body = any(f.default is REQUIRED for f in in_body.values())
+        self._quick = _quick(in_body, self.body)
+
+    # ---- the client's half
+    def asked(self, *args: Any, **options: Any) -> Any:
+        """Returns the request of a call, each field checked as a program passed it."""
+        request = self.request(*args, **options)
+        for name, kind in self.kinds.items():
+            value = getattr(request, name)
+            if value is not msgspec.UNSET:
+                checked = kind.given(value, what=name)
+                if checked is not value:
+                    setattr(request, name, checked)
+        return request
+
+    def path_of(self, request: Any) -> str:
+        """Returns the path with its words and the query."""
+        words: dict[str, str] = {}
+        for name, place in self.places.items():
+            words |= place.words(getattr(request, name))
+        path = self.path.format_map(words) if words else self.path
+        sent = _sent(self.query, request)
+        return f"{path}?{urlencode(sent)}" if sent else path
+
+    def body_of(self, request: Any) -> bytes:
+        """Returns the body; a field with its default is left out."""
+        if not self._in_body:
+            return b""
+        return json.dumps(_sent(self._in_body, request)).encode()
+
+    # ---- the server's half
+    def options(self, request: Any) -> dict[str, Any]:
+        """Returns the fields of a request, as the engine takes them."""
+        values = {name: getattr(request, name) for name in self.names}
+        return {n: value for n, value in values.items() if value is not msgspec.UNSET}
+
+    def read(
+        self, words: Params, query: Callable[[], Mapping[str, str]], body: bytes
+    ) -> Any:
+        """Returns the request of a path's words, a query and a body."""
+        found = {name: place.name(words) for name, place in self.places.items()}
+        if self.query:
+            found |= self._read_query(query())
+        if self._in_body:
+            found |= self.read_body(body if body or self.needs_body else b"{}")
+        return self.request(**found)
+
+    def read_body(self, body: bytes) -> dict[str, Any]:
+        """Reads a body: at once what msgspec takes, and all else in our words."""
+        check_marks(body)
+        try:
+            quick = self._quick.decode(body)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return self.named(self.body.read(read_json(body)))
+        found: dict[str, Any] = {}
+        for name, field in self._in_body.items():
+            value = getattr(quick, name)
+            if value is msgspec.UNSET:
+                if field.default is not LEFT_OUT:
+                    found[name] = field.default
+            elif field.kind.form is None:
+                found[name] = field.kind.read(value, what=field.name)
+            else:
+                found[name] = value
+        return found
+
+    def named(self, read: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns fields of a body by their names in Python."""
+        parts = self._in_body.items()
+        return {name: read[part.name] for name, part in parts if part.name in read}
+
+    def _read_query(self, sent: Mapping[str, str]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, field in self.query.items():
+            if field.name in sent:
+                found[name] = field.kind.read_text(sent[field.name], what=field.name)
+            elif field.default is REQUIRED:
+                needed = [f.name for f in self.query.values() if f.default is REQUIRED]
+                raise BadRequest(
+                    f"{field.name} is missing; {self.path.rpartition('/')[2]} needs "
+                    f"{', '.join(needed[:-1])} and {needed[-1]}"
+                )
+        return found
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    if field.required:
+        return REQUIRED
+    return LEFT_OUT if field.default is msgspec.UNSET else field.default
+
+
+def _sent(fields: Mapping[str, Part], request: Any) -> dict[str, Any]:
+    values = {name: getattr(request, name) for name in fields}
+    return {
+        field.name: field.kind.write(values[name])
+        for name, field in fields.items()
+        if values[name] is not msgspec.UNSET and values[name] != field.default
+    }
+
+
+def _quick(fields: Mapping[str, Part], body: Body) -> msgspec.json.Decoder[Any]:
+    """Returns what reads a body of these fields, as far as their forms go."""
+    forms = {name: field.kind.form or Any for name, field in fields.items()}
+    return msgspec.json.Decoder(
+        msgspec.defstruct(
+            "Body",
+            [
+                (name, forms[name])
+                if field.default is REQUIRED
+                else (name, forms[name] | msgspec.UnsetType, msgspec.UNSET)
+                for name, field in sorted(
+                    fields.items(), key=lambda item: item[1].default is not REQUIRED
+                )
+            ],
+            rename={name: field.name for name, field in fields.items()},
+            forbid_unknown_fields=not body.others,
+        )
+    )
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Verb(Generic[P, T]):
+    """What a verb is, from which its route, its calls and its description follow.
+
+    `does` is the method of a port that it performs, whose parameters the fields of the
+    `request` are. `query` names the fields that stand in the query of a verb with a
+    body. `check` looks at a request as a whole, before it is sent. `refuses` are the
+    statuses beside those that every verb of its kind may answer.
+    """
+
+    does: Callable[Concatenate[Any, P], T]
+    method: str
+    path: str
+    request: type[msgspec.Struct]
+    answer: Any = None
+    right: Allow
+    repeat: Repeat = Repeat.HARMLESS
+    work: Work = Work.ROWS
+    check: Callable[[Any], object] | None = None
+    summary: str
+    tag: str
+    example: Any = None
+    refuses: tuple[int, ...] = ()
+    query: tuple[str, ...] = ()
+    shape: Shape = attrs.field(init=False, repr=False)
+
+    @shape.default
+    def _shape(self) -> Shape:
+        has_body = self.method not in ("GET", "DELETE")
+        return Shape(self.path, self.request, self.query if has_body else None)
+
+    @property
+    def name(self) -> str:
+        """The name of the method that it performs."""
+        return self.does.__name__
+
+    @property
+    def port(self) -> str:
+        """The name of the port whose method that is."""
+        return self.does.__qualname__.partition(".")[0]
+
+    def asked(self, *args: P.args, **options: P.kwargs) -> Any:
+        """Returns the request of a call, checked as far as a client can."""
+        request = self.shape.asked(*args, **options)
+        if self.check is not None:
+            self.check(request)
+        return request
+
+    def written(self, value: T) -> bytes | None:
+        """Returns the body of an answer; None where it has none."""
+        if self.answer is None:
+            return None
+        if isinstance(self.answer, In):
+            return json.dumps({self.answer.field: unstructured(value)}).encode()
+        return to_json(value)
+
+    def answered(self, body: bytes) -> T:
+        """Reads the body of an answer; raises `BadRequest` where it is none."""
+        answer = self.answer
+        if isinstance(answer, In):
+            fields = read_json(body)
+            if not isinstance(fields, dict) or answer.field not in fields:
+                raise BadRequest(f"it has no {answer.field}")
+            return structured(answer.kind, fields[answer.field])  # type: ignore[no-any-return]
+        found: Any = None if answer is None else structured(answer, read_json(body))
+        return found  # type: ignore[no-any-return]
+
+
+def verbs_in(module: Mapping[str, Any]) -> tuple[Verb[..., Any], ...]:
+    """Returns the verbs that a module declares, in their order."""
+    return tuple(one for one in module.values() if isinstance(one, Verb))

@@ -1,0 +1,8 @@
+"""All verbs, family by family."""
+
+from typing import Any
+
+from txaware.protocol import operator
+from txaware.protocol.verb import Verb
+
+VERBS: tuple[Verb[..., Any], ...] = (*operator.VERBS,)
