@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 import attrs
-from msgspec import Meta, Struct, field
+from msgspec import Struct, field
 
 from coordinator.remote.wire import shown
 from coordinator.transaction import Transaction
@@ -26,7 +26,7 @@ from txaware.model.requests import (
 )
 from txaware.protocol import places
 from txaware.protocol.fields import FLAG, ID, NAME, SNAPSHOT, START, Kind, by, plain
-from txaware.protocol.json_schema import TEXT
+from txaware.protocol.json_schema import HEX_ID, TEXT, array, ref, whole
 from txaware.protocol.rights import holder, monitor, on_topic, operator
 from txaware.protocol.verb import GoOn, In, Repeat, Verb, Work, verbs_in
 
@@ -146,7 +146,7 @@ PEEK = Verb(
     method="GET",
     path=TOPIC + "/peek",
     request=Peek,
-    answer=Annotated[list[Peeked], Meta(max_length=MOST_PEEKED)],
+    answer=Annotated[list[Peeked], array(ref("Peeked"), maxItems=MOST_PEEKED)],
     right=on_topic("consume"),
     work=Work.SLOW,
     summary="Rows of a topic as they stand, whatever became of their transactions.",
@@ -168,7 +168,7 @@ SPLITS = Verb(
     method="GET",
     path=TOPIC + "/splits",
     request=Splits,
-    answer=In("ids", Annotated[list[MessageId], Meta(max_length=MOST_CUTS)]),
+    answer=In("ids", Annotated[list[MessageId], array(HEX_ID, maxItems=MOST_CUTS)]),
     right=on_topic("consume"),
     work=Work.PLANNING,
     check=lambda asked: checked_wanted(asked.start, asked.stop, asked.part_bytes),
@@ -180,7 +180,7 @@ FIRST_UNDECIDED = Verb(
     method="POST",
     path=TOPIC + "/first-undecided",
     request=Range,
-    answer=In("id", MessageId),
+    answer=In("id", Annotated[MessageId, HEX_ID]),
     right=on_topic("consume"),
     work=Work.PLANNING,
     check=lambda asked: check_range(asked.start, asked.stop, asked.snapshot),
@@ -244,7 +244,7 @@ CLEAN_PIECE = Verb(
     method="POST",
     path=ADMIN + "/clean-up/piece",
     request=Piece,
-    answer=In("rows", Annotated[int, Meta(ge=0)]),
+    answer=In("rows", Annotated[int, whole(0)]),
     right=operator,
     work=Work.SLOW,
     summary="Does one piece of a plan; one that was done already is not done again.",

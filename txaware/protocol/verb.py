@@ -3,7 +3,18 @@
 import enum
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 from urllib.parse import urlencode
 
 import attrs
@@ -233,7 +244,8 @@ class Verb(Generic[P, T]):
     """What a verb is, from which its route, its calls and its description follow.
 
     `does` is the method of a port that it performs, whose parameters the fields of the
-    `request` are. `query` names the fields that stand in the query of a verb with a
+    `request` are. An `answer` may be annotated with a schema that says more than its
+    type. `query` names the fields that stand in the query of a verb with a
     body. `check` looks at a request as a whole, before it is sent. `refuses` are the
     statuses beside those that every verb of its kind may answer.
     """
@@ -291,9 +303,14 @@ class Verb(Generic[P, T]):
             fields = read_json(body)
             if not isinstance(fields, dict) or answer.field not in fields:
                 raise BadRequest(f"it has no {answer.field}")
-            return structured(answer.kind, fields[answer.field])  # type: ignore[no-any-return]
-        found: Any = None if answer is None else structured(answer, read_json(body))
-        return found  # type: ignore[no-any-return]
+            return cast(T, structured(_bare(answer.kind), fields[answer.field]))
+        found = None if answer is None else structured(_bare(answer), read_json(body))
+        return cast(T, found)
+
+
+def _bare(kind: Any) -> Any:
+    """Returns a type without its annotation."""
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def verbs_in(module: Mapping[str, Any]) -> tuple[Verb[..., Any], ...]:

@@ -171,7 +171,8 @@ _KEYED = [
 def described(routes: Iterable[Route], *, needs_tokens: bool) -> dict[str, Any]:
     """Returns the document for these routes; a `KeyError` for one not described.
 
-    A server without tokens asks for none, so that nothing of them is in its document.
+    It is in the order of its names, whatever order they were declared in. A server
+    without tokens asks for none, so that nothing of them is in its document.
     """
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -179,6 +180,7 @@ def described(routes: Iterable[Route], *, needs_tokens: bool) -> dict[str, Any]:
         path[route.method.lower()] = _operation(
             route, operation_of(route), needs_tokens=needs_tokens
         )
+    schemas = {"Error": ERROR, **wire_schemas(), **report_schemas()}
     token = {"token": {"type": "http", "scheme": "bearer"}}
     return {
         "openapi": "3.1.0",
@@ -188,9 +190,9 @@ def described(routes: Iterable[Route], *, needs_tokens: bool) -> dict[str, Any]:
             "description": _ABOUT,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "paths": paths,
+        "paths": {path: dict(sorted(paths[path].items())) for path in sorted(paths)},
         "components": {
-            "schemas": {"Error": ERROR, **wire_schemas(), **report_schemas()},
+            "schemas": dict(sorted(schemas.items())),
             **({"securitySchemes": token} if needs_tokens else {}),
         },
     }

@@ -5,7 +5,6 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import attrs
-from msgspec import Meta
 
 from txaware.http.routes.groups import NEW_POSITION, SEEN_BY
 from txaware.http.routes.topics import CHANGES, PROPERTIES
@@ -140,13 +139,15 @@ def _add(kind: type, found: dict[str, Schema]) -> Schema:
 
 def schema_of(kind: Any, found: dict[str, Schema]) -> Schema:
     """Returns the schema of a type; puts those of classes into `found`, by name."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        schema_of(inner[0], found)
+        schema: Schema = inner[1]
+        return schema
     if kind in _PLAIN:
         return _PLAIN[kind]
     if attrs.has(kind):
         return _add(kind, found)
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return schema_of(inner[0], found) | _bounds(inner[1])
     if origin is Literal:
         return {"enum": [*inner]}
     if origin in (Union, UnionType):
@@ -156,9 +157,3 @@ def schema_of(kind: Any, found: dict[str, Schema]) -> Schema:
     if origin in (list, tuple, Sequence):
         return array(schema_of(inner[0], found))
     raise TypeError(f"there is no schema for {kind!r}")
-
-
-def _bounds(meta: Meta) -> Schema:
-    if meta.max_length is not None:
-        return {"maxItems": meta.max_length}
-    return whole(int(meta.ge or 0))
