@@ -159,6 +159,7 @@ def test_a_body_is_read_alike_at_once_and_in_words(verb: AnyVerb) -> None:
             bodies.append(
                 "{" + ", ".join(f"{json.dumps(n)}: {v}" for n, v in sent.items()) + "}"
             )
+    bodies.append('{"strange": "\udcff"}')
     for body in [*bodies, "", "[]", "5", "{", '{"strange": 1}']:
         assert read_by(shape.read_body, body) == read_by(
             lambda data: shape.named(shape.body.read(read_json(data))), body
@@ -167,7 +168,7 @@ def test_a_body_is_read_alike_at_once_and_in_words(verb: AnyVerb) -> None:
 
 def read_by(read: Callable[[bytes], Any], body: str) -> Any:
     try:
-        return read(body.encode())
+        return read(body.encode(errors="surrogateescape"))
     except BadRequest as error:
         return str(error)
 

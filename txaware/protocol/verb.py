@@ -170,6 +170,8 @@ class Shape:
         """Reads a body: at once what msgspec takes, and all else in our words."""
         check_marks(body)
         try:
+            if self.body.others:
+                body.decode()  # msgspec does not look into what it passes over
             quick = self._quick.decode(body)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return self.named(self.body.read(read_json(body)))
