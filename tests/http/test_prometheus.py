@@ -1,10 +1,11 @@
 """Metrics as Prometheus reads them."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
+import attrs
 import pytest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.parser import (
@@ -21,15 +22,17 @@ from txaware.errors import (
     StoreCorrupted,
     Unavailable,
 )
-from txaware.http.metrics import families as all_families
 from txaware.http.metrics import request_counts
-from txaware.http.metrics.exposition import FAMILIES, Exposition
+from txaware.http.metrics.exposition import Exposition
 from txaware.http.metrics.moment import Moment
+from txaware.http.metrics.parts import PARTS, Rows, Table
 from txaware.http.metrics.request_counts import RequestCounts
-from txaware.http.metrics.topic_labels import FIELDS, OTHER, TopicLabels, seen_families
+from txaware.http.metrics.topic_labels import FIELDS, TopicLabels, seen_families
 from txaware.http.server.admission import Admission
 from txaware.model.metrics import HistogramCounter, TopicMetrics
+from txaware.model.numbers import OTHER, gauge
 from txaware.model.settings import Settings
+from txaware.service.monitor import overview_report
 from txaware.service.monitor.overview import Overview, Sight
 from txaware.service.store_context import StoreContext as ServiceSite
 from txaware.store import leveldb
@@ -67,13 +70,13 @@ class Monitored:
         )
         self.exposition = self.exposed()
 
-    def exposed(self, families: Iterable[Any] = FAMILIES) -> Exposition:
+    def exposed(self, parts: Mapping[str, Sequence[Table]] = PARTS) -> Exposition:
         return Exposition(
             self.service,
             self.administration,
             self.overview,
             self.in_flight,
-            families=families,
+            parts=parts,
             clock_ms=self.clock,
             clock_s=lambda: self.now_s,
         )
@@ -426,40 +429,41 @@ def test_who_asks_for_openmetrics_gets_it(monitored: Monitored) -> None:
     assert data.endswith(b"\n")
 
 
-def _bad_value(_: Moment) -> Iterator[Metric]:
-    family = GaugeMetricFamily("txaware_bad", "Bad.")
-    family.add_metric([], None)  # type: ignore[arg-type]
-    yield family
+@attrs.frozen
+class Bad:
+    """What tells a number that may be none."""
+
+    bad: Annotated[Any, gauge("bad", "Bad.")]
 
 
-def _bad_label(_: Moment) -> Iterator[Metric]:
-    family = GaugeMetricFamily("txaware_bad", "Bad.", labels=["label"])
-    family.add_metric([5], 1)  # type: ignore[list-item]
-    yield family
+def _table(rows: Any, *labels: str) -> Table:
+    return Table(Bad, lambda _: rows, labels)
 
 
-def _raises(_: Moment) -> Iterator[Metric]:
-    yield GaugeMetricFamily("txaware_half", "Half.", value=1)
+def _raises(_: Moment) -> Rows:
     raise RuntimeError("on purpose")
 
 
 def test_a_family_that_fails_is_left_out_and_counted(
     monitored: Monitored, caplog: pytest.LogCaptureFixture
 ) -> None:
-    makers = (_raises, _bad_value, _bad_label, *FAMILIES)
-    exposition = monitored.exposed(makers)
+    parts = {
+        "raises": (_table({(): Bad(1)}), Table(Bad, _raises)),
+        "bad_value": (_table({(): Bad("text")}),),
+        "bad_label": (_table({(5,): Bad(1)}, "label"),),
+    }
+    exposition = monitored.exposed({**parts, **PARTS})
     with caplog.at_level(logging.ERROR):
         monitored.look(exposition)
         found = monitored.look(exposition)
     assert values(found, "metric_failures_total") == {
-        ("_raises",): 2,
-        ("_bad_value",): 2,
-        ("_bad_label",): 2,
+        ("raises",): 2,
+        ("bad_value",): 2,
+        ("bad_label",): 2,
     }
     assert "txaware_bad" not in found
-    assert "txaware_half" not in found
     assert values(found, "topics") == {(): 1}
-    assert "metrics of _raises are left out" in caplog.text
+    assert "metrics of raises are left out" in caplog.text
 
 
 def test_without_its_coordinator_a_server_still_counts(
@@ -675,7 +679,7 @@ def test_no_sum_falls_whatever_comes_and_goes() -> None:
 def test_blocked_topics_are_cut(
     monitored: Monitored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(all_families, "MOST_BLOCKED", 2)
+    monkeypatch.setattr(overview_report, "MOST_BLOCKED", 2)
     messaging = monitored.messaging
     tx = messaging.coordinator.start_short()
     for name in "dcba":

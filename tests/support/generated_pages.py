@@ -1,4 +1,4 @@
-"""Pages of the documents that are made from the code: settings and errors.
+"""Pages of the documents that are made from the code: settings, errors, metrics.
 
 `python -m tests.support.generated_pages` writes them anew.
 """
@@ -12,8 +12,10 @@ import attrs
 
 import coordinator.errors
 from txaware import errors
+from txaware.http.metrics.parts import FAILURES, PARTS
 from txaware.http.server.failures import status_of
 from txaware.model import settings
+from txaware.model.numbers import COUNTER, INFO, Number
 from txaware.model.settings import Settings
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -86,6 +88,19 @@ command may work later, and 4 when nobody knows whether it was committed.
 """
 
 
+METRICS = """\
+# Metrics
+
+All that `/metrics` tells, in its order; [operations](operations.md) says which are
+worth an alarm. A counter only rises. It begins anew with the server, but for those of
+queues, which are kept with the queue. What begins with `process_` is of the operating
+system.
+
+| metric | kind | labels | what it is |
+|---|---|---|---|
+"""
+
+
 def settings_page() -> str:
     """Makes `docs/settings.md`."""
     sections: dict[str, list[str]] = {title: [] for title in SECTIONS.values()}
@@ -118,6 +133,24 @@ def errors_page() -> str:
     table = "| class | status | changed nothing | what it says |\n|---|---|---|---|\n"
     return (
         ERRORS + tree + "\n```\n\n## All of them\n\n" + table + "\n".join(rows) + "\n"
+    )
+
+
+def metrics_page() -> str:
+    """Makes `docs/metrics.md`."""
+    tables = [*(table for tables in PARTS.values() for table in tables), FAILURES]
+    rows = [
+        f"| `{_full_name(number)}` | {number.kind} | "
+        f"{', '.join(f'`{label}`' for label in number.labels)} | {number.help} |"
+        for table in tables
+        for number in table.numbers.values()
+    ]
+    return METRICS + "\n".join(rows) + "\n"
+
+
+def _full_name(number: Number) -> str:
+    return f"txaware_{number.name}" + {COUNTER: "_total", INFO: "_info"}.get(
+        number.kind, ""
     )
 
 
@@ -167,7 +200,11 @@ def _shown(name: str, value: object) -> str:
     return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
-PAGES = {"settings.md": settings_page, "errors.md": errors_page}
+PAGES = {
+    "settings.md": settings_page,
+    "errors.md": errors_page,
+    "metrics.md": metrics_page,
+}
 
 
 if __name__ == "__main__":

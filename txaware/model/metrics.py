@@ -3,8 +3,20 @@
 import threading
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Generic, TypeVar
 
 import attrs
+
+from txaware.model.numbers import (
+    MOST_TOPICS,
+    TOPIC,
+    counter,
+    gauge,
+    histogram,
+    in_order,
+)
+
+T = TypeVar("T", bound=attrs.AttrsInstance)
 
 # Upper bounds, each about as many times the one before: 1, 2.5, 5, 10.
 LATENCY_S = (
@@ -82,35 +94,74 @@ class Latencies:
         self.poll = HistogramCounter(lock=self.lock)
 
 
+class Counters(Generic[T]):
+    """Counts into the fields of a class of metrics, for any number of threads."""
+
+    def __init__(self, kind: type[T], lock: "threading.Lock | None" = None) -> None:
+        self._kind = kind
+        self._lock = threading.Lock() if lock is None else lock
+        self._values: dict[str, Any] = attrs.asdict(kind(), recurse=False)
+
+    def add(self, field: str, number: int = 1) -> None:
+        """Counts something, once or more often."""
+        with self._lock:
+            self._values[field] += number
+
+    def set(self, **values: Any) -> None:
+        """Notes how something stands now."""
+        with self._lock:
+            self._values.update(values)
+
+    def snapshot(self) -> T:
+        """Returns the counts as they are now."""
+        with self._lock:
+            return self._kind(**self._values)
+
+
 @attrs.frozen
-class TopicMetrics:
+class Traffic:
+    """Counts of what went into a topic and out of it, which a report tells as well."""
+
+    messages_in: Annotated[
+        int, counter("messages_published", "Messages that were published.")
+    ] = 0
+    bytes_in: Annotated[
+        int, counter("published_bytes", "Bytes of payload that were published.")
+    ] = 0
+    messages_out: Annotated[
+        int, counter("messages_polled", "Messages that were delivered.")
+    ] = 0
+    bytes_out: Annotated[
+        int, counter("polled_bytes", "Bytes of payload that were delivered.")
+    ] = 0
+
+
+@attrs.frozen(field_transformer=in_order("messages_in", "bytes_in", "messages_stored"))
+class TopicMetrics(Traffic):
     """Counts of what went into a topic and out of it since the process started."""
 
-    messages_in: int = 0
-    bytes_in: int = 0
-    messages_stored: int = 0
-    messages_out: int = 0
-    bytes_out: int = 0
-    rollbacks: int = 0
+    messages_stored: Annotated[
+        int, counter("messages_stored", "Payloads stored ahead of their commit.")
+    ] = 0
+    rollbacks: Annotated[
+        int, counter("rollbacks", "Publishes that were taken back.")
+    ] = 0
     publish: Timing = Timing()
     poll: Timing = Timing()
 
 
-class TopicCounters:
+class TopicCounters(Counters[TopicMetrics]):
     """Counters for one topic, under the lock of all latencies."""
 
     def __init__(self, latencies: Latencies) -> None:
+        super().__init__(TopicMetrics, latencies.lock)
         self._latencies = latencies
-        self._lock = latencies.lock
-        self._values = dict.fromkeys(
-            ("in", "bytes_in", "stored", "out", "bytes_out", "rollbacks"), 0
-        )
         self._times = {"publish": [0, 0.0, 0.0], "poll": [0, 0.0, 0.0]}
 
     def published(self, messages: int, size_bytes: int, took_s: float) -> None:
         """Counts a publish that is done."""
         with self._lock:
-            self._values["in"] += messages
+            self._values["messages_in"] += messages
             self._values["bytes_in"] += size_bytes
             self._time("publish", took_s, self._latencies.publish)
 
@@ -125,20 +176,18 @@ class TopicCounters:
 
     def stored(self, messages: int) -> None:
         """Counts payloads that are stored ahead of their commit."""
-        with self._lock:
-            self._values["stored"] += messages
+        self.add("messages_stored", messages)
 
     def polled(self, messages: int, size_bytes: int, took_s: float) -> None:
         """Counts a poll that is done."""
         with self._lock:
-            self._values["out"] += messages
+            self._values["messages_out"] += messages
             self._values["bytes_out"] += size_bytes
             self._time("poll", took_s, self._latencies.poll)
 
     def rolled_back(self, pointer: int) -> None:
         """Counts a publish of a transaction that was rolled back."""
-        with self._lock:
-            self._values["rollbacks"] += 1
+        self.add("rollbacks")
 
     def _time(self, name: str, took_s: float, latencies: HistogramCounter) -> None:
         # As `add`, under the lock that all these counters share.
@@ -153,17 +202,8 @@ class TopicCounters:
     def snapshot(self) -> TopicMetrics:
         """Returns the counts as they are now."""
         with self._lock:
-            values = self._values
-            return TopicMetrics(
-                values["in"],
-                values["bytes_in"],
-                values["stored"],
-                values["out"],
-                values["bytes_out"],
-                values["rollbacks"],
-                _timing(self._times["publish"]),
-                _timing(self._times["poll"]),
-            )
+            times = {name: _timing(found) for name, found in self._times.items()}
+            return TopicMetrics(**{**self._values, **times})
 
 
 def _timing(times: list[float]) -> Timing:
@@ -178,10 +218,25 @@ class WriteMetrics:
     until it was on disk. The `failed` batches are not in these histograms.
     """
 
-    rows: Histogram
-    transactions: Histogram
-    sync_s: Histogram
-    failed: int
+    rows: Annotated[
+        Histogram,
+        histogram(
+            "batch_rows", "Rows that went to disk together; so many shared one sync."
+        ),
+    ]
+    transactions: Annotated[
+        Histogram,
+        histogram(
+            "batch_transactions",
+            "Commits that shared one sync: the size of a group commit.",
+        ),
+    ]
+    sync_s: Annotated[
+        Histogram, histogram("sync_seconds", "How long a synced write took.")
+    ]
+    failed: Annotated[
+        int, counter("failed_writes", "Batches that could not be written.")
+    ]
 
 
 class WriteCounters:
@@ -229,62 +284,101 @@ class RetentionMetrics:
     other old ones, or is None, and `held_back_count` how many these are.
     """
 
-    removed: Mapping[str, int] = attrs.field(factory=dict)
-    runs: int = 0
-    failed_topics: int = 0
+    removed: Annotated[
+        Mapping[str, int],
+        counter(
+            "retention_rows",
+            "Rows that clean-ups removed, or marked as never committed.",
+            labels=("reason",),
+        ),
+    ] = attrs.field(factory=dict)
+    runs: Annotated[int, counter("retention_runs", "Clean-ups that ended.")] = 0
+    failed_topics: Annotated[
+        int,
+        counter(
+            "retention_failed_topics", "Topics that a clean-up could not go through."
+        ),
+    ] = 0
     topics: int = 0
     topics_done: int = 0
-    last_ended_ms: int | None = None
+    last_ended_ms: Annotated[
+        int | None,
+        gauge(
+            "retention_last_end_seconds",
+            "When the last clean-up ended, in seconds since 1970.",
+        ),
+    ] = None
     last_took_s: float = 0.0
-    forgotten: int = 0
+    forgotten: Annotated[
+        int,
+        counter(
+            "retention_forgotten",
+            "Invalid transactions that the coordinator forgot, as nobody can need "
+            "them.",
+        ),
+    ] = 0
     held_back: str | None = None
-    held_back_count: int = 0
+    held_back_count: Annotated[
+        int,
+        gauge(
+            "invalid_transactions_held_back",
+            "Invalid transactions of more than a day ago that cannot be forgotten; "
+            "txaware transactions list says why.",
+        ),
+    ] = 0
+
+    @property
+    def progress(
+        self,
+    ) -> Annotated[
+        Mapping[str, int],
+        gauge(
+            "retention_topics",
+            "Topics of the clean-up that runs, or ran last: done, and all.",
+            labels=("which",),
+        ),
+    ]:
+        """How far the clean-up is that runs, or ran last."""
+        return {"done": self.topics_done, "all": self.topics}
+
+    @property
+    def last_duration_s(
+        self,
+    ) -> Annotated[
+        float | None,
+        gauge("retention_last_duration_seconds", "How long it took."),
+    ]:
+        """How long the last clean-up took, once one has ended."""
+        return None if self.last_ended_ms is None else self.last_took_s
 
 
-class RetentionCounters:
+class RetentionCounters(Counters[RetentionMetrics]):
     """Counters for clean-ups, of which only one runs at a time."""
 
     def __init__(self) -> None:
-        self._removed: dict[str, int] = {}
-        self._now = RetentionMetrics()
-
-    def begun(self, topics: int) -> None:
-        """Notes that a clean-up begins, and how many topics it will go through."""
-        self._now = attrs.evolve(self._now, topics=topics, topics_done=0)
-
-    def done(self, topics: int) -> None:
-        """Notes how many topics the clean-up has gone through."""
-        self._now = attrs.evolve(self._now, topics_done=topics)
+        super().__init__(RetentionMetrics)
 
     def ended(
         self, removed: Mapping[str, int], *, failed: int, ended_ms: int, took_s: float
     ) -> None:
         """Counts a clean-up that ended: what it removed, and how many topics failed."""
-        self._removed = {
-            reason: self._removed.get(reason, 0) + removed.get(reason, 0)
-            for reason in self._removed.keys() | removed.keys()
-        }
-        self._now = attrs.evolve(
-            self._now,
-            removed=self._removed,
-            runs=self._now.runs + 1,
-            failed_topics=self._now.failed_topics + failed,
+        before = self.snapshot()
+        total = {**before.removed, **removed}
+        self.set(
+            removed={
+                reason: before.removed.get(reason, 0) + removed.get(reason, 0)
+                for reason in total
+            },
+            runs=before.runs + 1,
+            failed_topics=before.failed_topics + failed,
             last_ended_ms=ended_ms,
             last_took_s=took_s,
         )
 
     def forgot(self, count: int, held_back: str | None, held_back_count: int) -> None:
         """Counts what the coordinator forgot, and why it kept other transactions."""
-        self._now = attrs.evolve(
-            self._now,
-            forgotten=self._now.forgotten + count,
-            held_back=held_back,
-            held_back_count=held_back_count,
-        )
-
-    def snapshot(self) -> RetentionMetrics:
-        """Returns the counts as they are now."""
-        return self._now
+        self.add("forgotten", count)
+        self.set(held_back=held_back, held_back_count=held_back_count)
 
 
 @attrs.frozen
@@ -295,39 +389,36 @@ class ProducerMetrics:
     their names.
     """
 
-    repeated: int = 0
-    fenced: int = 0
-    out_of_order: int = 0
-    live: int = 0
-    transactional_ids: int = 0
-
-
-class ProducerCounters:
-    """Counters for the publishes of all producers."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._now = ProducerMetrics()
-
-    def repeated(self) -> None:
-        """Counts a publish that was stored before."""
-        with self._lock:
-            self._now = attrs.evolve(self._now, repeated=self._now.repeated + 1)
-
-    def fenced(self) -> None:
-        """Counts a publish of a fenced or unknown producer."""
-        with self._lock:
-            self._now = attrs.evolve(self._now, fenced=self._now.fenced + 1)
-
-    def out_of_order(self) -> None:
-        """Counts a publish at a wrong sequence."""
-        with self._lock:
-            now = self._now
-            self._now = attrs.evolve(now, out_of_order=now.out_of_order + 1)
-
-    def snapshot(self) -> ProducerMetrics:
-        """Returns the counts as they are now."""
-        return self._now
+    repeated: Annotated[
+        int,
+        counter(
+            "producer_repeats",
+            "Publishes that were stored before, and stored nothing again.",
+        ),
+    ] = 0
+    fenced: Annotated[
+        int,
+        counter(
+            "fenced_publishes",
+            "Publishes, begins and commits refused, as their producer is fenced or not "
+            "known.",
+        ),
+    ] = 0
+    out_of_order: Annotated[
+        int,
+        counter(
+            "out_of_order_publishes",
+            "Publishes refused, as their sequence is not the next one.",
+        ),
+    ] = 0
+    live: Annotated[int, gauge("live_producers", "Producers that are known.")] = 0
+    transactional_ids: Annotated[
+        int,
+        gauge(
+            "active_transactional_ids",
+            "Transactional ids that are known, each with its producer.",
+        ),
+    ] = 0
 
 
 @attrs.frozen
@@ -354,12 +445,33 @@ class Counts:
     """
 
     topics: Mapping[str, TopicMetrics]
-    expired_unseen: Mapping[str, int]
-    cache_bytes: int
-    cache_hits: int
-    cache_misses: int
-    publish_latency_s: Histogram
-    poll_latency_s: Histogram
+    expired_unseen: Annotated[
+        Mapping[str, int],
+        counter(
+            "expired_unseen",
+            "Clean-ups that removed what a blocked reader had yet to see.",
+            labels=(TOPIC,),
+            most=MOST_TOPICS,
+        ),
+    ]
+    cache_bytes: Annotated[int, gauge("cache_bytes", "What the cache takes.")]
+    cache_hits: Annotated[int, counter("cache_hits", "Reads from the cache.")]
+    cache_misses: Annotated[int, counter("cache_misses", "Reads past it.")]
+    publish_latency_s: Annotated[
+        Histogram,
+        histogram(
+            "publish_seconds",
+            "How long a publish took; one in a transaction may only wait for its "
+            "commit.",
+        ),
+    ]
+    poll_latency_s: Annotated[
+        Histogram,
+        histogram(
+            "poll_seconds",
+            "How long a look for messages took, without the time it waited for one.",
+        ),
+    ]
     writes: WriteMetrics | None
     retention: RetentionMetrics
     producers: ProducerMetrics = ProducerMetrics()

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, Self, TypedDict, cast
+from typing import Annotated, Any, Literal, Self, TypedDict, cast
 
 import attrs
 
 from txaware.errors import BadRequest, QueueExists
+from txaware.model.numbers import counter, gauge
 from txaware.model.topics import (
     MAX_TTL_S,
     QueueName,
@@ -414,24 +415,54 @@ class QueueStats:
     `oldest_pipes` the first pipes, up to 100 each.
     """
 
-    pushed: int
-    popped: int
-    committed: int
-    rolled_back: int
-    expired_leases: int
-    expired: int
-    dead_letters: int
-    depth: int
-    delayed: int
-    in_work: int
-    oldest_age_s: float
+    pushed: Annotated[int, counter("queue_pushed", "Items whose push has committed.")]
+    popped: Annotated[int, counter("queue_popped", "Jobs that were handed out.")]
+    committed: Annotated[int, counter("queue_committed", "Jobs that ended for good.")]
+    rolled_back: Annotated[
+        int, counter("queue_rolled_back", "Jobs that were given back.")
+    ]
+    expired_leases: Annotated[
+        int,
+        counter(
+            "queue_expired_leases", "Jobs that came again as their lease was over."
+        ),
+    ]
+    expired: Annotated[
+        int, counter("queue_expired", "Items that nobody popped in their time to live.")
+    ]
+    dead_letters: Annotated[
+        int, counter("queue_dead_letters", "Items that were delivered too often.")
+    ]
+    depth: Annotated[
+        int, gauge("queue_depth", "Items that wait, delayed ones included.")
+    ]
+    delayed: Annotated[int, gauge("queue_delayed", "Items that wait for their time.")]
+    in_work: Annotated[int, gauge("queue_in_work", "Jobs that somebody has.")]
+    oldest_age_s: Annotated[
+        float,
+        gauge("queue_oldest_seconds", "Age of the oldest item that waits and is due."),
+    ]
     pipes: int
     open_pipes: int
-    is_paused: bool
+    is_paused: Annotated[
+        bool, gauge("queue_paused", "Whether pops get nothing, 1 or 0.")
+    ]
     pushed_per_s: float = 0.0
     popped_per_s: float = 0.0
     committed_per_s: float = 0.0
-    average_wait_s: float = 0.0
-    average_work_s: float = 0.0
+    average_wait_s: Annotated[
+        float,
+        gauge(
+            "queue_wait_seconds",
+            "How long items waited for their first pop, on average of the last minute.",
+        ),
+    ] = 0.0
+    average_work_s: Annotated[
+        float,
+        gauge(
+            "queue_work_seconds",
+            "How long jobs took that were done in the last minute, on average.",
+        ),
+    ] = 0.0
     jobs: tuple[JobInWork, ...] = ()
     oldest_pipes: tuple[PipeStats, ...] = ()

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import attrs
 
 from txaware.model.messages import BlockedBy, Bounds, MessageId
+from txaware.model.numbers import gauge
 
 # Called with the rows done so far, and about the part of all; None if not known.
 Progress = Callable[[int, float | None], object]
@@ -26,9 +27,29 @@ class OutboxReport:
 
     outbox: str
     database: str
-    waiting: int
-    set_aside: int
-    looked_ms: int
+    waiting: Annotated[
+        int,
+        gauge(
+            "outbox_waiting",
+            "Messages and items that wait in the outbox of a database, as its relay "
+            "saw it last.",
+        ),
+    ]
+    set_aside: Annotated[
+        int,
+        gauge(
+            "outbox_set_aside",
+            "Messages and items that its relay could not carry over, and set aside "
+            "there.",
+        ),
+    ]
+    looked_ms: Annotated[
+        int,
+        gauge(
+            "outbox_last_look_seconds",
+            "When a relay looked there last, in seconds since 1970.",
+        ),
+    ]
 
     @property
     def key(self) -> bytes:

@@ -4,28 +4,23 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import CounterMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 
 from txaware.errors import TopicNotFound, TxAwareError
-from txaware.http.metrics import families, server_families
 from txaware.http.metrics.moment import InFlight, Moment, Sources
+from txaware.http.metrics.parts import FAILURES, PARTS, Table
 from txaware.http.metrics.request_counts import RequestCounts
 from txaware.http.metrics.topic_labels import SeenOnly, TopicLabels
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
 from txaware.service.monitor.overview import Overview, Sight
-
-Make = Callable[[Moment], Iterable[Metric]]
-FAMILIES: tuple[Make, ...] = (
-    *families.FAMILIES,
-    *server_families.SERVER_FAMILIES,
-)
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +30,9 @@ REMEMBERED_S = 1.0
 class Exposition:
     """All metrics of one server, in a registry of its own.
 
-    Each family is made by itself. One that fails is left out, logged and counted, and
-    fails nothing else; so is a part of a family that cannot be looked at. Any number of
-    threads may ask; they share one look a second.
+    Each part is made by itself. One that fails is left out, logged and counted, and
+    fails nothing else; so is what in a part cannot be looked at. Any number of threads
+    may ask; they share one look a second.
     """
 
     def __init__(
@@ -48,11 +43,12 @@ class Exposition:
         in_flight: InFlight,
         *,
         refusals: Callable[[], Mapping[str, int]] = dict,
-        families: Iterable[Make] = FAMILIES,
+        parts: Mapping[str, Sequence[Table]] = PARTS,
         clock_ms: ClockMs = system_clock_ms,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._requests = RequestCounts()
+        self._failures: Counter[str] = Counter()
         self._sources = Sources(
             administration,
             service,
@@ -64,11 +60,12 @@ class Exposition:
             clock_ms,
             clock_ms(),
             refusals,
+            self._failures,
         )
-        self._families = (*families, _process_collector())
+        self._parts = parts
+        self._process = ProcessCollector(registry=None)
         self._clock_s = clock_s
         self._lock = threading.Lock()
-        self._failures: Counter[str] = Counter()
         self._made: list[Metric] = []
         self._until_s = float("-inf")
         self._registry = CollectorRegistry(auto_describe=False)
@@ -95,31 +92,20 @@ class Exposition:
             return self._made
 
     def _make(self, moment: Moment) -> Iterator[Metric]:
-        for make in self._families:
-            try:
-                yield from [_checked(family) for family in make(moment)]
-            except Exception:
-                self._failures[make.__name__] += 1
-                log.exception("metrics of %s are left out", make.__name__)
+        for name, tables in self._parts.items():
+            made = chain.from_iterable(table.families(moment) for table in tables)
+            yield from self._attempt(name, made)
+        yield from self._attempt("operating_system", self._process.collect())
         self._failures.update(moment.left_out)
-        failures = CounterMetricFamily(
-            "txaware_metric_failures",
-            "How often metrics were left out because they could not be made.",
-            labels=["family"],
-        )
-        for name, count in self._failures.items():
-            failures.add_metric([name], count)
-        yield failures
+        yield from FAILURES.families(moment)
 
-
-def _process_collector() -> Make:
-    """Returns the maker of what the operating system counts: memory, CPU, files."""
-    collector = ProcessCollector(registry=None)
-
-    def operating_system(_: Moment) -> Iterable[Metric]:
-        return list(collector.collect())
-
-    return operating_system
+    def _attempt(self, name: str, made: Iterable[Metric]) -> list[Metric]:
+        try:
+            return [_checked(family) for family in made]
+        except Exception:
+            self._failures[name] += 1
+            log.exception("metrics of %s are left out", name)
+            return []
 
 
 def _checked(family: Metric) -> Metric:

@@ -1,17 +1,29 @@
 """The values that all metrics of one scrape are made from; each is found out once."""
 
+import platform
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache, partial
-from typing import Protocol, TypeVar
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any, Protocol, TypeVar
 
 import attrs
 
+from coordinator.prepared_transactions import PreparedTransaction
 from txaware.errors import TopicNotFound
 from txaware.http.metrics.request_counts import RequestCounts, RequestMetrics
-from txaware.http.metrics.topic_labels import TopicLabels, Values
+from txaware.http.metrics.topic_labels import FIELDS, TopicLabels, Values
 from txaware.model.messages import Bounds
-from txaware.model.metrics import Counts
+from txaware.model.metrics import Counts, TopicMetrics
+from txaware.model.numbers import (
+    INFO,
+    MOST_TOPICS,
+    TOPIC,
+    Number,
+    age,
+    counter,
+    gauge,
+)
 from txaware.model.reports import OutboxReport
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
@@ -21,6 +33,8 @@ from txaware.service.monitor.row_counts import RowCounts
 from txaware.service.monitor.turns import Failures
 
 T = TypeVar("T")
+
+_FIRST = f"The {MOST_TOPICS} topics that came first."
 
 
 class InFlight(Protocol):
@@ -45,6 +59,7 @@ class Sources:
     clock_ms: Callable[[], int]
     started_ms: int
     refusals: Callable[[], Mapping[str, int]]
+    failures: Mapping[str, int]
 
 
 class Moment:
@@ -58,19 +73,203 @@ class Moment:
         self._sources = sources
         self._failures = Failures(reads_wait=sources.service.reads_wait)
         self.now_ms = sources.clock_ms()
-        self.started_ms = sources.started_ms
-        self.in_flight = sources.in_flight
-        self.refusals = sources.refusals
         self.counts: Callable[[], Counts] = _once(sources.administration.counts)
         self.report: Callable[[], OverviewReport] = _once(sources.overview.snapshot)
-        self.prepared = sources.administration.prepared
+        self.prepared: Callable[[], list[PreparedTransaction] | None] = _once(
+            sources.administration.prepared
+        )
         self.outboxes: Callable[[], list[OutboxReport]] = _once(self._outboxes)
         self.requests: Callable[[], RequestMetrics] = _once(sources.requests.snapshot)
-        self.statuses: Callable[[], Mapping[str, str]] = _once(self._statuses)
-        self.by_label: Callable[[], Mapping[str, Values]] = _once(self._by_label)
+        self.by_label: Callable[[], Mapping[tuple[str, ...], TopicMetrics]] = _once(
+            self._by_label
+        )
         self.bounds: Callable[[], Mapping[str, Bounds]] = _once(self._bounds)
-        self.rows: Callable[[], Mapping[str, int]] = _once(self._rows)
-        self.stable_ms: Callable[[], Mapping[str, int]] = _once(self._stable_ms)
+
+    @property
+    def topic_oldest_ms(
+        self,
+    ) -> Annotated[
+        Mapping[str, int],
+        age(
+            "topic_oldest_seconds",
+            f"Age of the oldest message within the time to live; 0 for an empty topic. "
+            f"{_FIRST}",
+            labels=(TOPIC,),
+        ),
+    ]:
+        """When the oldest message of each topic was published; 0 where it has none."""
+        return {
+            topic: found.first.publish_time_ms if found.first else 0
+            for topic, found in self.bounds().items()
+        }
+
+    @property
+    def topic_rows(
+        self,
+    ) -> Annotated[
+        Mapping[str, int | None],
+        gauge(
+            "topic_rows",
+            f"Rows that a topic holds within its time to live, rolled back ones "
+            f"included; stored payloads count as the one reference that published "
+            f"them. Counted some tens of thousands at a scrape, so that it rises to "
+            f"the truth after a start. {_FIRST}",
+            labels=(TOPIC,),
+        ),
+    ]:
+        """The rows of each topic; None where the count has not begun."""
+        depths, bounds = self._sources.depths, self.bounds()
+        depths.look(bounds, self._failures)
+        return {topic: depths.rows(topic) for topic in bounds}
+
+    @property
+    def topic_stable_ms(
+        self,
+    ) -> Annotated[
+        Mapping[str, int],
+        gauge(
+            "topic_last_stable_seconds",
+            f"The last stable position of a topic, as a time in seconds since 1970: "
+            f"where committed readers stop, or where the next message goes if nothing "
+            f"stops them. It stands still while a transaction keeps them waiting. "
+            f"{_FIRST}",
+            labels=(TOPIC,),
+        ),
+    ]:
+        """The time of each topic's last stable position, as far as that is known.
+
+        A topic that the overview did not list is not blocked: it lists those first.
+        """
+        report = self.report()
+        if report.invalid_transactions is None or "blocked" in report.left_out:
+            return {}  # nobody knows which transactions are open
+        blocked = {
+            topic.topic: topic.blocked_since_ms
+            for topic in report.topics
+            if topic.blocked_by is not None
+        }
+        return {
+            topic: blocked.get(topic, found.next.publish_time_ms)
+            for topic, found in self.bounds().items()
+        }
+
+    @property
+    def prepared_count(
+        self,
+    ) -> Annotated[
+        int,
+        gauge(
+            "prepared_transactions",
+            "Transactions that are prepared, and wait for somebody to end them.",
+        ),
+    ]:
+        """The number of prepared transactions."""
+        return len(self.prepared() or ())
+
+    @property
+    def oldest_prepared_ms(
+        self,
+    ) -> Annotated[
+        int,
+        age(
+            "oldest_prepared_seconds",
+            "For how long the oldest one has been prepared; 0 where there is none.",
+        ),
+    ]:
+        """Since when the oldest one is prepared, or 0."""
+        return min([one.since_ms for one in self.prepared() or ()], default=0)
+
+    @property
+    def up(
+        self,
+    ) -> Annotated[
+        Mapping[str, bool],
+        gauge(
+            "up",
+            "Whether this part works, 1 or 0; /health says why not.",
+            labels=("part",),
+        ),
+    ]:
+        """Tells of each part whether it works; one that cannot be asked does not."""
+        administration = self._sources.administration
+        try:
+            report = self.report()
+            statuses = {"coordinator": report.coordinator, "store": report.store}
+        except Exception:  # whoever shows the report itself says so
+            statuses = {
+                "coordinator": _status(administration.coordinator_status),
+                "store": _status(administration.table_status),
+            }
+        return {part: status == "OK" for part, status in statuses.items()}
+
+    @property
+    def refusals(
+        self,
+    ) -> Annotated[
+        Mapping[str, int],
+        counter(
+            "refused_transactions",
+            "Transactions that were not begun: their time-out was too long, they were "
+            "long ones without that permission, or too many of a principal were open.",
+            labels=("reason",),
+        ),
+    ]:
+        """The transactions that were not begun, by the reason."""
+        return self._sources.refusals()
+
+    @property
+    def in_flight(
+        self,
+    ) -> Annotated[
+        Mapping[str, int],
+        gauge(
+            "http_requests_in_flight",
+            "Requests that are being answered, and those that wait for a message.",
+            labels=("kind",),
+        ),
+    ]:
+        """The requests that are being answered, by their kind."""
+        now = self._sources.in_flight
+        return {"working": now.in_flight, "waiting": now.waiting}
+
+    @property
+    def body_bytes(
+        self,
+    ) -> Annotated[int, gauge("http_body_bytes", "What request bodies take.")]:
+        """The bytes of request bodies."""
+        return self._sources.in_flight.body_bytes
+
+    @property
+    def started_ms(
+        self,
+    ) -> Annotated[
+        int, age("uptime_seconds", "How long this server has been running.")
+    ]:
+        """When this server was started."""
+        return self._sources.started_ms
+
+    @property
+    def build(
+        self,
+    ) -> Annotated[
+        Mapping[str, str], Number(INFO, "build", "The version of this server.")
+    ]:
+        """The versions of this server and of Python."""
+        return {"version": _version(), "python": platform.python_version()}
+
+    @property
+    def failures(
+        self,
+    ) -> Annotated[
+        Mapping[str, int],
+        counter(
+            "metric_failures",
+            "How often metrics were left out because they could not be made.",
+            labels=("family",),
+        ),
+    ]:
+        """How often each part was left out."""
+        return self._sources.failures
 
     @property
     def left_out(self) -> set[str]:
@@ -80,20 +279,10 @@ class Moment:
             parts |= set(self.report().left_out)
         return parts
 
-    def _statuses(self) -> Mapping[str, str]:
-        """Returns the status of each part; one that cannot be asked is not well."""
-        administration = self._sources.administration
-        try:
-            report = self.report()
-            return {"coordinator": report.coordinator, "store": report.store}
-        except Exception:  # whoever shows the report itself says so
-            return {
-                "coordinator": _status(administration.coordinator_status),
-                "store": _status(administration.table_status),
-            }
-
-    def _by_label(self) -> Mapping[str, Values]:
-        return self._sources.labels.divide(self.counts().topics, self._idle_topics())
+    def _by_label(self) -> Mapping[tuple[str, ...], TopicMetrics]:
+        topics, idle = self.counts().topics, self._idle_topics()
+        counts = self._sources.labels.divide(topics, idle)
+        return {(label,): _counted(values) for label, values in counts.items()}
 
     def _idle_topics(self) -> list[str]:
         """Returns topics that nobody used yet in this process, as far as known."""
@@ -119,29 +308,10 @@ class Moment:
                 found[topic] = bounds
         return found
 
-    def _stable_ms(self) -> Mapping[str, int]:
-        """Returns the time of each topic's last stable position.
 
-        A topic that the overview did not list is not blocked: it lists those first.
-        """
-        report = self.report()
-        if report.invalid_transactions is None or "blocked" in report.left_out:
-            return {}  # nobody knows which transactions are open
-        blocked = {
-            topic.topic: topic.blocked_by.since_ms
-            for topic in report.topics
-            if topic.blocked_by is not None
-        }
-        return {
-            topic: blocked.get(topic, found.next.publish_time_ms)
-            for topic, found in self.bounds().items()
-        }
-
-    def _rows(self) -> Mapping[str, int]:
-        depths, bounds = self._sources.depths, self.bounds()
-        depths.look(bounds, self._failures)
-        rows = {topic: depths.rows(topic) for topic in bounds}
-        return {topic: count for topic, count in rows.items() if count is not None}
+def _counted(values: Values) -> TopicMetrics:
+    fields: dict[str, Any] = dict(zip(FIELDS, values, strict=True))
+    return TopicMetrics(**fields)
 
 
 def _status(ask: Callable[[], str]) -> str:
@@ -149,6 +319,13 @@ def _status(ask: Callable[[], str]) -> str:
         return ask()
     except Exception as error:
         return str(error)
+
+
+def _version() -> str:
+    try:
+        return version("txaware")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def _once(find: Callable[[], T]) -> Callable[[], T]:

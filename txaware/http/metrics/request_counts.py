@@ -4,24 +4,46 @@ import threading
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
+from typing import Annotated
 
 import attrs
 
 from txaware.model.metrics import LATENCY_S, Histogram
+from txaware.model.numbers import OTHER, counter, histogram
 
 # Routes and error classes are few. Should somebody pass a path, or a text, memory stays
 # bounded all the same.
 MOST = 200
-OTHER = "(other)"
 
 
 @attrs.frozen
 class RequestMetrics:
     """The counts so far: answers by route and status, times by route, and errors."""
 
-    answers: Mapping[tuple[str, int], int]
-    took_s: Mapping[str, Histogram]
-    errors: Mapping[str, int]
+    answers: Annotated[
+        Mapping[tuple[str, int], int],
+        counter(
+            "http_requests",
+            "Requests that were answered; those that nobody waited for are not.",
+            labels=("route", "status"),
+        ),
+    ]
+    took_s: Annotated[
+        Mapping[str, Histogram],
+        histogram(
+            "http_request_seconds",
+            "How long it took, reading the body and waiting for messages included.",
+            labels=("route",),
+        ),
+    ]
+    errors: Annotated[
+        Mapping[str, int],
+        counter(
+            "errors",
+            "Requests that were answered with an error, by its class.",
+            labels=("error",),
+        ),
+    ]
 
 
 class _Route:

@@ -9,15 +9,17 @@ import attrs
 from prometheus_client.metrics_core import Metric
 
 from txaware.model.metrics import Metrics, TopicMetrics
+from txaware.model.numbers import (
+    DATABASE,
+    MOST_TOPICS,
+    OTHER,
+    QUEUE,
+    TOPIC,
+    numbers_of,
+)
 from txaware.service.monitor.overview import Sight
 
-MOST_TOPICS = 200
-OTHER = "(other)"  # no topic can have that name
-
-FIELDS = (
-    *("messages_in", "bytes_in", "messages_stored"),
-    *("messages_out", "bytes_out", "rollbacks"),
-)
+FIELDS = tuple(numbers_of(TopicMetrics))
 _values: Callable[[TopicMetrics], tuple[int, ...]] = attrgetter(*FIELDS)
 _NONE = (0,) * len(FIELDS)
 
@@ -86,9 +88,6 @@ def _less(one: Values, other: Values) -> Values:
 
 def _sum(many: Iterable[Values]) -> Values:
     return tuple(map(sum, zip(_NONE, *many, strict=True)))
-
-
-TOPIC, QUEUE, DATABASE = "topic", "queue", "database"  # the labels
 
 
 class Collector(Protocol):

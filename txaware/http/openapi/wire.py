@@ -17,6 +17,7 @@ from txaware.http.wire.json_format import (
     WAIT,
 )
 from txaware.model.messages import MessageId
+from txaware.model.numbers import Number
 from txaware.model.producers import KnownProducer, ProducerOpened
 from txaware.model.queues import Popped, QueueDescriptor, QueueStats, Waiting
 from txaware.protocol.json_schema import (
@@ -141,8 +142,8 @@ def schema_of(kind: Any, found: dict[str, Schema]) -> Schema:
     """Returns the schema of a type; puts those of classes into `found`, by name."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        schema_of(inner[0], found)
-        schema: Schema = inner[1]
+        plain = schema_of(inner[0], found)
+        schema: Schema = plain if isinstance(inner[1], Number) else inner[1]
         return schema
     if kind in _PLAIN:
         return _PLAIN[kind]

@@ -14,7 +14,7 @@ from coordinator.errors import Unavailable
 from coordinator.transaction import Transaction
 from txaware.errors import TopicNotFound
 from txaware.model.messages import Bounds, MessageId
-from txaware.model.metrics import TopicMetrics
+from txaware.model.metrics import TopicMetrics, Traffic
 from txaware.model.topics import QueueName, Topic, TopicName
 from txaware.service.local import LocalService
 from txaware.service.monitor.blocked_topics import Blocked
@@ -50,6 +50,7 @@ MOST_LISTED, MOST_BLOCKED = 200, 1000
 KEPT_MS, EVERY_MS = 120_000, 1900
 
 _NOTHING = TopicMetrics()
+_TRAFFIC = [field.name for field in attrs.fields(Traffic)]
 _UNKNOWN = Bounds(None, None, MessageId(bytes(20)))
 _NONE = QueueList()
 
@@ -381,10 +382,7 @@ class Overview:
             topic=name,
             generation=topic.generation,
             ttl_s=topic.ttl_s,
-            messages_in=counts.messages_in,
-            bytes_in=counts.bytes_in,
-            messages_out=counts.messages_out,
-            bytes_out=counts.bytes_out,
+            **{name: getattr(counts, name) for name in _TRAFFIC},
             oldest_ms=_time_ms(bounds.first),
             newest_ms=_time_ms(bounds.last),
             rows_behind=moment.behind.get(name),

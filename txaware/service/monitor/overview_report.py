@@ -1,16 +1,22 @@
 """The values of an overview, which an operator sees at a glance."""
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import attrs
 
 from txaware.model.messages import BlockedBy, MessageId
+from txaware.model.metrics import Traffic
+from txaware.model.numbers import age, gauge, in_order
 from txaware.service.monitor.producer_overview import ProducerOverview
 from txaware.service.monitor.queue_overview import QueueOverview
 
+# So many are told at most: those that wait longest, and those furthest behind.
+MOST_BLOCKED, MOST_GROUPS = 100, 200
 
-@attrs.frozen(kw_only=True)
-class TopicOverview:
+
+@attrs.frozen(kw_only=True, field_transformer=in_order("topic", "generation", "ttl_s"))
+class TopicOverview(Traffic):
     """A topic: what went in and out since the start, how old it is, who blocks it.
 
     `rows_behind` is how far its slowest group is behind, None without a group.
@@ -21,15 +27,26 @@ class TopicOverview:
     topic: str
     generation: int
     ttl_s: int
-    messages_in: int
-    bytes_in: int
-    messages_out: int
-    bytes_out: int
     oldest_ms: int | None
     newest_ms: int | None
     rows_behind: int | None
     blocked_by: BlockedBy | None
     expired_unseen: int
+
+    @property
+    def blocked_since_ms(
+        self,
+    ) -> Annotated[
+        int,
+        age(
+            "blocked_topic_seconds",
+            f"How long the first row that they wait for has been there; the "
+            f"{MOST_BLOCKED} that wait longest, with the id of the transaction, for "
+            f"txaware transactions abort.",
+        ),
+    ]:
+        """When the first row that readers wait for was published, or 0."""
+        return 0 if self.blocked_by is None else self.blocked_by.since_ms
 
 
 @attrs.frozen
@@ -45,10 +62,31 @@ class GroupOverview:
     group: str
     topic: str
     position: MessageId | None
-    lag_ms: int
-    rows: int
+    lag_ms: Annotated[
+        int,
+        gauge(
+            "group_lag_seconds",
+            "Time between a group's position and the last committed message. It stands "
+            "still where nothing is published.",
+        ),
+    ]
+    rows: Annotated[
+        int,
+        gauge(
+            "group_lag_rows",
+            "Rows that a group has yet to read, counted up to 1,000, and no further "
+            "than to the first open transaction.",
+        ),
+    ]
     has_more: bool
-    unread_since_ms: int | None
+    unread_since_ms: Annotated[
+        int | None,
+        age(
+            "group_oldest_unread_seconds",
+            "Age of the oldest message that a group may read and has not read; 0 where "
+            "it has read all, or waits for a transaction.",
+        ),
+    ]
     waits_for: int | None
     reader_seen_ms: int | None = None
 
@@ -118,14 +156,29 @@ class OverviewReport:
     store: str
     namespaces: Sequence[str]
     topics: Sequence[TopicOverview]
-    topic_count: int
-    blocked_count: int
+    topic_count: Annotated[int, gauge("topics", "Topics that exist.")]
+    blocked_count: Annotated[
+        int,
+        gauge(
+            "blocked_topics",
+            "Topics whose committed readers wait for the end of a transaction.",
+        ),
+    ]
     unjudged_topics: int
     groups: Sequence[GroupOverview]
-    group_count: int
+    group_count: Annotated[int, gauge("groups", "Groups with a position, by topic.")]
     transactions: Sequence[OpenOverview]
-    transaction_count: int
-    invalid_transactions: int | None
+    transaction_count: Annotated[
+        int, gauge("open_transactions", "Transactions in progress.")
+    ]
+    invalid_transactions: Annotated[
+        int | None,
+        gauge(
+            "invalid_transactions",
+            "Pointers of transactions that timed out, died or were aborted by an "
+            "operator, and are not yet forgotten.",
+        ),
+    ]
     producers: Sequence[ProducerOverview]
     producer_count: int
     messages_in: int
@@ -136,6 +189,19 @@ class OverviewReport:
     cache_hits: int
     cache_misses: int
     queues: Sequence[QueueOverview] = ()
-    queue_count: int = 0
+    queue_count: Annotated[int, gauge("queues", "Queues that exist.")] = 0
     left_out: Sequence[str] = ()
     history: Sequence[Sample] = ()
+
+    @property
+    def oldest_open_ms(
+        self,
+    ) -> Annotated[
+        int,
+        age(
+            "oldest_transaction_seconds",
+            "Age of the oldest transaction in progress; 0 where there is none.",
+        ),
+    ]:
+        """When the oldest open transaction began, or 0."""
+        return min([one.began_ms for one in self.transactions], default=0)

@@ -191,10 +191,10 @@ class Producing:
         try:
             return self._publish(request, caller)
         except ProducerFenced:
-            self.counters.fenced()
+            self.counters.add("fenced")
             raise
         except OutOfOrderSequence as error:
-            self.counters.out_of_order()
+            self.counters.add("out_of_order")
             if isinstance(error, SequenceGap):
                 self.ids.end(request.producer.producer_id)
                 raise OutOfOrderSequence(str(error)) from error
@@ -235,7 +235,7 @@ class Producing:
                 return None
             if ids is not None:
                 turn.leave()
-                self.counters.repeated()
+                self.counters.add("repeated")
                 then(None)
                 return ids
             written = self._written(request, turn, before)
@@ -339,7 +339,7 @@ class Producing:
             ids = repeated(before, producer, request.base, request.count)
             if ids is not None:
                 turn.leave()
-                self.counters.repeated()
+                self.counters.add("repeated")
                 return ids
             written = self._written(request, turn, before)
             self._publishing.plain(

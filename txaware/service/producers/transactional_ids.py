@@ -15,7 +15,7 @@ from txaware.errors import (
 from txaware.model.interfaces import Write
 from txaware.model.markers import COMMITS, once_marker, producer_marker
 from txaware.model.messages import MessageId
-from txaware.model.metrics import ProducerCounters
+from txaware.model.metrics import Counters, ProducerMetrics
 from txaware.model.producers import (
     Entered,
     ProducerIdentity,
@@ -79,7 +79,7 @@ class TransactionalIds:
         self._clock_ms = store_context.clock_ms
         self._holders = store_context.transactional_holders
         self._removal = store_context.producer_removal
-        self.counters = ProducerCounters()
+        self.counters = Counters(ProducerMetrics)
 
     def open(self, name: str, owner: str | None = None) -> ProducerOpened:
         """Fences every older instance, and settles the transactions that it left.
@@ -304,7 +304,7 @@ class TransactionalIds:
             )
 
     def _fence(self, why: str) -> NoReturn:
-        self.counters.fenced()
+        self.counters.add("fenced")
         raise ProducerFenced(why)
 
     def _check_begun(self, name: str, tx: Transaction) -> None:

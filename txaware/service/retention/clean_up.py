@@ -117,9 +117,9 @@ class Retention:
         the next clean-up looks again.
         """
         with self._turn:
-            self.counters.begun(len(plan.topics))
+            self.counters.set(topics=len(plan.topics), topics_done=0)
             cleaned = self._forget(self._finish(plan, results))
-            self.counters.done(len(plan.topics))
+            self.counters.set(topics_done=len(plan.topics))
             took_ms = self._clock_ms() - plan.planned_ms
             self._count(cleaned, took_s=max(0, took_ms) / 1000)
             return cleaned
@@ -185,7 +185,7 @@ class Retention:
         """Does all pieces, topic by topic, in this thread."""
         plan, failed = self._plan(1), 0
         results: dict[int, PieceResult] = {}
-        self.counters.begun(len(plan.topics))
+        self.counters.set(topics=len(plan.topics), topics_done=0)
         for number, topic in enumerate(plan.topics, 1):
             if self._stopped:
                 counts = _counted(plan, results)
@@ -196,7 +196,7 @@ class Retention:
             except Exception:
                 log.exception("topic %s could not be cleaned up", topic)
                 failed += 1
-            self.counters.done(number)
+            self.counters.set(topics_done=number)
             if on_progress is not None:
                 on_progress(topic, number, len(plan.topics))
         return self._finish(plan, results)
