@@ -328,26 +328,18 @@ class RetentionMetrics:
     ] = 0
 
     @property
-    def progress(
-        self,
-    ) -> Annotated[
-        Mapping[str, int],
-        gauge(
-            "retention_topics",
-            "Topics of the clean-up that runs, or ran last: done, and all.",
-            labels=("which",),
-        ),
-    ]:
+    @gauge(
+        "retention_topics",
+        "Topics of the clean-up that runs, or ran last: done, and all.",
+        labels=("which",),
+    )
+    def progress(self) -> Mapping[str, int]:
         """How far the clean-up is that runs, or ran last."""
         return {"done": self.topics_done, "all": self.topics}
 
     @property
-    def last_duration_s(
-        self,
-    ) -> Annotated[
-        float | None,
-        gauge("retention_last_duration_seconds", "How long it took."),
-    ]:
+    @gauge("retention_last_duration_seconds", "How long it took.")
+    def last_duration_s(self) -> float | None:
         """How long the last clean-up took, once one has ended."""
         return None if self.last_ended_ms is None else self.last_took_s
 

@@ -8,7 +8,7 @@ JSON, and docs/metrics.md. A number that no report has is declared at a property
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import attrs
 
@@ -19,6 +19,7 @@ TOPIC, QUEUE, DATABASE = "topic", "queue", "database"
 MOST_TOPICS = 200
 OTHER = "(other)"  # no topic can have that name
 
+F = TypeVar("F", bound=Callable[[Any], Any])
 # The values of labels, and the number.
 Samples = Iterator[tuple[tuple[str, ...], Any]]
 
@@ -38,6 +39,11 @@ class Number:
     labels: tuple[str, ...] = attrs.field(default=(), kw_only=True)
     most: int | None = attrs.field(default=None, kw_only=True)
     is_age: bool = attrs.field(default=False, kw_only=True)
+
+    def __call__(self, function: F) -> F:
+        """Declares the number at the function of a property."""
+        function.number = self  # type: ignore[attr-defined]
+        return function
 
     def samples(self, value: Any, field: str, now_ms: int) -> Samples:
         """Yields what a field holds, but for what is not known."""
@@ -73,18 +79,17 @@ def numbers_of(kind: type) -> Mapping[str, Number]:
     """Returns the numbers of a class by their fields, and then by its properties."""
     hints = get_type_hints(kind, include_extras=True)
     names = [field.name for field in attrs.fields(kind)] if attrs.has(kind) else []
-    found = {name: hints[name] for name in names}
-    for base in reversed(kind.__mro__):
-        for name, value in vars(base).items():
-            if isinstance(value, property) and value.fget is not None:
-                returned = get_type_hints(value.fget, include_extras=True)
-                found[name] = returned.get("return")
-    return {
+    found = {
         name: number
-        for name, hint in found.items()
-        for number in getattr(hint, "__metadata__", ())
+        for name in names
+        for number in getattr(hints[name], "__metadata__", ())
         if isinstance(number, Number)
     }
+    for name, value in vars(kind).items():
+        function = value.fget if isinstance(value, property) else None
+        if isinstance(number := getattr(function, "number", None), Number):
+            found[name] = number
+    return found
 
 
 def in_order(*names: str) -> Callable[[type, list[Any]], list[Any]]:

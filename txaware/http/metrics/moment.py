@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import attrs
 
@@ -86,17 +86,13 @@ class Moment:
         self.bounds: Callable[[], Mapping[str, Bounds]] = _once(self._bounds)
 
     @property
-    def topic_oldest_ms(
-        self,
-    ) -> Annotated[
-        Mapping[str, int],
-        age(
-            "topic_oldest_seconds",
-            f"Age of the oldest message within the time to live; 0 for an empty topic. "
-            f"{_FIRST}",
-            labels=(TOPIC,),
-        ),
-    ]:
+    @age(
+        "topic_oldest_seconds",
+        f"Age of the oldest message within the time to live; 0 for an empty topic. "
+        f"{_FIRST}",
+        labels=(TOPIC,),
+    )
+    def topic_oldest_ms(self) -> Mapping[str, int]:
         """When the oldest message of each topic was published; 0 where it has none."""
         return {
             topic: found.first.publish_time_ms if found.first else 0
@@ -104,38 +100,30 @@ class Moment:
         }
 
     @property
-    def topic_rows(
-        self,
-    ) -> Annotated[
-        Mapping[str, int | None],
-        gauge(
-            "topic_rows",
-            f"Rows that a topic holds within its time to live, rolled back ones "
-            f"included; stored payloads count as the one reference that published "
-            f"them. Counted some tens of thousands at a scrape, so that it rises to "
-            f"the truth after a start. {_FIRST}",
-            labels=(TOPIC,),
-        ),
-    ]:
+    @gauge(
+        "topic_rows",
+        f"Rows that a topic holds within its time to live, rolled back ones "
+        f"included; stored payloads count as the one reference that published "
+        f"them. Counted some tens of thousands at a scrape, so that it rises to "
+        f"the truth after a start. {_FIRST}",
+        labels=(TOPIC,),
+    )
+    def topic_rows(self) -> Mapping[str, int | None]:
         """The rows of each topic; None where the count has not begun."""
         depths, bounds = self._sources.depths, self.bounds()
         depths.look(bounds, self._failures)
         return {topic: depths.rows(topic) for topic in bounds}
 
     @property
-    def topic_stable_ms(
-        self,
-    ) -> Annotated[
-        Mapping[str, int],
-        gauge(
-            "topic_last_stable_seconds",
-            f"The last stable position of a topic, as a time in seconds since 1970: "
-            f"where committed readers stop, or where the next message goes if nothing "
-            f"stops them. It stands still while a transaction keeps them waiting. "
-            f"{_FIRST}",
-            labels=(TOPIC,),
-        ),
-    ]:
+    @gauge(
+        "topic_last_stable_seconds",
+        f"The last stable position of a topic, as a time in seconds since 1970: "
+        f"where committed readers stop, or where the next message goes if nothing "
+        f"stops them. It stands still while a transaction keeps them waiting. "
+        f"{_FIRST}",
+        labels=(TOPIC,),
+    )
+    def topic_stable_ms(self) -> Mapping[str, int]:
         """The time of each topic's last stable position, as far as that is known.
 
         A topic that the overview did not list is not blocked: it lists those first.
@@ -154,42 +142,30 @@ class Moment:
         }
 
     @property
-    def prepared_count(
-        self,
-    ) -> Annotated[
-        int,
-        gauge(
-            "prepared_transactions",
-            "Transactions that are prepared, and wait for somebody to end them.",
-        ),
-    ]:
+    @gauge(
+        "prepared_transactions",
+        "Transactions that are prepared, and wait for somebody to end them.",
+    )
+    def prepared_count(self) -> int:
         """The number of prepared transactions."""
         return len(self.prepared() or ())
 
     @property
-    def oldest_prepared_ms(
-        self,
-    ) -> Annotated[
-        int,
-        age(
-            "oldest_prepared_seconds",
-            "For how long the oldest one has been prepared; 0 where there is none.",
-        ),
-    ]:
+    @age(
+        "oldest_prepared_seconds",
+        "For how long the oldest one has been prepared; 0 where there is none.",
+    )
+    def oldest_prepared_ms(self) -> int:
         """Since when the oldest one is prepared, or 0."""
         return min([one.since_ms for one in self.prepared() or ()], default=0)
 
     @property
-    def up(
-        self,
-    ) -> Annotated[
-        Mapping[str, bool],
-        gauge(
-            "up",
-            "Whether this part works, 1 or 0; /health says why not.",
-            labels=("part",),
-        ),
-    ]:
+    @gauge(
+        "up",
+        "Whether this part works, 1 or 0; /health says why not.",
+        labels=("part",),
+    )
+    def up(self) -> Mapping[str, bool]:
         """Tells of each part whether it works; one that cannot be asked does not."""
         administration = self._sources.administration
         try:
@@ -203,71 +179,52 @@ class Moment:
         return {part: status == "OK" for part, status in statuses.items()}
 
     @property
-    def refusals(
-        self,
-    ) -> Annotated[
-        Mapping[str, int],
-        counter(
-            "refused_transactions",
-            "Transactions that were not begun: their time-out was too long, they were "
-            "long ones without that permission, or too many of a principal were open.",
-            labels=("reason",),
-        ),
-    ]:
+    @counter(
+        "refused_transactions",
+        "Transactions that were not begun: their time-out was too long, they were "
+        "long ones without that permission, or too many of a principal were open.",
+        labels=("reason",),
+    )
+    def refusals(self) -> Mapping[str, int]:
         """The transactions that were not begun, by the reason."""
         return self._sources.refusals()
 
     @property
-    def in_flight(
-        self,
-    ) -> Annotated[
-        Mapping[str, int],
-        gauge(
-            "http_requests_in_flight",
-            "Requests that are being answered, and those that wait for a message.",
-            labels=("kind",),
-        ),
-    ]:
+    @gauge(
+        "http_requests_in_flight",
+        "Requests that are being answered, and those that wait for a message.",
+        labels=("kind",),
+    )
+    def in_flight(self) -> Mapping[str, int]:
         """The requests that are being answered, by their kind."""
         now = self._sources.in_flight
         return {"working": now.in_flight, "waiting": now.waiting}
 
     @property
-    def body_bytes(
-        self,
-    ) -> Annotated[int, gauge("http_body_bytes", "What request bodies take.")]:
+    @gauge("http_body_bytes", "What request bodies take.")
+    def body_bytes(self) -> int:
         """The bytes of request bodies."""
         return self._sources.in_flight.body_bytes
 
     @property
-    def started_ms(
-        self,
-    ) -> Annotated[
-        int, age("uptime_seconds", "How long this server has been running.")
-    ]:
+    @age("uptime_seconds", "How long this server has been running.")
+    def started_ms(self) -> int:
         """When this server was started."""
         return self._sources.started_ms
 
     @property
-    def build(
-        self,
-    ) -> Annotated[
-        Mapping[str, str], Number(INFO, "build", "The version of this server.")
-    ]:
+    @Number(INFO, "build", "The version of this server.")
+    def build(self) -> Mapping[str, str]:
         """The versions of this server and of Python."""
         return {"version": _version(), "python": platform.python_version()}
 
     @property
-    def failures(
-        self,
-    ) -> Annotated[
-        Mapping[str, int],
-        counter(
-            "metric_failures",
-            "How often metrics were left out because they could not be made.",
-            labels=("family",),
-        ),
-    ]:
+    @counter(
+        "metric_failures",
+        "How often metrics were left out because they could not be made.",
+        labels=("family",),
+    )
+    def failures(self) -> Mapping[str, int]:
         """How often each part was left out."""
         return self._sources.failures
 

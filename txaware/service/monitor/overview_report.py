@@ -34,17 +34,13 @@ class TopicOverview(Traffic):
     expired_unseen: int
 
     @property
-    def blocked_since_ms(
-        self,
-    ) -> Annotated[
-        int,
-        age(
-            "blocked_topic_seconds",
-            f"How long the first row that they wait for has been there; the "
-            f"{MOST_BLOCKED} that wait longest, with the id of the transaction, for "
-            f"txaware transactions abort.",
-        ),
-    ]:
+    @age(
+        "blocked_topic_seconds",
+        f"How long the first row that they wait for has been there; the "
+        f"{MOST_BLOCKED} that wait longest, with the id of the transaction, for "
+        f"txaware transactions abort.",
+    )
+    def blocked_since_ms(self) -> int:
         """When the first row that readers wait for was published, or 0."""
         return 0 if self.blocked_by is None else self.blocked_by.since_ms
 
@@ -194,14 +190,10 @@ class OverviewReport:
     history: Sequence[Sample] = ()
 
     @property
-    def oldest_open_ms(
-        self,
-    ) -> Annotated[
-        int,
-        age(
-            "oldest_transaction_seconds",
-            "Age of the oldest transaction in progress; 0 where there is none.",
-        ),
-    ]:
+    @age(
+        "oldest_transaction_seconds",
+        "Age of the oldest transaction in progress; 0 where there is none.",
+    )
+    def oldest_open_ms(self) -> int:
         """When the oldest open transaction began, or 0."""
         return min([one.began_ms for one in self.transactions], default=0)
