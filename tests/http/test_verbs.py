@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 
 import txaware
@@ -18,9 +19,8 @@ from tests.support.verb_samples import SAMPLES, Sample, prepared
 from txaware.errors import BadRequest, TxAwareError
 from txaware.http.client.aio.async_transport import awaited_verb
 from txaware.http.client.transport import blocking_verb
-from txaware.protocol import operator
+from txaware.protocol import operator, queues
 from txaware.protocol.fields import REQUIRED
-from txaware.protocol.values import read_json
 from txaware.protocol.verb import Repeat, Verb
 from txaware.protocol.verbs import VERBS
 
@@ -30,6 +30,8 @@ each_verb = pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
 SETTLED: dict[AnyVerb, Callable[[Any], Any]] = {
     operator.METRICS: lambda found: found.topics.keys(),
     operator.PLAN_CLEAN_UP: lambda found: attrs.evolve(found, id=""),
+    queues.PEEK_QUEUE: lambda found: [one.payload for one in found],
+    queues.QUEUE_STATS: lambda found: found.pushed,
     operator.PRUNE: lambda found: found.pruned,
     operator.REPORT_KEEPER: lambda found: found.name,
 }
@@ -84,12 +86,13 @@ def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Way]]:
         def call(site: Site) -> Callable[..., Any]:
             return lambda verb, arguments: getattr(
                 part_of(site.messaging, verb.port), verb.name
-            )(**arguments)
+            )(**arguments, **verb.fixed)
 
         def call_awaited(verb: AnyVerb, arguments: dict[str, Any]) -> Any:
             by_hand = getattr(type(awaited), verb.name, None)
-            perform = awaited_verb(verb) if by_hand is None else by_hand
-            return runner.run(perform(awaited, **arguments))
+            if by_hand is None:
+                return runner.run(awaited_verb(verb)(awaited, **arguments))
+            return runner.run(by_hand(awaited, **arguments, **verb.fixed))
 
         yield {
             name: Way(site, call_awaited if name == "asyncio" else call(site))
@@ -140,7 +143,11 @@ def test_its_request_has_the_parameters_of_its_method(verb: AnyVerb) -> None:
     meant = [*inspect.signature(verb.does).parameters.values()][1:]
     shown = inspect.signature(verb.request).parameters
     for parameter in meant:
-        if parameter.default is not parameter.empty:
+        if parameter.name in verb.fixed:
+            continue
+        if parameter.default is not parameter.empty and (
+            shown[parameter.name].default is not msgspec.UNSET
+        ):
             assert shown[parameter.name].default == parameter.default, parameter.name
     added = shown.keys() - {parameter.name for parameter in meant}
     assert added <= {verb.shape.go_on}
@@ -162,7 +169,7 @@ def test_a_body_is_read_alike_at_once_and_in_words(verb: AnyVerb) -> None:
     bodies.append('{"strange": "\udcff"}')
     for body in [*bodies, "", "[]", "5", "{", '{"strange": 1}']:
         assert read_by(shape.read_body, body) == read_by(
-            lambda data: shape.named(shape.body.read(read_json(data))), body
+            lambda data: shape.named(shape.body.read(shape.load(data))), body
         ), body
 
 

@@ -8,7 +8,7 @@ import attrs
 from coordinator.transaction import Transaction
 from tests.support.messagings import Site, administration_of
 from txaware.model.messages import MessageId
-from txaware.protocol import operator
+from txaware.protocol import operator, queues
 from txaware.protocol.verb import Verb
 
 
@@ -43,6 +43,8 @@ def prepared(site: Site) -> Sample:
     tx = messaging.coordinator.start_short()
     ids = [message.id for message in messaging.poll("orders")]
     administration_of(messaging).report_keeper("notes", 5)
+    messaging.create_queue("mail")
+    messaging.queue("mail").push_all([b"a", b"b"])
     return Sample(site, tx, ids[0], ids[-1])
 
 
@@ -67,4 +69,15 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     operator.LIST_KEEPERS: lambda _: {},
     operator.REPORT_KEEPER: lambda _: {"name": "notes", "smallest_pointer": 7},
     operator.FORGET_KEEPER: lambda _: {"name": "notes"},
+    queues.LIST_QUEUES: lambda _: {"namespace": "default"},
+    queues.CREATE_QUEUE: lambda _: {"name": "new", "lease_s": 5, "exist_ok": True},
+    queues.UPDATE_QUEUE: lambda _: {"name": "mail", "max_deliveries": 7},
+    queues.DESCRIBE_QUEUE: lambda _: {"name": "mail"},
+    queues.DELETE_QUEUE: lambda _: {"name": "new"},
+    queues.QUEUE_STATS: lambda _: {"name": "mail"},
+    queues.PEEK_QUEUE: lambda _: {"name": "mail", "limit": 1},
+    queues.PAUSE_QUEUE: lambda _: {"name": "mail"},
+    queues.RESUME_QUEUE: lambda _: {"name": "mail"},
+    queues.TRUNCATE_QUEUE: lambda _: {"name": "mail"},
+    queues.REDRIVE: lambda _: {"name": "mail", "limit": 3},
 }

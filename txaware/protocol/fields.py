@@ -261,7 +261,19 @@ def start_field(start: Start) -> str | int | None:
     return str(start) if isinstance(start, MessageId) else start
 
 
-FLAG = Kind(flag, json_schema.FLAG, given=_checked_flag, form=bool)
+def _flag_in_text(text: str, *, what: str) -> bool:
+    if text not in ("true", "false"):
+        raise BadRequest(f"{what} is true or false, not {text[:50]!r}")
+    return text == "true"
+
+
+FLAG = Kind(
+    flag,
+    json_schema.FLAG,
+    given=_checked_flag,
+    read_text=_flag_in_text,
+    form=bool,
+)
 TEXT = text()
 NAME = text(json_schema.TEXT | {"minLength": 1, "maxLength": LONGEST_NAME})
 ID = Kind(_id, json_schema.HEX_ID, write=str)

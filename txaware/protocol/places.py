@@ -1,14 +1,13 @@
 """Names in the path of a verb: topics, groups, queues, tables, and others."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import attrs
 
 from txaware.model.queues import pipe_of
-from txaware.model.topics import TopicName, checked_group
-
-Params = Mapping[str, str]
+from txaware.model.topics import QueueName, TopicName, checked_group, checked_namespace
+from txaware.protocol.rights import Params, queue_in
 
 
 @attrs.frozen
@@ -36,6 +35,16 @@ def _topic_words(topic: str) -> dict[str, str]:
     return {"namespace": parsed.namespace, "topic": parsed.name}
 
 
+def _queue_words(name: str) -> dict[str, str]:
+    queue = QueueName.parse(name)
+    return {"namespace": queue.namespace, "queue": queue.name}
+
+
+NAMESPACE = Place(
+    lambda name: {"namespace": checked_namespace(name)},
+    lambda words: words["namespace"],
+)
+QUEUE = Place(_queue_words, lambda words: str(queue_in(words)))
 TOPIC = Place(_topic_words, lambda words: f"{words['namespace']}:{words['topic']}")
 GROUP = Place(
     lambda group: {"group": in_path(checked_group(group))},

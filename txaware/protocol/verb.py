@@ -22,9 +22,9 @@ import msgspec
 
 from txaware.errors import BadRequest
 from txaware.protocol.fields import LEFT_OUT, REQUIRED, Body, Field, Kind
-from txaware.protocol.json_values import check_marks
-from txaware.protocol.places import Params, Place
-from txaware.protocol.rights import Allow
+from txaware.protocol.json_values import check_marks, load
+from txaware.protocol.places import Place
+from txaware.protocol.rights import Allow, Params
 from txaware.protocol.values import read_json, structured, to_json, unstructured
 
 P = ParamSpec("P")
@@ -90,8 +90,16 @@ class Shape:
     """
 
     def __init__(
-        self, path: str, request: type[msgspec.Struct], query: tuple[str, ...] | None
+        self,
+        path: str,
+        request: type[msgspec.Struct],
+        query: tuple[str, ...] | None,
+        *,
+        without_body: str | None = None,
+        strict: bool = False,
     ) -> None:
+        self.without_body = without_body
+        self.load = load if strict else read_json
         self.path, self.request = path, request
         self.places: dict[str, Place] = {}
         self.go_on: str | None = None
@@ -119,7 +127,9 @@ class Shape:
             ),
             others=not request.__struct_config__.forbid_unknown_fields,
         )
-        self.needs_body = any(f.default is REQUIRED for f in in_body.values())
+        self.needs_body = without_body is not None or any(
+            part.default is REQUIRED for part in in_body.values()
+        )
         self._quick = _quick(in_body, self.body)
 
     # ---- the client's half
@@ -141,6 +151,9 @@ class Shape:
             words |= place.words(getattr(request, name))
         path = self.path.format_map(words) if words else self.path
         sent = _sent(self.query, request)
+        for name, value in sent.items():
+            if isinstance(value, bool):
+                sent[name] = str(value).lower()
         return f"{path}?{urlencode(sent)}" if sent else path
 
     def body_of(self, request: Any) -> bytes:
@@ -162,6 +175,8 @@ class Shape:
         found = {name: place.name(words) for name, place in self.places.items()}
         if self.query:
             found |= self._read_query(query())
+        if not body and self.without_body is not None:
+            raise BadRequest(self.without_body)
         if self._in_body:
             found |= self.read_body(body if body or self.needs_body else b"{}")
         return self.request(**found)
@@ -174,7 +189,7 @@ class Shape:
                 body.decode()  # msgspec does not look into what it passes over
             quick = self._quick.decode(body)
         except (msgspec.MsgspecError, ValueError, RecursionError):
-            return self.named(self.body.read(read_json(body)))
+            return self.named(self.body.read(self.load(body)))
         found: dict[str, Any] = {}
         for name, field in self._in_body.items():
             value = getattr(quick, name)
@@ -249,7 +264,10 @@ class Verb(Generic[P, T]):
     `request` are. An `answer` may be annotated with a schema that says more than its
     type. `query` names the fields that stand in the query of a verb with a
     body. `check` looks at a request as a whole, before it is sent. `refuses` are the
-    statuses beside those that every verb of its kind may answer.
+    statuses beside those that every verb of its kind may answer. `fixed` are the
+    parameters that the path stands for. `without_body` is what a server says where a
+    body is missing, all of whose fields may be. A `strict` verb refuses what is nearly
+    JSON, such as a byte order mark. A `spaced` answer has spaces in its JSON.
     """
 
     does: Callable[Concatenate[Any, P], T]
@@ -266,12 +284,23 @@ class Verb(Generic[P, T]):
     example: Any = None
     refuses: tuple[int, ...] = ()
     query: tuple[str, ...] = ()
+    fixed: Mapping[str, Any] = attrs.field(factory=dict)
+    without_body: str | None = None
+    strict: bool = False
+    spaced: bool = False
     shape: Shape = attrs.field(init=False, repr=False)
 
     @shape.default
     def _shape(self) -> Shape:
         has_body = self.method not in ("GET", "DELETE")
-        return Shape(self.path, self.request, self.query if has_body else None)
+        query = self.query if has_body else None
+        return Shape(
+            self.path,
+            self.request,
+            query,
+            without_body=self.without_body,
+            strict=self.strict,
+        )
 
     @property
     def name(self) -> str:
@@ -296,6 +325,8 @@ class Verb(Generic[P, T]):
             return None
         if isinstance(self.answer, In):
             return json.dumps({self.answer.field: unstructured(value)}).encode()
+        if self.spaced:
+            return json.dumps(unstructured(value)).encode()
         return to_json(value)
 
     def answered(self, body: bytes) -> T:

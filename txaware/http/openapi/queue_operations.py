@@ -12,68 +12,14 @@ from txaware.http.routes.queue_jobs import (
     RELEASE,
     ROLLBACK,
 )
-from txaware.http.routes.queues import QUEUE, QUEUES, REDRIVE, SETTINGS
-from txaware.model.queues import MAX_DELAY_S, MAX_PRIORITY, MOST_POPPED
-from txaware.protocol.json_schema import FLAG, TEXT, array, fields, ref, whole
+from txaware.model.queues import MAX_DELAY_S, MAX_PRIORITY
+from txaware.protocol.json_schema import TEXT, array, fields, ref, whole
+from txaware.protocol.queues import QUEUE
 
 _TAG = "queues"
 _WITH_A_LEASE = (409,)
-_SETTINGS = json_of(ref("QueueDescriptor"))
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
-    ("GET", QUEUES): Operation(
-        summary="The queues of a namespace that the caller may see.",
-        tag=_TAG,
-        answer=json_of(array(TEXT)),
-    ),
-    ("PUT", QUEUE): Operation(
-        summary="Creates a queue. With `existOk` one that exists is answered where "
-        "it is as the body says; what the body leaves out may differ.",
-        tag=_TAG,
-        body=json_of(SETTINGS.schema, example={"leaseS": 30, "maxDeliveries": 5}),
-        needs_body=False,
-        query={"existOk": FLAG},
-        answer=_SETTINGS,
-        refuses=(409,),
-    ),
-    ("PATCH", QUEUE): Operation(
-        summary="Changes what is named and leaves the rest; the order stays.",
-        tag=_TAG,
-        body=json_of(SETTINGS.schema, example={"leaseS": 60, "maxDeliveries": None}),
-        answer=_SETTINGS,
-    ),
-    ("GET", QUEUE): Operation(
-        summary="The settings of a queue.", tag=_TAG, answer=_SETTINGS
-    ),
-    ("DELETE", QUEUE): Operation(
-        summary="Deletes a queue with all that waits in it.", tag=_TAG
-    ),
-    ("GET", QUEUE + "/stats"): Operation(
-        summary="The counts of a queue, and how it stands now.",
-        tag=_TAG,
-        answer=json_of(ref("QueueStats")),
-    ),
-    ("GET", QUEUE + "/peek"): Operation(
-        summary="Items that wait and are due, the oldest first; none is popped.",
-        tag=_TAG,
-        query={"limit": whole(1, MOST_POPPED)},
-        answer=json_of(array(ref("Waiting"))),
-    ),
-    ("POST", QUEUE + "/pause"): Operation(
-        summary="Has pops get nothing; pushes go on.", tag=_TAG
-    ),
-    ("POST", QUEUE + "/resume"): Operation(summary="Lets pops go on.", tag=_TAG),
-    ("POST", QUEUE + "/truncate"): Operation(
-        summary="Removes all items, in work or not, and sets all counts to zero.",
-        tag=_TAG,
-    ),
-    ("POST", QUEUE + "/redrive"): Operation(
-        summary="Moves dead letters back to where they came from.",
-        tag=_TAG,
-        body=json_of(REDRIVE.schema, example={"limit": 100}),
-        needs_body=False,
-        answer=json_of(fields({"moved": whole(0)})),
-    ),
     ("POST", QUEUE + "/push"): Operation(
         summary="Pushes items in one piece, all or none; the body is that of a publish "
         "with messages alone.",

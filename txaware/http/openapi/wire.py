@@ -19,7 +19,7 @@ from txaware.http.wire.json_format import (
 from txaware.model.messages import MessageId
 from txaware.model.numbers import Number
 from txaware.model.producers import KnownProducer, ProducerOpened
-from txaware.model.queues import Popped, QueueDescriptor, QueueStats, Waiting
+from txaware.model.queues import Popped
 from txaware.protocol.json_schema import (
     BASE64,
     FLAG,
@@ -109,7 +109,7 @@ _PLAIN: dict[Any, Schema] = {
 _REPORTS = (
     OverviewReport,
     *(KnownProducer, ProducerOpened),
-    *(Popped, QueueDescriptor, QueueStats, Waiting),
+    Popped,
 )
 
 

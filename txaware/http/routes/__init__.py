@@ -1,7 +1,7 @@
 """All routes of the server."""
 
 from txaware.http.metrics.exposition import Exposition
-from txaware.http.routes import operator
+from txaware.http.routes import operator, queues
 from txaware.http.routes.commits import CommitRoutes
 from txaware.http.routes.dashboard import DashboardRoutes, MetricsRoutes
 from txaware.http.routes.groups import GroupRoutes
@@ -10,7 +10,6 @@ from txaware.http.routes.polls import PollingRoutes
 from txaware.http.routes.prepared import PreparedRoutes
 from txaware.http.routes.producers import ProducerRoutes
 from txaware.http.routes.queue_jobs import QueueJobRoutes
-from txaware.http.routes.queues import QueueRoutes
 from txaware.http.routes.tables import TableRoutes
 from txaware.http.routes.topics import TopicRoutes
 from txaware.http.routes.transactional_ids import TransactionalIdRoutes
@@ -39,13 +38,12 @@ def all_routes(
         *GroupRoutes(server_context).routes(),
         *TableRoutes(server_context).routes(),
         *PreparedRoutes(server_context).routes(),
-        *QueueRoutes(server_context).routes(),
         *QueueJobRoutes(server_context).routes(),
         *transactions.routes(),
         *CommitRoutes(server_context, transactions).routes(),
         *TransactionalIdRoutes(server_context, transactions).routes(),
         *operator.BackupRoutes(server_context).routes(),
-        *verb_routes(server_context, VERBS, operator.ACTS),
+        *verb_routes(server_context, VERBS, operator.ACTS | queues.ACTS),
         *ProducerRoutes(server_context).routes(),
         *MetricsRoutes(server_context, exposition).routes(),
         *DashboardRoutes(server_context, overview).routes(),

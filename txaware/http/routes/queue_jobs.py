@@ -10,7 +10,6 @@ from coordinator.transaction import Transaction
 from txaware.auth import ANYBODY
 from txaware.errors import BadRequest, Unavailable
 from txaware.http.routes.messages import QUICK_BYTES
-from txaware.http.routes.queues import QUEUE, queue_named
 from txaware.http.server.admission import ClientGone
 from txaware.http.server.exchange import (
     DONE,
@@ -49,7 +48,8 @@ from txaware.protocol.fields import (
     text,
 )
 from txaware.protocol.json_values import Fields, load
-from txaware.protocol.rights import Allow, on_queue
+from txaware.protocol.queues import QUEUE
+from txaware.protocol.rights import Allow, on_queue, queue_in
 from txaware.protocol.values import popped_to_json
 from txaware.service.queue.event_loop_queues import EventLoopQueues, Look
 from txaware.service.queue.step_batch import WouldWait
@@ -394,3 +394,8 @@ def _popper(request: Request, named: str) -> str:
     if request.principal is ANYBODY:
         return named
     return f"{named} ({request.principal.name})"
+
+
+def queue_named(request: Request) -> str:
+    """Returns the queue that a request's path names."""
+    return str(queue_in(request.params))

@@ -69,6 +69,6 @@ def _performing(
     go_on = {} if shape.go_on is None else {shape.go_on: server_context.threads.go_on}
 
     def perform(_: Request, asked: Any) -> Any:
-        return engine(**shape.options(asked), **go_on)
+        return engine(**shape.options(asked), **verb.fixed, **go_on)
 
     return perform

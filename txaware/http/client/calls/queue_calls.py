@@ -9,7 +9,6 @@ from urllib.parse import quote_plus
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
 from txaware.http.client.calls.call import (
-    EXIST_OK,
     Call,
     Steps,
     done,
@@ -19,6 +18,7 @@ from txaware.http.client.calls.call import (
 )
 from txaware.http.client.calls.request_fit import request_of, require_fit, typed
 from txaware.http.client.calls.server_calls import ServerCalls
+from txaware.http.client.calls.verb_calls import call_of, steps_of
 from txaware.http.wire import encode_publish
 from txaware.http.wire.requests import milliseconds
 from txaware.model.queues import (
@@ -26,8 +26,6 @@ from txaware.model.queues import (
     MOST_POPPED,
     Popped,
     QueueDescriptor,
-    QueueStats,
-    Waiting,
     checked_count,
     checked_delay_s,
     checked_items,
@@ -38,21 +36,29 @@ from txaware.model.queues import (
 from txaware.model.requests import (
     Payload,
     Pointer,
-    checked_flag,
     checked_payloads,
     checked_pointer,
     checked_snapshot,
     checked_wait_s,
 )
-from txaware.model.topics import QueueName, checked_namespace
+from txaware.model.topics import QueueName
 from txaware.protocol.fields import encoded_transaction
-from txaware.protocol.values import camel
+from txaware.protocol.queues import (
+    CREATE_QUEUE,
+    DELETE_QUEUE,
+    DESCRIBE_QUEUE,
+    LIST_QUEUES,
+    PAUSE_QUEUE,
+    PEEK_QUEUE,
+    QUEUE_STATS,
+    REDRIVE,
+    RESUME_QUEUE,
+    TRUNCATE_QUEUE,
+    UPDATE_QUEUE,
+)
 from txaware.protocol.verb import Repeat
 
-_names, _settings = reading_json(list[str]), reading_json(QueueDescriptor)
-_popped, _waiting = reading_json(list[Popped]), reading_json(list[Waiting])
-_stats = reading_json(QueueStats)
-_pipe, _moved = reading_field("pipe", str), reading_field("moved", int)
+_popped, _pipe = reading_json(list[Popped]), reading_field("pipe", str)
 _until_ms = reading_field("leaseUntilMs", int)
 _left = reading_field("left", list[str])
 
@@ -64,54 +70,28 @@ class QueueCalls(ServerCalls):
         self, name: str, *, exist_ok: bool = False, **options: Any
     ) -> Steps[QueueDescriptor]:
         """Creates a queue; one that exists is answered only with `exist_ok`."""
-        body = _named(described(name, options), options)
-        path = _path(name) + (EXIST_OK if checked_flag("exist_ok", exist_ok) else "")
-        yield from self.info()
-        made: QueueDescriptor = yield Call(
-            "PUT", path, _settings, body, repeat=Repeat.KEYED
-        )
-        return made
+        named = _named(described(name, options), options)
+        return self._create(name, exist_ok=exist_ok, **named)
 
     def update_queue(self, name: str, **settings: Any) -> Steps[QueueDescriptor]:
-        """Changes a queue.
+        """Changes a queue."""
+        wanted = described(name, settings, verb="update_queue")
+        return self._update(name, **_named(wanted, settings))
 
-        It is keyed, so that a first try that comes late undoes no later update.
-        """
-        path = _path(name)
-        body = _named(described(name, settings, verb="update_queue"), settings)
-        yield from self.info()
-        changed: QueueDescriptor = yield Call(
-            "PATCH", path, _settings, body, repeat=Repeat.KEYED
-        )
-        return changed
-
-    def queue_descriptor(self, name: str) -> Steps[QueueDescriptor]:
-        """Asks for the settings of a queue."""
-        found: QueueDescriptor = yield Call("GET", _path(name), _settings)
-        return found
-
-    def queues(self, namespace: str = "default") -> Steps[list[str]]:
-        """Asks for the names of a namespace's queues."""
-        path = f"/v1/namespaces/{checked_namespace(namespace)}/queues"
-        found: list[str] = yield Call("GET", path, _names)
-        return found
-
-    def delete_queue(self, name: str) -> Steps[None]:
-        """Deletes a queue."""
-        path = _path(name)
-        yield from self.info()
-        yield Call("DELETE", path, done, repeat=Repeat.KEYED)
-
-    def truncate_queue(self, name: str) -> Steps[None]:
-        """Empties a queue.
-
-        It is keyed, so that a first try that comes late removes nothing that is new.
-        """
-        yield from self._keyed(name, "truncate")
+    _create = steps_of(CREATE_QUEUE)
+    _update = steps_of(UPDATE_QUEUE)
+    queue_descriptor = steps_of(DESCRIBE_QUEUE)
+    queues = steps_of(LIST_QUEUES)
+    delete_queue = steps_of(DELETE_QUEUE)
+    truncate_queue = steps_of(TRUNCATE_QUEUE)
+    peek_queue = steps_of(PEEK_QUEUE)
+    queue_stats = steps_of(QUEUE_STATS)
+    redrive = steps_of(REDRIVE)
 
     def pause_queue(self, name: str, *, paused: bool) -> Steps[None]:
         """Has pops get nothing, or go on."""
-        yield Call("POST", _path(name) + ("/pause" if paused else "/resume"), done)
+        verb = PAUSE_QUEUE if paused else RESUME_QUEUE
+        yield call_of(verb, verb.shape.asked(name))
 
     def push(
         self,
@@ -251,27 +231,6 @@ class QueueCalls(ServerCalls):
         body = json_body(transaction=checked_pointer(transaction))
         yield Call("POST", _path(name) + "/release", done, body)
 
-    def peek_queue(self, name: str, limit: int = 10) -> Steps[list[Waiting]]:
-        """Asks for items that wait."""
-        most = checked_count("limit", limit, most=MOST_POPPED)
-        found: list[Waiting] = yield Call(
-            "GET", f"{_path(name)}/peek?limit={most}", _waiting
-        )
-        return found
-
-    def queue_stats(self, name: str) -> Steps[QueueStats]:
-        """Asks for the counts of a queue."""
-        found: QueueStats = yield Call("GET", _path(name) + "/stats", _stats)
-        return found
-
-    def redrive(self, name: str, limit: int | None = None) -> Steps[int]:
-        """Moves dead letters back."""
-        most = None if limit is None else checked_count("limit", limit)
-        path, body = _path(name) + "/redrive", json_body(limit=most)
-        yield from self.info()
-        moved: int = yield Call("POST", path, _moved, body, repeat=Repeat.KEYED)
-        return moved
-
     def _keyed(self, name: str, verb: str, **fields: Any) -> Steps[None]:
         """Makes a request whose first try, if it comes late, changes nothing."""
         path, body = f"{_path(name)}/{verb}", json_body(**fields)
@@ -279,9 +238,9 @@ class QueueCalls(ServerCalls):
         yield Call("POST", path, done, body, repeat=Repeat.KEYED)
 
 
-def _named(wanted: QueueDescriptor, named: Iterable[str]) -> bytes:
+def _named(wanted: QueueDescriptor, named: Iterable[str]) -> dict[str, Any]:
     """Returns the settings that were named, as they are once they are checked."""
-    return json_body(**{camel(key): getattr(wanted, key) for key in named})
+    return {key: getattr(wanted, key) for key in named}
 
 
 def _path(name: str) -> str:
