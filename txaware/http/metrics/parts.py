@@ -134,27 +134,27 @@ def _counts(*only: str) -> Table:
     return Table(Counts, lambda moment: {(): moment.counts()}, only=only)
 
 
-def _report(*only: str, unless: str = "") -> Table:
+def _report(
+    *only: str, when: Callable[[OverviewReport], bool] = lambda _: True
+) -> Table:
     def rows(moment: Moment) -> Rows:
         report = moment.report()
-        return None if unless in report.left_out else {(): report}
+        return {(): report} if when(report) else None
 
     return Table(OverviewReport, rows, only=only)
 
 
-def _transactions(*only: str) -> Table:
-    """Makes a table of which nothing is known while the coordinator is away."""
+def _lists(part: str) -> Callable[[OverviewReport], bool]:
+    return lambda report: part not in report.left_out
 
-    def rows(moment: Moment) -> Rows:
-        report = moment.report()
-        return None if report.invalid_transactions is None else {(): report}
 
-    return Table(OverviewReport, rows, only=only)
+def _knows_open(report: OverviewReport) -> bool:
+    """Tells whether the coordinator said which transactions are open."""
+    return report.invalid_transactions is not None
 
 
 def _knows_prepared(moment: Moment) -> bool:
-    is_away = moment.report().invalid_transactions is None
-    return not is_away and moment.prepared() is not None
+    return _knows_open(moment.report()) and moment.prepared() is not None
 
 
 def _blocked(moment: Moment) -> Rows:
@@ -198,7 +198,7 @@ PARTS: dict[str, tuple[Table, ...]] = {
     ),
     "topic_ages": (_now("topic_oldest_ms"),),
     "topic_rows": (_now("topic_rows"),),
-    "topics": (_report("topic_count", unless="topics"),),
+    "topics": (_report("topic_count", when=_lists("topics")),),
     "expired_unseen": (_counts("expired_unseen"),),
     "blocked": (
         _report("blocked_count"),
@@ -208,7 +208,7 @@ PARTS: dict[str, tuple[Table, ...]] = {
     ),
     "stable_positions": (_now("topic_stable_ms"),),
     "groups": (
-        _report("group_count", unless="groups"),
+        _report("group_count", when=_lists("groups")),
         Table(
             GroupOverview,
             _groups,
@@ -218,9 +218,9 @@ PARTS: dict[str, tuple[Table, ...]] = {
         ),
     ),
     "transactions": (
-        _transactions("transaction_count", "oldest_open_ms"),
+        _report("transaction_count", "oldest_open_ms", when=_knows_open),
         _now("prepared_count", "oldest_prepared_ms", when=_knows_prepared),
-        _transactions("invalid_transactions"),
+        _report("invalid_transactions", when=_knows_open),
     ),
     "producers": (
         Table(
@@ -230,7 +230,7 @@ PARTS: dict[str, tuple[Table, ...]] = {
         ),
     ),
     "queues": (
-        _report("queue_count", unless="queues"),
+        _report("queue_count", when=_lists("queues")),
         Table(
             QueueStats,
             _queues,
