@@ -1,6 +1,8 @@
 """Fixtures for all tests, and what has to be so in every process that runs them."""
 
+import os
 import signal
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,6 +21,10 @@ settings.load_profile("txaware")
 # What a shell starts in the background ignores it, and so would all that tests start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Hundreds of tests start a Python, which would compile everything anew each time.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 pytest_plugins = [
     "pytester",
