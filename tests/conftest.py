@@ -41,6 +41,7 @@ pytest_plugins = [
     "tests.support.places",
     "tests.support.postgres",
     "tests.support.queues",
+    "tests.support.short_run",
     "tests.support.deciders",
     "tests.support.tephra_fixtures",
     "tests.support.workers",

@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -54,6 +55,7 @@ def layer(module: str) -> str:
     return module
 
 
+@cache
 def modules() -> dict[str, Path]:
     found = {}
     for package in PACKAGES:
@@ -64,10 +66,15 @@ def modules() -> dict[str, Path]:
     return found | {"pyspark_txaware": ROOT / "pyspark_txaware.py"}
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path) -> Iterator[str]:
     """Every module of ours that a file imports, wherever in the file."""
     known = modules()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: a relative import"
             for alias in node.names:
@@ -126,7 +133,7 @@ def test_the_client_and_the_ports_know_nothing_of_the_engine() -> None:
 )
 def test_heavy_drivers_are_imported_only_where_they_are_opened(driver: str) -> None:
     for path in modules().values():
-        for node in ast.parse(path.read_text()).body:
+        for node in tree(path).body:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 named = [alias.name for alias in node.names]
                 named.append(getattr(node, "module", None) or "")
@@ -161,5 +168,5 @@ def test_public_names_are_sorted_complete_and_explained(package: str) -> None:
 
 @pytest.mark.parametrize("module", modules())
 def test_a_file_says_what_it_is_for(module: str) -> None:
-    text = modules()[module].read_text()
-    assert ast.get_docstring(ast.parse(text)), f"{module} does not say what it is for"
+    said = ast.get_docstring(tree(modules()[module]))
+    assert said, f"{module} does not say what it is for"

@@ -211,7 +211,7 @@ def test_delivered_is_what_was_published_whatever_the_limits(
             assert room <= limits[topic] or len(call.messages) == 1
 
 
-@pytest.mark.parametrize("size", [0, 100])
+@pytest.mark.parametrize("size", [0, pytest.param(100, marks=pytest.mark.long)])
 def test_a_million_messages_in_one_transaction_take_bounded_memory(
     here: Setting, size: int
 ) -> None:

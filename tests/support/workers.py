@@ -23,6 +23,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.memory)
         of_servers = (each for each in SERVERS if item.get_closest_marker(each))
         group = next(of_servers, item.path.stem)
+        if group in SERVERS:
+            item.add_marker(pytest.mark.java)
         item.add_marker(pytest.mark.xdist_group(group))
 
 

@@ -1,0 +1,118 @@
+"""Leaves to `pytest --long` what another test of the short run says already.
+
+A file that the command line names is run whole, and so are soaks and benchmarks.
+"""
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.support.workers import SERVERS
+
+SEPARATE = ("soak", "benchmark")  # run where `-m` names them
+# Crashes, rights, and what holds everywhere are in every run.
+WHOLE_FOLDERS = ("crash",)
+WHOLE_FILES = re.compile("ledger|visib|equiv|architecture|security")
+STORES = ("contract", "unit")
+# Kinds of stores and coordinators that a test is run on beside those in memory.
+FURTHER = {
+    "leveldb",
+    "http",
+    "hbase",
+    "remote-durable",
+    "http-memory",
+    "http-durable",
+}
+# Of a test with many cases one in four, where each of them is a request or a process.
+REQUESTS = ("http", "cli")
+MOST_CASES = 6
+EACH = 4
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Takes `--long`."""
+    text = "run every test on every implementation, and with every case"
+    parser.addoption("--long", action="store_true", help=text)
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Deselects what is separate or long; a test keeps its place in all processes."""
+    named = config.option.markexpr
+    separate = [each for each in SEPARATE if each not in named]
+    left_out = {item for item in items if _has_any(item, separate)}
+    if not config.option.long:
+        files = _named_files(config)
+        rest = [item for item in items if item.path not in files]
+        left_out |= _long(item for item in rest if not _has_any(item, SEPARATE))
+    config.hook.pytest_deselected(items=[each for each in items if each in left_out])
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _named_files(config: pytest.Config) -> set[Path]:
+    names = (each.partition("::")[0] for each in config.args)
+    found = (Path(config.invocation_params.dir, name) for name in names)
+    return {path.resolve() for path in found if path.suffix == ".py"}
+
+
+def _has_any(item: pytest.Item, markers: object) -> bool:
+    assert isinstance(markers, list | tuple)
+    return any(item.get_closest_marker(each) for each in markers)
+
+
+def _long(items: object) -> set[pytest.Item]:
+    """Returns what the short run leaves out."""
+    cases: dict[tuple[Path, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:  # type: ignore[attr-defined]
+        cases[item.path, getattr(item, "originalname", item.name)].append(item)
+    found: set[pytest.Item] = set()
+    begun: set[tuple[Path, bool]] = set()
+    for (path, _), same in cases.items():
+        if _is_whole(path):
+            continue
+        found |= {item for item in same if item.get_closest_marker("long")}
+        java = [item for item in same if _has_any(item, SERVERS)]
+        if java:
+            found |= set(java[(path, True) not in begun and _is_smoke(path) :])
+            begun.add((path, True))
+        plain = [item for item in same if item not in java]
+        if not plain:
+            continue
+        is_first = (path, False) not in begun
+        begun.add((path, False))
+        if path.parent.name in REQUESTS and len(plain) > MOST_CASES:
+            found |= set(plain) - set(plain[::EACH])
+        elif path.parent.name in STORES and not is_first:
+            found |= _further(plain)
+    return found
+
+
+def _is_smoke(path: Path) -> bool:
+    """Tells whether the first test of a file says that its server works at all."""
+    return path.parent.name in SERVERS
+
+
+def _is_whole(path: Path) -> bool:
+    is_whole = WHOLE_FILES.search(path.stem) is not None
+    return is_whole or path.parent.name in WHOLE_FOLDERS
+
+
+def _further(same: list[pytest.Item]) -> set[pytest.Item]:
+    """Returns the cases on other stores, of a test that runs in memory as well."""
+    kinds = {item: _kinds(item) for item in same}
+    if not any("memory" in each for each in kinds.values()):
+        return set()
+    return {
+        item
+        for item, each in kinds.items()
+        if each & FURTHER and not item.get_closest_marker("everywhere")
+    }
+
+
+def _kinds(item: pytest.Item) -> set[str]:
+    callspec = getattr(item, "callspec", None)
+    values = () if callspec is None else callspec.params.values()
+    return {value for value in values if isinstance(value, str)}

@@ -1,0 +1,67 @@
+"""What `--long` adds, and what every run has."""
+
+import pytest
+
+PLUGINS = ("-p", "tests.support.workers", "-p", "tests.support.short_run")
+STORE = """
+import pytest
+
+@pytest.mark.parametrize("kind", ["memory", "leveldb"])
+def test_first(kind): ...
+
+@pytest.mark.parametrize("kind", ["memory", "leveldb"])
+def test_second(kind): ...
+
+@pytest.mark.everywhere
+@pytest.mark.parametrize("kind", ["memory", "leveldb"])
+def test_third(kind): ...
+
+@pytest.mark.parametrize("kind", ["leveldb"])
+def test_on_disk(kind): ...
+
+@pytest.mark.long
+def test_of_minutes(): ...
+
+@pytest.mark.soak
+def test_of_hours(): ...
+"""
+
+
+@pytest.fixture
+def stores(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A folder like `tests/contract`, with one file."""
+    marks = "\n  ".join(("everywhere", "long", "memory", "soak", "benchmark"))
+    pytester.makeini(f"[pytest]\nmarkers =\n  {marks}\n  xdist_group")
+    folder = pytester.mkdir("contract")
+    (folder / "test_stores.py").write_text(STORE)
+    return pytester
+
+
+def names(pytester: pytest.Pytester, *arguments: str) -> list[str]:
+    """Returns the tests that would run."""
+    run = pytester.inline_run("--collect-only", *PLUGINS, *arguments)
+    found = run.getcalls("pytest_collection_finish")[0].session.items
+    return [item.name.removeprefix("test_") for item in found]
+
+
+def test_another_store_is_left_out_but_of_the_first_test(
+    stores: pytest.Pytester,
+) -> None:
+    memory_and_disk = ["first[memory]", "first[leveldb]", "second[memory]"]
+    kept = ["third[memory]", "third[leveldb]", "on_disk[leveldb]"]
+    assert names(stores) == memory_and_disk + kept
+
+
+def test_long_adds_all_but_the_soaks(stores: pytest.Pytester) -> None:
+    found = names(stores, "--long")
+    assert "second[leveldb]" in found
+    assert "of_minutes" in found
+    assert "of_hours" not in found
+
+
+def test_a_file_that_is_named_is_run_whole(stores: pytest.Pytester) -> None:
+    assert names(stores, "contract/test_stores.py") == names(stores, "--long")
+
+
+def test_a_soak_runs_where_it_is_named(stores: pytest.Pytester) -> None:
+    assert names(stores, "-m", "soak") == ["of_hours"]
