@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -58,7 +59,8 @@ class Way:
             value = self._perform(verb, arguments)
             return ("answered", SETTLED.get(verb, lambda it: it)(value))
         except TxAwareError as error:
-            return (type(error).__name__, str(error))
+            # Pointers of stores differ by what chance adds to the time.
+            return (type(error).__name__, re.sub(r"\d{19}", "N", str(error)))
 
 
 def part_of(messaging: Any, port: str) -> Any:
@@ -146,7 +148,7 @@ def test_its_request_has_the_parameters_of_its_method(verb: AnyVerb) -> None:
         if parameter.name in verb.fixed:
             continue
         if parameter.default is not parameter.empty and (
-            shown[parameter.name].default is not msgspec.UNSET
+            shown[parameter.name].default not in (msgspec.UNSET, parameter.empty)
         ):
             assert shown[parameter.name].default == parameter.default, parameter.name
     added = shown.keys() - {parameter.name for parameter in meant}

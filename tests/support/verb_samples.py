@@ -8,7 +8,7 @@ import attrs
 from coordinator.transaction import Transaction
 from tests.support.messagings import Site, administration_of
 from txaware.model.messages import MessageId
-from txaware.protocol import operator, queues
+from txaware.protocol import groups, operator, queues
 from txaware.protocol.verb import Verb
 
 
@@ -69,6 +69,16 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     operator.LIST_KEEPERS: lambda _: {},
     operator.REPORT_KEEPER: lambda _: {"name": "notes", "smallest_pointer": 7},
     operator.FORGET_KEEPER: lambda _: {"name": "notes"},
+    groups.POSITION: lambda _: {"group": "billing", "topic": "orders"},
+    groups.POSITION_SEEN: lambda s: {
+        **{"group": "billing", "topic": "orders"},
+        "transaction": s.tx,
+    },
+    groups.SAVE_POSITION: lambda s: {
+        **{"group": "billing", "topic": "orders", "position": s.first},
+        "transaction": s.tx,
+    },
+    groups.LAG: lambda _: {"group": "billing", "topic": "orders"},
     queues.LIST_QUEUES: lambda _: {"namespace": "default"},
     queues.CREATE_QUEUE: lambda _: {"name": "new", "lease_s": 5, "exist_ok": True},
     queues.UPDATE_QUEUE: lambda _: {"name": "mail", "max_deliveries": 7},

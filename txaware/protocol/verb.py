@@ -21,7 +21,7 @@ import attrs
 import msgspec
 
 from txaware.errors import BadRequest
-from txaware.protocol.fields import LEFT_OUT, REQUIRED, Body, Field, Kind
+from txaware.protocol.fields import LEFT_OUT, POINTER, REQUIRED, Body, Field, Kind
 from txaware.protocol.json_values import check_marks, load
 from txaware.protocol.places import Place
 from txaware.protocol.rights import Allow, Params
@@ -71,6 +71,7 @@ class In:
 
     field: str
     kind: Any
+    schema_name: str | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
@@ -118,6 +119,7 @@ class Shape:
                 self.go_on = one.name
         self.kinds = {name: f.kind for name, f in (self.query | in_body).items()}
         self.names = (*self.places, *self.kinds)
+        self.pointers = tuple(n for n, kind in self.kinds.items() if kind is POINTER)
         self._in_body = in_body
         self.body = Body(
             "the body",
@@ -268,6 +270,7 @@ class Verb(Generic[P, T]):
     parameters that the path stands for. `without_body` is what a server says where a
     body is missing, all of whose fields may be. A `strict` verb refuses what is nearly
     JSON, such as a byte order mark. A `spaced` answer has spaces in its JSON.
+    `schema_name` is the name of the body in the description, where it has one.
     """
 
     does: Callable[Concatenate[Any, P], T]
@@ -288,6 +291,7 @@ class Verb(Generic[P, T]):
     without_body: str | None = None
     strict: bool = False
     spaced: bool = False
+    schema_name: str | None = None
     shape: Shape = attrs.field(init=False, repr=False)
 
     @shape.default

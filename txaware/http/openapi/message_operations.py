@@ -1,7 +1,6 @@
 """The bodies and answers of the routes of messages."""
 
 from txaware.http.openapi.operation import Content, Operation, in_avro, json_of
-from txaware.http.routes.groups import POSITION
 from txaware.http.routes.topics import TOPIC, TOPICS
 from txaware.http.wire.schemas import AVRO_TYPE, OWN_TYPES
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED
@@ -169,27 +168,5 @@ TOPIC_OPERATIONS: dict[tuple[str, str], Operation] = {
         summary="Namespaces with a topic that the caller may see.",
         tag=TOPICS_TAG,
         answer=_NAMES,
-    ),
-    ("GET", POSITION): Operation(
-        summary="How far a group has come, as a fresh snapshot sees it.",
-        tag=GROUPS,
-        answer=json_of(ref("Position")),
-    ),
-    ("POST", POSITION): Operation(
-        summary="How far a group has come, as a transaction sees it.",
-        tag=GROUPS,
-        body=json_of(ref("PositionSeenBy")),
-        answer=json_of(ref("Position")),
-    ),
-    ("PUT", POSITION): Operation(
-        summary="Moves a group with the commit of a transaction.",
-        tag=GROUPS,
-        body=json_of(ref("NewPosition")),
-        refuses=(409,),
-    ),
-    ("GET", POSITION + "/lag"): Operation(
-        summary="How far a group is behind, and how old what it has to read is.",
-        tag=GROUPS,
-        answer=json_of(fields({"lagMs": whole(0), "oldestUnreadMs": whole(0)})),
     ),
 }

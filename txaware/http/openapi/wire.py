@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import attrs
 
-from txaware.http.routes.groups import NEW_POSITION, SEEN_BY
 from txaware.http.routes.topics import CHANGES, PROPERTIES
 from txaware.http.wire.json_format import (
     NESTED_RESPONSE,
@@ -44,7 +43,7 @@ _PAYLOAD = any_of(TEXT, fields({"base64": BASE64}))
 
 def wire_schemas() -> dict[str, Schema]:
     """Returns schemas by name; bodies that the server reads have known fields only."""
-    return {**_topics(), **_messages(), **_polls(), **_positions()}
+    return {**_topics(), **_messages(), **_polls()}
 
 
 def _topics() -> dict[str, Schema]:
@@ -89,14 +88,6 @@ def _polls() -> dict[str, Schema]:
     }
 
 
-def _positions() -> dict[str, Schema]:
-    return {
-        "Position": fields({"position": or_null(_HEX)}),
-        "PositionSeenBy": SEEN_BY.schema,
-        "NewPosition": NEW_POSITION.schema,
-    }
-
-
 _PLAIN: dict[Any, Schema] = {
     int: {"type": "integer"},
     float: {"type": "number"},
@@ -119,6 +110,11 @@ def report_schemas() -> dict[str, Schema]:
     for kind in _REPORTS:
         _add(kind, found)
     for verb in VERBS:
+        if verb.schema_name is not None:
+            found[verb.schema_name] = verb.shape.body.schema
+        if isinstance(verb.answer, In) and verb.answer.schema_name is not None:
+            answered = {verb.answer.field: schema_of(verb.answer.kind, found)}
+            found[verb.answer.schema_name] = fields(answered)
         answer = verb.answer.kind if isinstance(verb.answer, In) else verb.answer
         if answer is not None:
             schema_of(answer, found)

@@ -1,10 +1,9 @@
 """All routes of the server."""
 
 from txaware.http.metrics.exposition import Exposition
-from txaware.http.routes import operator, queues
+from txaware.http.routes import groups, operator, queues
 from txaware.http.routes.commits import CommitRoutes
 from txaware.http.routes.dashboard import DashboardRoutes, MetricsRoutes
-from txaware.http.routes.groups import GroupRoutes
 from txaware.http.routes.messages import MessageRoutes
 from txaware.http.routes.polls import PollingRoutes
 from txaware.http.routes.prepared import PreparedRoutes
@@ -21,6 +20,8 @@ from txaware.http.server.server_context import ServerContext
 from txaware.protocol.verbs import VERBS
 from txaware.service.monitor.overview import Overview
 
+ACTS = groups.ACTS | operator.ACTS | queues.ACTS
+
 
 def all_routes(
     server_context: ServerContext,
@@ -35,7 +36,6 @@ def all_routes(
         *MessageRoutes(server_context).routes(),
         *PollingRoutes(server_context).routes(),
         *TopicRoutes(server_context).routes(),
-        *GroupRoutes(server_context).routes(),
         *TableRoutes(server_context).routes(),
         *PreparedRoutes(server_context).routes(),
         *QueueJobRoutes(server_context).routes(),
@@ -43,7 +43,7 @@ def all_routes(
         *CommitRoutes(server_context, transactions).routes(),
         *TransactionalIdRoutes(server_context, transactions).routes(),
         *operator.BackupRoutes(server_context).routes(),
-        *verb_routes(server_context, VERBS, operator.ACTS | queues.ACTS),
+        *verb_routes(server_context, VERBS, ACTS),
         *ProducerRoutes(server_context).routes(),
         *MetricsRoutes(server_context, exposition).routes(),
         *DashboardRoutes(server_context, overview).routes(),

@@ -37,6 +37,9 @@ def _route(
 
     async def handle(request: Request) -> Reply:
         asked = verb.shape.read(request.params, request.query, request.body)
+        if verb.shape.pointers:
+            pointers = [getattr(asked, name) for name in verb.shape.pointers]
+            server_context.owners.used(pointers, request.principal)
         answer = verb.written(await in_thread(perform, request, asked))
         return DONE if answer is None else Reply(200, answer, JSON)
 

@@ -4,7 +4,6 @@ from txaware.http.client.calls.call import (
     Call,
     Steps,
     done,
-    reading_field,
     reading_json,
 )
 from txaware.http.client.calls.server_calls import ServerCalls
@@ -12,11 +11,11 @@ from txaware.http.client.calls.verb_calls import LONG_S, call_of
 from txaware.model.messages import ROW_KEY_BYTES, MessageId
 from txaware.model.reports import Peeked
 from txaware.model.requests import Start
+from txaware.protocol.groups import LAG
 from txaware.protocol.operator import MOST_PEEKED, PEEK
 from txaware.protocol.verb import Repeat
 
 _names = reading_json(list[str])
-_lag, _unread = reading_field("lagMs", int), reading_field("oldestUnreadMs", int)
 
 
 class AdminCalls(ServerCalls):
@@ -42,13 +41,15 @@ class AdminCalls(ServerCalls):
         """Asks for all namespaces that have a topic."""
         return Call("GET", "/v1/namespaces", _names)
 
-    def lag_ms(self, group: str, topic: str) -> Call[int]:
+    def lag_ms(self, group: str, topic: str) -> Steps[int]:
         """Asks how far a group is behind."""
-        return Call("GET", self._paths.position(group, topic) + "/lag", _lag)
+        lag: dict[str, int] = yield call_of(LAG, LAG.asked(group, topic))
+        return lag["lagMs"]
 
-    def oldest_unread_ms(self, group: str, topic: str) -> Call[int]:
+    def oldest_unread_ms(self, group: str, topic: str) -> Steps[int]:
         """Asks for the age of the oldest message that a group may read and has not."""
-        return Call("GET", self._paths.position(group, topic) + "/lag", _unread)
+        lag: dict[str, int] = yield call_of(LAG, LAG.asked(group, topic))
+        return lag["oldestUnreadMs"]
 
     def backup(self) -> Call[None]:
         """Asks for all that is on disk there, to be streamed."""

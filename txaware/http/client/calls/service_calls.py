@@ -31,6 +31,7 @@ from txaware.http.client.calls.request_fit import (
     require_fit,
     typed,
 )
+from txaware.http.client.calls.verb_calls import call_of, steps_of
 from txaware.http.client.link import Link
 from txaware.http.client.server_info import ENVELOPE_BYTES, ServerInfo
 from txaware.http.wire import (
@@ -68,7 +69,6 @@ from txaware.model.requests import (
     checked_limit,
     checked_payloads,
     checked_pointer,
-    checked_position,
     checked_receipts,
     checked_response,
     checked_snapshot,
@@ -76,7 +76,8 @@ from txaware.model.requests import (
     checked_wait_s,
 )
 from txaware.model.topics import TopicName
-from txaware.protocol.fields import encoded_transaction, start_field
+from txaware.protocol.fields import start_field
+from txaware.protocol.groups import POSITION, POSITION_SEEN, SAVE_POSITION
 from txaware.protocol.verb import Repeat
 from txaware.publish.repeated_publish import OwnProducer
 
@@ -147,13 +148,6 @@ _page = by_newer(_page_of)
 _response = reading(decode_publish_response)
 _columnar_page = by_newer(reading(decode_labelled_columns))
 _receipt, _ready = reading(decode_receipt), reading_field("ready", bool)
-
-
-def _id_or_none(text: Any) -> MessageId | None:
-    return None if text is None else MessageId.parse(text)
-
-
-_position = reading_field("position", _id_or_none)
 
 
 class ServiceCalls(ProducerCalls):
@@ -340,35 +334,14 @@ class ServiceCalls(ProducerCalls):
         self, group: str, topic: str, *, transaction: Transaction | None = None
     ) -> Steps[MessageId | None]:
         """Asks how far a group has come."""
-        path = self._paths.position(group, topic)
-        checked_snapshot(transaction)
-        if transaction is None:
-            call = Call("GET", path, _position)
-        else:
-            body = json_body(transaction=encoded_transaction(transaction))
-            call = Call("POST", path, _position, body)
-        position: MessageId | None = yield call
+        verb, options = POSITION, {}
+        if transaction is not None:
+            verb, options = POSITION_SEEN, {"transaction": transaction}
+        asked = verb.shape.asked(group, topic, **options)
+        position: MessageId | None = yield call_of(verb, asked)
         return position
 
-    def save_position(
-        self,
-        group: str,
-        topic: str,
-        position: MessageId | None,
-        *,
-        transaction: Pointer,
-    ) -> Steps[None]:
-        """Moves a group.
-
-        It is keyed, so that a first try that comes late does not move it back again.
-        """
-        path = self._paths.position(group, topic)
-        body = json_body(
-            position=None if position is None else str(checked_position(position)),
-            transaction=checked_pointer(transaction),
-        )
-        yield from self.info()
-        yield Call("PUT", path, done, body, repeat=Repeat.KEYED)
+    save_position = steps_of(SAVE_POSITION)
 
 
 def _keyed(
