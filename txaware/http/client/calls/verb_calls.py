@@ -5,6 +5,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from txaware.http.client.calls.call import Call, Steps, reading
 from txaware.http.client.calls.server_calls import ServerCalls
+from txaware.model.signatures import signed_as
 from txaware.protocol.verb import Repeat, Verb
 
 P = ParamSpec("P")
@@ -39,4 +40,4 @@ def steps_of(verb: Verb[P, T]) -> Callable[Concatenate[Any, P], Steps[T]]:
         answer: T = yield call
         return answer
 
-    return steps
+    return signed_as(verb.does)(steps)
