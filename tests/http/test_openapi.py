@@ -15,7 +15,7 @@ import txaware
 from tests.support.http_access import ROUTES, Caller
 from tests.support.openapi_runs import CHECKS, Run, outcome
 from txaware.auth import EVERYTHING, Principal, Tokens, new_token
-from txaware.http.openapi.document import OPERATIONS
+from txaware.http.openapi.document import operations
 from txaware.http.routes.transactions import ONE
 from txaware.http.server.server import Access, HttpServer
 from txaware.messaging import Messaging
@@ -139,7 +139,7 @@ def test_the_server_answers_as_it_is_described_for_long(
 
 def test_every_route_is_described_and_nothing_else(described: Described) -> None:
     routes = {(route.method, route.path) for route in ROUTES}
-    assert routes == set(OPERATIONS)
+    assert routes == set(operations())
     paths = described.document["paths"]
     assert {(name.upper(), path) for path in paths for name in paths[path]} == routes
 
@@ -168,8 +168,8 @@ def examples_work(described: Described) -> None:
     tx = described.messaging.coordinator.start_short()
     with described.messaging.transaction() as prepared:
         prepared.prepare("order-8")
-    for path, operations in described.document["paths"].items():
-        example = operations.get("post", {}).get("requestBody", {}).get("content", {})
+    for path, methods in described.document["paths"].items():
+        example = methods.get("post", {}).get("requestBody", {}).get("content", {})
         example = example.get("application/json", {}).get("example")
         if example is None:
             continue

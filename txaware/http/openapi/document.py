@@ -22,6 +22,7 @@ from txaware.http.server.exchange import JSON
 from txaware.http.server.idempotency import LONGEST_KEY
 from txaware.http.server.routing import Route
 from txaware.model.topics import LONGEST_ID
+from txaware.protocol import verbs
 from txaware.protocol.json_schema import (
     GROUP,
     NAMESPACE,
@@ -32,7 +33,6 @@ from txaware.protocol.json_schema import (
     fields,
     ref,
 )
-from txaware.protocol.verbs import VERBS
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
     **message_operations.OPERATIONS,
@@ -43,13 +43,22 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     **transaction_operations.OPERATIONS,
     **prepared_operations.OPERATIONS,
     **server_operations.OPERATIONS,
-    **{(verb.method, verb.path): operation_of_verb(verb) for verb in VERBS},
 }
+
+
+def operations() -> dict[tuple[str, str], Operation]:
+    """Returns the descriptions of all routes: by hand, and of declared verbs."""
+    declared = {(v.method, v.path): operation_of_verb(v) for v in verbs.VERBS}
+    return OPERATIONS | declared
 
 
 def operation_of(route: Route) -> Operation:
     """Returns what is written of a route; a `KeyError` where nothing is."""
-    return OPERATIONS[route.method, route.path]
+    place = route.method, route.path
+    if place in OPERATIONS:
+        return OPERATIONS[place]
+    declared = {(verb.method, verb.path): verb for verb in verbs.VERBS}
+    return operation_of_verb(declared[place])
 
 
 # Errors that are not txaware's own in Python.
@@ -175,10 +184,11 @@ def described(routes: Iterable[Route], *, needs_tokens: bool) -> dict[str, Any]:
     without tokens asks for none, so that nothing of them is in its document.
     """
     paths: dict[str, dict[str, Any]] = {}
+    written = operations()
     for route in routes:
         path = paths.setdefault(route.path, {})
         path[route.method.lower()] = _operation(
-            route, operation_of(route), needs_tokens=needs_tokens
+            route, written[route.method, route.path], needs_tokens=needs_tokens
         )
     schemas = {"Error": ERROR, **wire_schemas(), **report_schemas()}
     token = {"token": {"type": "http", "scheme": "bearer"}}

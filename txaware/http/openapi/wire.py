@@ -19,6 +19,7 @@ from txaware.model.messages import MessageId
 from txaware.model.numbers import Number
 from txaware.model.producers import KnownProducer, ProducerOpened
 from txaware.model.queues import Popped
+from txaware.protocol import verbs
 from txaware.protocol.json_schema import (
     BASE64,
     FLAG,
@@ -34,7 +35,6 @@ from txaware.protocol.json_schema import (
 )
 from txaware.protocol.values import camel
 from txaware.protocol.verb import In
-from txaware.protocol.verbs import VERBS
 from txaware.service.monitor.overview_report import OverviewReport
 
 _HEX = {"type": "string", "pattern": "^[0-9a-f]{40}$"}
@@ -109,7 +109,7 @@ def report_schemas() -> dict[str, Schema]:
     found: dict[str, Schema] = {}
     for kind in _REPORTS:
         _add(kind, found)
-    for verb in VERBS:
+    for verb in verbs.VERBS:
         if verb.schema_name is not None:
             found[verb.schema_name] = verb.shape.body.schema
         if isinstance(verb.answer, In) and verb.answer.schema_name is not None:

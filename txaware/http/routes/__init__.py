@@ -17,7 +17,7 @@ from txaware.http.routes.unguarded import OpenApiRoutes, OpenRoutes
 from txaware.http.routes.verbs import verb_routes
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
-from txaware.protocol.verbs import VERBS
+from txaware.protocol import verbs
 from txaware.service.monitor.overview import Overview
 
 ACTS = groups.ACTS | operator.ACTS | queues.ACTS
@@ -43,7 +43,7 @@ def all_routes(
         *CommitRoutes(server_context, transactions).routes(),
         *TransactionalIdRoutes(server_context, transactions).routes(),
         *operator.BackupRoutes(server_context).routes(),
-        *verb_routes(server_context, VERBS, ACTS),
+        *verb_routes(server_context, verbs.VERBS, ACTS),
         *ProducerRoutes(server_context).routes(),
         *MetricsRoutes(server_context, exposition).routes(),
         *DashboardRoutes(server_context, overview).routes(),
