@@ -130,8 +130,10 @@ class Listener(uvicorn.Server):
         while self._is_busy and not self.force_exit and time.monotonic() < end_s:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, CUT_S)
-        for task in self.server_state.tasks:
-            task.cancel()
+        if not self.force_exit and (tasks := self.server_state.tasks):
+            log.error("Cancel %d running task(s), the time to drain is up", len(tasks))
+            for task in tasks:
+                task.cancel()
 
     @property
     def _is_busy(self) -> bool:
