@@ -81,6 +81,11 @@ def test_a_full_disk_loses_no_item_and_no_count(
         mail.push(payload, delay_s=choose.choice((0, 0, 3)))
         pushed.add(payload)
 
+    def push_all() -> None:
+        many = [next(payloads) for _ in range(choose.randint(5, 9))]
+        mail.push_all(many)
+        pushed.update(many)
+
     def push_within() -> None:
         payload = next(payloads)
         with messaging.transaction():
@@ -109,7 +114,7 @@ def test_a_full_disk_loses_no_item_and_no_count(
             if (job := mail.pop()) is not None:
                 sent.push(job.payload)
 
-    acts = [push, push, push_within, pop, commit, roll_back, step_on]
+    acts = [push, push, push_all, push_within, pop, commit, roll_back, step_on]
     for _ in range(150):
         act = choose.choice(acts)
         with disk.full(if_so=choose.random() < 0.3):

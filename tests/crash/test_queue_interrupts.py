@@ -96,7 +96,9 @@ def test_an_interrupt_at_any_place_leaves_each_job_to_be_done_once(
         clock, done = Clock(), list[bytes]()
         with txaware.connect("memory:", settings=settings, clock_ms=clock) as messaging:
             most = 1 if call is buries else None
-            messaging.create_queue("mail", order=order, max_deliveries=most)
+            messaging.create_queue(
+                "mail", order=order, max_deliveries=most, max_pushes_per_pipe=2
+            )
             queue = messaging.queue("mail")
             for number, payload in enumerate(WAITING):
                 queue.push(payload, key=b"%d" % (number % 2))

@@ -15,7 +15,16 @@ import pytest
 import txaware
 from tests.support.concurrency import until
 from tests.support.killed_server import ROOT, Server, check
-from tests.support.queue_child import BEGAN, DONE, ENDED, LEASE_S, OFTEN, ONCE
+from tests.support.queue_child import (
+    BEGAN,
+    DONE,
+    ENDED,
+    LEASE_S,
+    MANY,
+    MAX_PUSHES,
+    OFTEN,
+    ONCE,
+)
 from txaware.errors import TxAwareError
 from txaware.messaging import Messaging
 
@@ -75,7 +84,9 @@ class Crew:
 def prepared(messaging: Messaging) -> None:
     messaging.create_topic(DONE, exist_ok=True)
     for queue in (ONCE, OFTEN):
-        messaging.create_queue(queue, lease_s=LEASE_S, exist_ok=True)
+        messaging.create_queue(
+            queue, lease_s=LEASE_S, max_pushes_per_pipe=MAX_PUSHES, exist_ok=True
+        )
 
 
 def wait_until_empty(messaging: Messaging) -> None:
@@ -132,6 +143,8 @@ def compare(messaging: Messaging, crew: Crew) -> None:
     began, pushed = (set(crew.noted("pushes", what, ONCE)) for what in (BEGAN, ENDED))
     assert pushed, "nothing was pushed"
     assert pushed <= done.keys() <= began
+    pieces = Counter(item.partition(".")[0] for item in done if "." in item)
+    assert set(pieces.values()) == {MANY}, "a push was torn"
     often = Counter(crew.noted("works", ENDED, OFTEN))
     began, pushed = (set(crew.noted("pushes", what, OFTEN)) for what in (BEGAN, ENDED))
     assert pushed <= often.keys() <= began

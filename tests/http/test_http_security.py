@@ -73,6 +73,7 @@ NEEDS = {
     ("POST", Q + "/push"): PUSHER,
     ("POST", Q + "/close-pusher"): PUSHER,
     ("POST", Q + "/pipe"): PUSHES_WITHIN,
+    ("POST", Q + "/pipes"): PUSHES_WITHIN,
     ("POST", Q + "/pop"): POPPER,
     ("POST", Q + "/commit"): POPPER,
     ("POST", Q + "/end-handled"): POPPER,

@@ -18,6 +18,8 @@ from txaware.queue import Job
 
 ONCE, OFTEN, DONE = "once", "often", "done"
 LEASE_S = 2.0
+# Some pushes have so many items, and their pipes take fewer.
+MANY, MAX_PUSHES = 8, 3
 BEGAN, ENDED = "began", "ended"
 
 
@@ -43,23 +45,28 @@ class Log:
 
 
 def pushes(url: str, log: Log, name: str) -> None:
-    """Pushes in single calls and in transactions, in turn."""
+    """Pushes in single calls, in transactions and many at once, in turn."""
     messaging, number = connected(url), 0
     while True:
         number += 1
         queue = (ONCE, OFTEN)[number % 2]
-        item = f"{name}-{number}"
-        log.note(BEGAN, queue, item)
+        items = [f"{name}-{number}"]
+        if not number % 5:
+            items = [f"{items[0]}.{of_push}" for of_push in range(MANY)]
+        for item in items:
+            log.note(BEGAN, queue, item)
+        payloads = [item.encode() for item in items]
         try:
             if number % 3:
-                messaging.queue(queue).push(item.encode())
+                messaging.queue(queue).push_all(payloads)
             else:
                 with messaging.transaction():
-                    messaging.queue(queue).push(item.encode())
+                    messaging.queue(queue).push_all(payloads)
         except TxAwareError:
             time.sleep(0.05)  # it may be there or not: it is not pushed again
             continue
-        log.note(ENDED, queue, item)
+        for item in items:
+            log.note(ENDED, queue, item)
         time.sleep(0.005)
 
 

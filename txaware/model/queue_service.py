@@ -7,6 +7,7 @@ from coordinator.transaction import Transaction
 from txaware.model.queues import (
     KEPT,
     Order,
+    PipeShare,
     Popped,
     QueueDescriptor,
     QueueStats,
@@ -96,7 +97,26 @@ class QueueService(Protocol):
         delay_s: float = 0,
         priority: int = 0,
     ) -> str:
-        """Returns the name of a pipe, to publish to like a topic in a transaction."""
+        """Returns the name of a pipe, to publish to like a topic in a transaction.
+
+        Any number of items may go there: it is for one who cannot tell how many.
+        """
+
+    def pipes_for(
+        self,
+        name: str,
+        items: int,
+        *,
+        transaction: Pointer,
+        pusher: str = "",
+        delay_s: float = 0,
+        priority: int = 0,
+    ) -> list[PipeShare]:
+        """Lends pipes with room for items, to be filled one after the other.
+
+        There may be room for more than were asked for, which later pushes of the
+        transaction use. Where there are too many pipes, nothing is lent.
+        """
 
     def close_pusher(self, name: str, pusher: str) -> None:
         """Has the pipes of a pusher take no more pushes."""

@@ -29,6 +29,8 @@ MAX_LEASE_S = 7 * 86_400
 MAX_DELAY_S = 10 * 365 * 86_400
 MAX_PRIORITY = 9
 MOST_POPPED = 10_000
+# One call lends pipes for so many items.
+MOST_LENT = 10_000
 MOST_TEXT = 1_000
 LEASE_S, MAX_PUSHES, MAX_PUSH_TIME_S, MAX_POP_WIDTH = 30.0, 100, 600.0, 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -349,6 +351,14 @@ class Popped:
     pushed_ms: int
     lease: str
     lease_until_ms: int | None
+
+
+@attrs.frozen
+class PipeShare:
+    """Room for so many items in a pipe, lent to a transaction."""
+
+    pipe: str
+    items: int
 
 
 @attrs.frozen

@@ -88,6 +88,16 @@ class Payloads:
             Labels.joined([(part.labels, len(part)) for part in parts]),
         )
 
+    def part(self, first: int, last: int) -> "Payloads":
+        """Returns some of the payloads."""
+        payloads, labels = self.payloads[first:last], self.labels
+        size_bytes = sum(map(len, payloads))
+        if labels is not None:
+            labels = labels.part(first, last)
+            size_bytes += labels.size_bytes
+        after_s = self.expire_after_s and self.expire_after_s[first:last]
+        return Payloads(payloads, size_bytes, after_s, labels)
+
     def __len__(self) -> int:
         return len(self.payloads)
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from itertools import islice
 from typing import Any, Generic, Literal, Self, Unpack, overload
 
 from coordinator.brief_errors import briefly
@@ -141,14 +142,18 @@ class Pusher(Generic[T]):
         kept = context.joined(
             (ReservedPipes, id(access.queues)), lambda: ReservedPipes(access.queues)
         )
-        pipe = kept.pipe_for(self.queue, self._name, self._free, options)
-        for payload, size_bytes in zip(payloads, sizes, strict=True):
-            joined.publish(
-                pipe,
-                payload,
-                size_bytes=size_bytes,
-                limit_bytes=access.buffer_limit_bytes,
-            )
+        shares = kept.pipes_for(
+            self.queue, len(payloads), pusher=self._name, free=self._free, **options
+        )
+        items = zip(payloads, sizes, strict=True)
+        for share in shares:
+            for payload, size_bytes in islice(items, share.items):
+                joined.publish(
+                    share.pipe,
+                    payload,
+                    size_bytes=size_bytes,
+                    limit_bytes=access.buffer_limit_bytes,
+                )
 
     def _push_by(
         self, taker: TakesItems, payloads: list[Payload], options: dict[str, Any]

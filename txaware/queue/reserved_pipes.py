@@ -1,13 +1,18 @@
 """The participant that keeps the pipes which a transaction pushes to."""
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from coordinator.cargo import empty_cargo
 from coordinator.interfaces import Cargo, Coordinator, Participant
 from coordinator.transaction import Transaction
 from txaware.errors import MisusedTransaction
 from txaware.model.queue_service import QueueService
-from txaware.model.queues import checked_delay_s, checked_priority
+from txaware.model.queues import (
+    MOST_LENT,
+    PipeShare,
+    checked_delay_s,
+    checked_priority,
+)
 
 
 class LendsNames(Protocol):
@@ -21,7 +26,7 @@ class LendsNames(Protocol):
 
 
 class ReservedPipes(Participant):
-    """The pipes that one transaction pushes to, the same for all its pushes.
+    """The pipes that one transaction pushes to, each until it is full.
 
     It writes nothing: the publisher of the transaction does. At the end, others may
     push as the pushers that were lent to it.
@@ -33,29 +38,53 @@ class ReservedPipes(Participant):
     def __init__(self, service: QueueService) -> None:
         self._service = service
         self._tx: Transaction | None = None
-        self._pipes: dict[tuple[object, ...], str] = {}
-        self._lent: list[tuple[LendsNames, str]] = []
+        self._left: dict[tuple[object, ...], PipeShare] = {}
+        self._lent: dict[LendsNames, str] = {}
 
-    def pipe_for(
-        self, queue: str, pusher: str | None, free: LendsNames, options: dict[str, Any]
-    ) -> str:
-        """Returns the name of the pipe for a push; one without delay is remembered."""
+    def pipes_for(
+        self,
+        queue: str,
+        items: int,
+        *,
+        pusher: str | None,
+        free: LendsNames,
+        delay_s: float,
+        priority: int,
+    ) -> list[PipeShare]:
+        """Returns the pipes for a push, and how many of its items go to each.
+
+        What there is room for beside them is kept for later pushes without a delay.
+        """
         if self._tx is None:
             raise MisusedTransaction("this push takes part in no transaction")
-        checked_delay_s(options["delay_s"])
-        key = (queue, pusher or id(free), checked_priority(options["priority"]))
-        if not options["delay_s"] and key in self._pipes:
-            return self._pipes[key]
-        name = pusher
-        if name is None:
-            name = free.take()
-            self._lent.append((free, name))
-        pipe = self._service.pipe_for(
-            queue, transaction=self._tx, pusher=name, **options
-        )
-        if not options["delay_s"]:
-            self._pipes[key] = pipe
-        return pipe
+        checked_delay_s(delay_s)
+        key = (queue, pusher or free, checked_priority(priority))
+        kept = None if delay_s else self._left.get(key)
+        shares = [] if kept is None else [kept]
+        room = 0 if kept is None else kept.items
+        name = pusher or self._name_from(free)
+        while room < items:
+            more = self._service.pipes_for(
+                queue,
+                min(items - room, MOST_LENT),
+                transaction=self._tx,
+                pusher=name,
+                delay_s=delay_s,
+                priority=priority,
+            )
+            shares += more
+            room += sum(share.items for share in more)
+        last = shares[-1]
+        left = PipeShare(last.pipe, room - items)
+        if not delay_s:
+            self._left[key] = left
+        shares[-1] = PipeShare(last.pipe, last.items - left.items)
+        return shares
+
+    def _name_from(self, free: LendsNames) -> str:
+        if free not in self._lent:
+            self._lent[free] = free.take()
+        return self._lent[free]
 
     def start_tx(self, tx: Transaction) -> None:
         """Begins to keep pipes for a transaction."""
@@ -75,6 +104,6 @@ class ReservedPipes(Participant):
         return True
 
     def _let_go(self) -> None:
-        lent, self._lent, self._tx = self._lent, [], None
-        for free, name in lent:
+        lent, self._lent, self._tx = self._lent, {}, None
+        for free, name in lent.items():
             free.give_back(name)

@@ -121,6 +121,8 @@ def queue_jobs(talk: Talk) -> None:
     made = talk.post(
         within + "/publish", {"messages": ["w", "x"], "transactionWritePointer": tx}
     )
+    talk.post(Q + "/pipes", {**asked, "items": 3})
+    talk.post(Q + "/pipes", {**asked, "items": 0})
     talk.post(Q + "/pop", {})
     talk.post(f"/v1/transactions/{tx}/commit", {"check": True})
     talk.post(within + "/rollback", made)

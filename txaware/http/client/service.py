@@ -193,6 +193,7 @@ class HttpQueues:
     pause_queue = blocking(QueueService.pause_queue, QueueCalls.pause_queue)
     push = blocking(QueueService.push, QueueCalls.push)
     pipe_for = blocking(QueueService.pipe_for, QueueCalls.pipe_for)
+    pipes_for = blocking(QueueService.pipes_for, QueueCalls.pipes_for)
     close_pusher = blocking(QueueService.close_pusher, QueueCalls.close_pusher)
     pop = blocking(QueueService.pop, QueueCalls.pop)
     commit_job = blocking(QueueService.commit_job, QueueCalls.commit_job)

@@ -8,6 +8,7 @@ from txaware.http.routes.queue_jobs import (
     END_HANDLED,
     EXTEND,
     PIPE_OF,
+    PIPES_OF,
     POP,
     RELEASE,
     ROLLBACK,
@@ -49,6 +50,16 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         tag=_TAG,
         body=json_of(PIPE_OF.schema, example={"transaction": 5, "pusher": "till 3"}),
         answer=json_of(fields({"pipe": TEXT})),
+        refuses=(409, 429),
+    ),
+    ("POST", QUEUE + "/pipes"): Operation(
+        summary="Pipes of the queue with room for so many items or more, to publish to "
+        "in that transaction, one after the other.",
+        tag=_TAG,
+        body=json_of(
+            PIPES_OF.schema, example={"transaction": 5, "pusher": "till 3", "items": 8}
+        ),
+        answer=json_of(array(ref("PipeShare"))),
         refuses=(409, 429),
     ),
     ("POST", QUEUE + "/close-pusher"): Operation(

@@ -34,7 +34,9 @@ from txaware.model.queues import (
     MAX_DELAY_S,
     MAX_LEASE_S,
     MAX_PRIORITY,
+    MOST_LENT,
     MOST_POPPED,
+    PipeShare,
     Popped,
 )
 from txaware.model.requests import MAX_TIME_MS, Payload
@@ -50,7 +52,7 @@ from txaware.protocol.fields import (
 from txaware.protocol.json_values import Fields, load
 from txaware.protocol.queues import QUEUE
 from txaware.protocol.rights import Allow, on_queue, queue_in
-from txaware.protocol.values import popped_to_json
+from txaware.protocol.values import popped_to_json, to_json
 from txaware.service.queue.event_loop_queues import EventLoopQueues, Look
 from txaware.service.queue.step_batch import WouldWait
 
@@ -88,10 +90,12 @@ ROLLBACK = Body("the body", (*_JOB, _DELAY, Field("error", _NO_ZERO, default="")
 EXTEND = Body("the body", (*_JOB, Field("forMs", plain(1, MAX_LEASE_S * 1000))))
 RELEASE = Body("the body", (_POINTER,))
 CLOSE_PUSHER = Body("the body", (Field("pusher", _NO_ZERO),))
-PIPE_OF = Body(
-    "the body",
-    (_POINTER, _PUSHER, _DELAY, Field("priority", plain(0, MAX_PRIORITY), default=0)),
+_PIPE_OF = (
+    *(_POINTER, _PUSHER, _DELAY),
+    Field("priority", plain(0, MAX_PRIORITY), default=0),
 )
+PIPE_OF = Body("the body", _PIPE_OF)
+PIPES_OF = Body("the body", (Field("items", plain(1, MOST_LENT)), *_PIPE_OF))
 # The fields of a push, which stand in its query: its body is that of a publish.
 PUSHED = ("pusher", "delayMs", "priority")
 
@@ -122,6 +126,7 @@ class QueueJobRoutes:
         return [
             _quick("push", self._push, pushes, keyed=True, query=PUSHED),
             Route("POST", QUEUE + "/pipe", self._reserve, pushes_within),
+            Route("POST", QUEUE + "/pipes", self._lend, pushes_within),
             Route("POST", QUEUE + "/close-pusher", self._close_pusher, pushes),
             _quick("pop", self._pop, pops, keyed=True, waits=True),
             _quick("commit", self._commit, pops, keyed=True),
@@ -150,16 +155,27 @@ class QueueJobRoutes:
 
     async def _reserve(self, request: Request) -> Reply:
         asked = PIPE_OF.read(load(request.body))
+        [share] = await self._lent(request, asked, 1)
+        return json_reply({"pipe": share.pipe})
+
+    async def _lend(self, request: Request) -> Reply:
+        asked = PIPES_OF.read(load(request.body))
+        shares = await self._lent(request, asked, asked["items"])
+        return Reply(200, to_json(shares), JSON)
+
+    async def _lent(
+        self, request: Request, asked: Fields, items: int
+    ) -> list[PipeShare]:
         self._owners.used((asked["transaction"],), request.principal)
-        pipe = await self._server_context.in_thread(
-            self._queues.pipe_for,
+        return await self._server_context.in_thread(
+            self._queues.pipes_for,
             queue_named(request),
+            items,
             transaction=asked["transaction"],
             pusher=asked["pusher"],
             delay_s=asked["delayMs"] / 1000,
             priority=asked["priority"],
         )
-        return json_reply({"pipe": pipe})
 
     async def _close_pusher(self, request: Request) -> Reply:
         pusher = CLOSE_PUSHER.read(load(request.body))["pusher"]

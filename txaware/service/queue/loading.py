@@ -141,8 +141,10 @@ class Loading:
         row = PipeOutline.of(value)
         pipe = self._made(number, row)
         if not row.is_final:
-            waiting, pipe.undecided = self._reader.count(pipe, Judge(self._make_judge))
+            waiting, undecided = self._reader.count(pipe, Judge(self._make_judge))
             pipe.pushed += waiting
+            for pointer, items in undecided.items():
+                pipe.hold(pointer, items)
         if number in resting:
             resting.forget(number, row, pipe.pushed)
             state.line_up_again(pipe, self._table.clock.now_ms())

@@ -22,8 +22,10 @@ from txaware.errors import (
 )
 from txaware.model.queues import (
     MAX_LEASE_S,
+    MOST_LENT,
     MOST_POPPED,
     PipeName,
+    PipeShare,
     Popped,
     QueueDescriptor,
     QueueStats,
@@ -224,15 +226,37 @@ class LocalQueues:
         priority: int = 0,
     ) -> str:
         """Returns the name of a pipe, to publish to like a topic in a transaction."""
+        [share] = self.pipes_for(
+            name,
+            1,
+            transaction=transaction,
+            pusher=pusher,
+            delay_s=delay_s,
+            priority=priority,
+        )
+        return share.pipe
+
+    @whole
+    def pipes_for(
+        self,
+        name: str,
+        items: int,
+        *,
+        transaction: Pointer,
+        pusher: str = "",
+        delay_s: float = 0,
+        priority: int = 0,
+    ) -> list[PipeShare]:
+        """Lends pipes with room for items to a transaction, until its end."""
         pointer, queue = checked_pointer(transaction), self._queue(name)
         push = checked_push(pusher, delay_s, priority)
-        entry = self._store_context.writes.enter(
-            pointer
-        )  # or nothing would ever release it
+        count = checked_count("items", items, most=MOST_LENT)
+        writes = self._store_context.writes
+        entry = writes.enter(pointer)  # or nothing would ever release it
         try:
-            return queue.pushing.reserve(pointer, **push)
+            return queue.pushing.reserve(pointer, count, **push)
         finally:
-            self._store_context.writes.leave(entry)
+            writes.leave(entry)
 
     @whole
     def close_pusher(self, name: str, pusher: str) -> None:

@@ -47,13 +47,15 @@ class Pipe:
     Items up to `read` were looked at: they are in `buffer`, leased, parked or gone.
     `settled` is the mark of the writer at the last look that came to the end. `blocked`
     is the pointer that stopped it. `undecided` counts the pushes of open transactions,
-    and `reserved` names those that may still push. `pushing` are plain pushes that are
-    under way. `leased` items are in work; `unresolved` are all that were read and are
-    not gone. Until `lent_until_ms` somebody may write whom nobody announced. `prefix`
-    is the beginning of the keys of its rows. A pipe `is_plain` when it only ever took
-    plain pushes, all by this process, and no write of its queue failed: then `seen`
-    counts all that was read, and no row is left when its items are gone. Its own row is
-    lost, `is_row_lost`, where the write failed that began it.
+    and `reserved` names those that may still push, with the room that they were lent;
+    `kept` is what all of them take, pushed or lent, whichever is more.
+    `pushing` counts the items of plain pushes that are under way. `leased` items are in
+    work; `unresolved` are all that were read and are not gone. Until `lent_until_ms`
+    somebody may write whom nobody announced. `prefix` is the beginning of the keys of
+    its rows. A pipe `is_plain` when it only ever took plain pushes, all by this
+    process, and no write of its queue failed: then `seen` counts all that was read, and
+    no row is left when its items are gone. Its own row is lost, `is_row_lost`, where
+    the write failed that began it.
     """
 
     id: int
@@ -80,7 +82,8 @@ class Pipe:
     lent_until_ms: int = 0
     buffer: deque[Item] = attrs.field(factory=deque)
     undecided: dict[int, int] = attrs.field(factory=dict)
-    reserved: set[int] = attrs.field(factory=set)
+    reserved: dict[int, int] = attrs.field(factory=dict)
+    kept: int = 0
     is_row_lost: bool = False
     owner: str | None = None
     owned_until_ms: int = 0
@@ -95,6 +98,36 @@ class Pipe:
     def waiting(self) -> int:
         """The number of committed items that nobody has."""
         return self.pushed - self.counts.removed - self.leased
+
+    @property
+    def taken(self) -> int:
+        """The number of items that were pushed, or that room is kept for."""
+        return self.pushed + self.pushing + self.kept
+
+    def _of(self, pointer: int) -> int:
+        """Returns what a transaction takes: what it pushed, or was lent room for."""
+        return max(self.reserved.get(pointer, 0), self.undecided.get(pointer, 0))
+
+    def lend(self, pointer: int, items: int) -> None:
+        """Keeps room for a transaction, beside what it has."""
+        before = self._of(pointer)
+        self.reserved[pointer] = self.reserved.get(pointer, 0) + items
+        self.kept += self._of(pointer) - before
+
+    def hold(self, pointer: int, items: int) -> None:
+        """Counts items of a transaction until it is over; none: all were taken back."""
+        before = self._of(pointer)
+        if items:
+            self.undecided[pointer] = self.undecided.get(pointer, 0) + items
+        else:
+            self.undecided.pop(pointer, None)
+        self.kept += self._of(pointer) - before
+
+    def let_go(self, pointer: int) -> int:
+        """Forgets a transaction that is over; returns how many items it pushed."""
+        self.kept -= self._of(pointer)
+        self.reserved.pop(pointer, None)
+        return self.undecided.pop(pointer, 0)
 
     @property
     def takes_pushes(self) -> bool:

@@ -60,12 +60,13 @@ class PipeSource(Protocol):
 
 @attrs.frozen
 class Pushed:
-    """A plain push that is over; without rows it failed.
+    """A plain push of `count` items to a pipe that is over; without rows it failed.
 
     The rows are on disk, and `size_bytes` is the size of what was pushed.
     """
 
     pipe: Pipe
+    count: int
     rows: list[Write] = attrs.field(factory=list)
     size_bytes: int = 0
 
@@ -164,16 +165,23 @@ class QueueState:
         self.put(pipe)
         return pipe
 
-    def catch_up_pushes(self, now_ms: int) -> None:
-        """Counts the pushes that have ended since the last step."""
+    def catch_up_pushes(self, now_ms: int) -> list[Pipe]:
+        """Counts the pushes that have ended since the last step.
+
+        Returns pipes that take no more and have got all of theirs.
+        """
+        complete: list[Pipe] = []
         while self.pushed_soon:
             pushed = self.pushed_soon.popleft()
-            pipe, count = pushed.pipe, len(pushed.rows)
-            if count:
+            pipe, count = pushed.pipe, pushed.count
+            if pushed.rows:
                 pipe.pushed += count
                 self.meter.at(now_ms).pushed += count
                 self._keep(pushed, count)
-            pipe.pushing -= 1
+            pipe.pushing -= count
+            if not (pipe.is_open or pipe.pushing):
+                complete.append(pipe)
+        return complete
 
     def _keep(self, pushed: Pushed, count: int) -> None:
         """Keeps what was pushed for those who pop next, who then need not read it.
@@ -183,7 +191,7 @@ class QueueState:
         """
         pipe = pushed.pipe
         if (
-            pipe.pushing == 1  # nobody else is in between
+            pipe.pushing == count  # nobody else is in between
             and pipe.seen + count == pipe.pushed
             and pushed.rows[0][0][-ROW_KEY_BYTES:] > pipe.read.row_key  # nor read it
             and len(pipe.buffer) + count <= READ_ROWS

@@ -34,6 +34,11 @@ class Settling:
         self._barrier = store_context.barrier
         self._here = in_process(store_context.coordinator)
 
+    @property
+    def is_told(self) -> bool:
+        """True where it knows which transactions are over, and asks nobody."""
+        return self._barrier is not None
+
     def judge(self, batch: Batch, tx: Transaction | None) -> Visibility:
         """Makes a judge in a step; a snapshot may have to be waited for."""
         if tx is None and (self._here is None or self._here.may_wait()):
@@ -68,8 +73,7 @@ class Settling:
         self, pointer: int, now_ms: int, batch: Batch, *, committed: bool
     ) -> None:
         for pipe in self._state.watched.pop(pointer, ()):
-            pipe.reserved.discard(pointer)
-            count = pipe.undecided.pop(pointer, 0)
+            count = pipe.let_go(pointer)
             if committed:
                 pipe.pushed += count
                 self._state.meter.at(now_ms).pushed += count

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
 
+from txaware.model.messages import MessageId
 from txaware.model.queues import JobInWork, PipeName, PipeStats, QueueStats, Waiting
 from txaware.service.queue.lease import Lease, LeaseState, item_text
 from txaware.service.queue.pipe import Item, Pipe
@@ -147,10 +148,7 @@ class Statistics:
             key=lambda found: found[0],
         )
         width = max(limit, self._state.descriptor.max_pop_width)
-        pipes = [
-            ((item.id, (pipe.name, item), 0) for item in self._items(pipe, judge))
-            for pipe in self._due(width)
-        ]
+        pipes = [self._fresh(pipe, judge) for pipe in self._due(width)]
         merged = heapq.merge(back, *pipes, key=lambda found: found[0])
         fresh = (
             (name, item, deliveries)
@@ -158,6 +156,12 @@ class Statistics:
             if item.expires_ms is None or item.expires_ms > now_ms
         )
         return [_waiting(*found) for found in islice(fresh, limit)]
+
+    def _fresh(
+        self, pipe: Pipe, judge: Judge
+    ) -> Iterator[tuple[MessageId, tuple[PipeName, Item], int]]:
+        for item in self._items(pipe, judge):
+            yield item.id, (pipe.name, item), 0
 
     def _look(self, lease: Lease) -> tuple[PipeName, Item] | None:
         item = self._reader.look(lease.pipe.prefix, lease.id)

@@ -55,7 +55,7 @@ class WorkQueue:
         self._settling = Settling(store_context, state, self._popping, make_judge)
         self.statistics = Statistics(state, self._reader)
         self._tidy_at_ms = 0
-        pushing.make_room = self._make_room
+        pushing.make_room, pushing.settle = self._make_room, self._settle_known
 
     def now_ms(self) -> int:
         """Returns the time of the store, which never goes back."""
@@ -333,6 +333,12 @@ class WorkQueue:
         with self.state.lock:
             self.state.settled_ms = 0  # now, also where another coordinator is asked
             with self.step():
+                pass
+
+    def _settle_known(self, *, may_wait: bool) -> None:
+        """Ends the pushes of transactions that are over, where it asks nobody."""
+        if self._settling.is_told:
+            with self.step(may_wait=may_wait):
                 pass
 
     def step(self, *, may_wait: bool = True) -> Step:

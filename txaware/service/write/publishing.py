@@ -1,13 +1,18 @@
 """Publishes, stores and rolls back: the write side of the service."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import cast
 
+import attrs
+
+from coordinator.cargo import JoinedCargo, load
 from coordinator.embedded.batch import Then
+from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.open_transactions import OpenTransaction
+from coordinator.interfaces import Loading, Told
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import (
     BadRequest,
@@ -105,6 +110,34 @@ class Publishing:
         if also is not None:
             rows = partial(_rows_and, place.message_prefix, payloads, also)
         place.writer.publish_soon(len(payloads), rows, written)
+
+    def plain_parts(
+        self,
+        parts: Sequence["PlainPart"],
+        submit: Callable[[Sequence[Write], Then], Wait],
+    ) -> Wait:
+        """Publishes parts to several places in one batch: all or none.
+
+        The places come in the order of their keys. `submit` takes the rows under the
+        locks of all, so that each place hears of its batches in their order. Returns
+        the wait for them.
+        """
+        began_s = time.perf_counter()
+        count = sum(len(part.payloads) for part in parts)
+        size_bytes = sum(part.payloads.size_bytes for part in parts)
+
+        def submitted(rows: Sequence[Write], told: Told) -> Wait:
+            def written(error: Unavailable | None) -> None:
+                if error is None:
+                    took_s = time.perf_counter() - began_s
+                    parts[0].place.counters.published(count, size_bytes, took_s)
+                if (notify := told(error)) is not None:
+                    notify()
+
+            return submit(rows, written)
+
+        wait = load(JoinedCargo(parts), submitted)
+        return _nothing if wait is None else wait
 
     def is_there(
         self, place: TopicHandle, keys: list[bytes], payloads: Payloads
@@ -278,6 +311,24 @@ class Publishing:
             raise TransactionRefused(
                 f"transaction {pointer} began more than {lifetime_s:g} s ago"
             )
+
+
+@attrs.frozen
+class PlainPart:
+    """A part of what is published without a transaction, to one of several places."""
+
+    place: TopicHandle
+    payloads: Payloads
+    also: Also
+
+    def loading(self) -> Loading:
+        """Yields the rows, under the lock of the place."""
+        rows = partial(_rows_and, self.place.message_prefix, self.payloads, self.also)
+        return self.place.writer.loading(len(self.payloads), rows, _nothing)
+
+
+def _nothing() -> None:
+    """Does nothing: whoever publishes hears how it ended."""
 
 
 def check_plain_topic(place: TopicHandle) -> None:

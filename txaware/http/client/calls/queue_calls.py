@@ -23,7 +23,9 @@ from txaware.http.wire import encode_publish
 from txaware.http.wire.requests import milliseconds
 from txaware.model.queues import (
     MAX_LEASE_S,
+    MOST_LENT,
     MOST_POPPED,
+    PipeShare,
     Popped,
     QueueDescriptor,
     checked_count,
@@ -59,6 +61,7 @@ from txaware.protocol.queues import (
 from txaware.protocol.verb import Repeat
 
 _popped, _pipe = reading_json(list[Popped]), reading_field("pipe", str)
+_shares = reading_json(list[PipeShare])
 _until_ms = reading_field("leaseUntilMs", int)
 _left = reading_field("left", list[str])
 
@@ -134,6 +137,27 @@ class QueueCalls(ServerCalls):
         )
         pipe: str = yield Call("POST", _path(name) + "/pipe", _pipe, body)
         return pipe
+
+    def pipes_for(
+        self,
+        name: str,
+        items: int,
+        *,
+        transaction: Pointer,
+        pusher: str = "",
+        delay_s: float = 0,
+        priority: int = 0,
+    ) -> Steps[list[PipeShare]]:
+        """Asks for pipes with room for items."""
+        body = json_body(
+            items=checked_count("items", items, most=MOST_LENT),
+            transaction=checked_pointer(transaction),
+            **_push_fields(pusher, delay_s, priority),
+        )
+        shares: list[PipeShare] = yield Call(
+            "POST", _path(name) + "/pipes", _shares, body
+        )
+        return shares
 
     def close_pusher(self, name: str, pusher: str) -> Steps[None]:
         """Has the pipes of a pusher take no more pushes."""
