@@ -273,6 +273,15 @@ GOOD: dict[tuple[str, str], Make] = {
     ("POST", QUEUE + "/pipe"): lambda at: Good(
         body={"transaction": at.pointer(), "pusher": "p", "delayMs": 0, "priority": 1}
     ),
+    ("POST", QUEUE + "/pipes"): lambda at: Good(
+        body={
+            "items": 2,
+            "transaction": at.pointer(),
+            "pusher": "p",
+            "delayMs": 0,
+            "priority": 1,
+        }
+    ),
     ("POST", QUEUE + "/close-pusher"): lambda _: Good(body={"pusher": "p"}),
     ("POST", QUEUE + "/pop"): lambda _: Good(
         body={"limit": 1, "waitMs": 0, "popper": "w", "ownsPipe": False}
