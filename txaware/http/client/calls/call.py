@@ -18,8 +18,7 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.model.queues import pipe_of
-from txaware.model.topics import TopicName, checked_group
-from txaware.protocol.places import in_path
+from txaware.model.topics import TopicName
 from txaware.protocol.values import from_json, read_json
 from txaware.protocol.verb import Repeat
 
@@ -93,13 +92,6 @@ class Paths:
             if len(self._known) < KNOWN_NAMES:
                 self._known[topic] = path
         return path
-
-    def position(self, group: str, topic: str) -> str:
-        """Returns the path of a group's position in a topic."""
-        parsed, name = TopicName.parse(topic), in_path(checked_group(group))
-        return (
-            f"/v1/namespaces/{parsed.namespace}/groups/{name}/positions/{parsed.name}"
-        )
 
 
 CLASSES: dict[str, type[TxAwareError]] = {
