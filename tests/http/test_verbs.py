@@ -20,7 +20,7 @@ from tests.support.verb_samples import SAMPLES, Sample, prepared
 from txaware.errors import BadRequest, TxAwareError
 from txaware.http.client.aio.async_transport import awaited_verb
 from txaware.http.client.transport import blocking_verb
-from txaware.protocol import operator, queues
+from txaware.protocol import operator, producers, queues
 from txaware.protocol.fields import REQUIRED
 from txaware.protocol.verb import Repeat, Verb
 from txaware.protocol.verbs import VERBS
@@ -31,6 +31,9 @@ each_verb = pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
 SETTLED: dict[AnyVerb, Callable[[Any], Any]] = {
     operator.METRICS: lambda found: found.topics.keys(),
     operator.PLAN_CLEAN_UP: lambda found: attrs.evolve(found, id=""),
+    producers.OPEN_PRODUCER: lambda found: found.epoch,
+    producers.LIST_PRODUCERS: len,
+    producers.DESCRIBE_PRODUCER: lambda found: found.transactional_id,
     queues.PEEK_QUEUE: lambda found: [one.payload for one in found],
     queues.QUEUE_STATS: lambda found: found.pushed,
     operator.PRUNE: lambda found: found.pruned,

@@ -8,7 +8,7 @@ import attrs
 from coordinator.transaction import Transaction
 from tests.support.messagings import Site, administration_of
 from txaware.model.messages import MessageId
-from txaware.protocol import groups, operator, queues
+from txaware.protocol import groups, operator, producers, queues
 from txaware.protocol.verb import Verb
 
 
@@ -20,6 +20,7 @@ class Sample:
     tx: Transaction
     first: MessageId
     last: MessageId
+    producer_id: int
 
     def plan(self) -> str:
         """Makes a plan of a clean-up that has a piece, and returns its id."""
@@ -43,9 +44,10 @@ def prepared(site: Site) -> Sample:
     tx = messaging.coordinator.start_short()
     ids = [message.id for message in messaging.poll("orders")]
     administration_of(messaging).report_keeper("notes", 5)
+    opened = messaging._parts.producers.open_producer()
     messaging.create_queue("mail")
     messaging.queue("mail").push_all([b"a", b"b"])
-    return Sample(site, tx, ids[0], ids[-1])
+    return Sample(site, tx, ids[0], ids[-1], opened.producer_id)
 
 
 SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
@@ -79,6 +81,10 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
         "transaction": s.tx,
     },
     groups.LAG: lambda _: {"group": "billing", "topic": "orders"},
+    producers.OPEN_PRODUCER: lambda _: {"transactional_id": "loader"},
+    producers.LIST_PRODUCERS: lambda _: {},
+    producers.DESCRIBE_PRODUCER: lambda s: {"producer_id": s.producer_id},
+    producers.FORGET_PRODUCER: lambda s: {"producer_id": s.producer_id},
     queues.LIST_QUEUES: lambda _: {"namespace": "default"},
     queues.CREATE_QUEUE: lambda _: {"name": "new", "lease_s": 5, "exist_ok": True},
     queues.UPDATE_QUEUE: lambda _: {"name": "mail", "max_deliveries": 7},

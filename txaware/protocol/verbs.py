@@ -2,7 +2,12 @@
 
 from typing import Any
 
-from txaware.protocol import groups, operator, queues
+from txaware.protocol import groups, operator, producers, queues
 from txaware.protocol.verb import Verb
 
-VERBS: tuple[Verb[..., Any], ...] = (*groups.VERBS, *operator.VERBS, *queues.VERBS)
+VERBS: tuple[Verb[..., Any], ...] = (
+    *groups.VERBS,
+    *operator.VERBS,
+    *producers.VERBS,
+    *queues.VERBS,
+)

@@ -2,14 +2,7 @@
 
 from txaware.http.openapi.message_operations import in_all_formats
 from txaware.http.openapi.operation import Operation, json_of
-from txaware.http.routes.producers import (
-    FORGET_PRODUCER,
-    NAMED_PRODUCER,
-    OPENS,
-    PRODUCER,
-    PRODUCERS,
-    PUBLISH_ONCE,
-)
+from txaware.http.routes.producers import PUBLISH_ONCE
 from txaware.http.routes.transactional_ids import (
     BEGIN,
     ENTER,
@@ -26,7 +19,6 @@ from txaware.protocol.json_schema import (
     any_of,
     array,
     fields,
-    ref,
     whole,
 )
 
@@ -52,29 +44,6 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         body=_BODY,
         answer=_IDS,
         refuses=(404, 409),
-    ),
-    ("POST", PRODUCERS): Operation(
-        summary="Opens a producer, which belongs to the caller; with a name, a new "
-        "instance: older ones are fenced, and what they left open has ended.",
-        tag=TAG,
-        body=json_of(OPENS.schema, example={"transactionalId": "loader-7"}),
-        needs_body=False,
-        answer=json_of(ref("ProducerOpened")),
-        refuses=(409,),
-    ),
-    ("GET", PRODUCERS): Operation(
-        summary="All producers.", tag=TAG, answer=json_of(array(ref("KnownProducer")))
-    ),
-    ("POST", FORGET_PRODUCER): Operation(
-        summary="Forgets a producer of the caller, or for an operator any.",
-        tag=TAG,
-        body=json_of(NAMED_PRODUCER.schema),
-        refuses=(404,),
-    ),
-    ("GET", PRODUCER): Operation(
-        summary="A producer, and how far it has come in each topic.",
-        tag=TAG,
-        answer=json_of(ref("KnownProducer")),
     ),
     ("POST", TRANSACTIONAL_ID + "/commits"): Operation(
         summary="How many of its transactions have committed; refused to an instance "

@@ -17,7 +17,6 @@ from txaware.http.wire.json_format import (
 )
 from txaware.model.messages import MessageId
 from txaware.model.numbers import Number
-from txaware.model.producers import KnownProducer, ProducerOpened
 from txaware.model.queues import PipeShare, Popped
 from txaware.protocol import verbs
 from txaware.protocol.json_schema import (
@@ -99,7 +98,6 @@ _PLAIN: dict[Any, Schema] = {
 }
 _REPORTS = (
     OverviewReport,
-    *(KnownProducer, ProducerOpened),
     *(PipeShare, Popped),
 )
 

@@ -1,7 +1,7 @@
 """All routes of the server."""
 
 from txaware.http.metrics.exposition import Exposition
-from txaware.http.routes import groups, operator, queues
+from txaware.http.routes import groups, operator, producers, queues
 from txaware.http.routes.commits import CommitRoutes
 from txaware.http.routes.dashboard import DashboardRoutes, MetricsRoutes
 from txaware.http.routes.messages import MessageRoutes
@@ -20,7 +20,7 @@ from txaware.http.server.server_context import ServerContext
 from txaware.protocol import verbs
 from txaware.service.monitor.overview import Overview
 
-ACTS = groups.ACTS | operator.ACTS | queues.ACTS
+ACTS = groups.ACTS | operator.ACTS | producers.ACTS | queues.ACTS
 
 
 def all_routes(

@@ -1,34 +1,57 @@
 """Routes of producers: they open, publish once, and operators see them."""
 
 from functools import partial
+from typing import Any
 
 from txaware.errors import NotAuthorized, Unavailable
 from txaware.http.routes.messages import begun_at_topic
 from txaware.http.routes.topics import TOPIC
-from txaware.http.server.exchange import DONE, JSON, Reply, Request
+from txaware.http.routes.verbs import Act
+from txaware.http.server.exchange import DONE, Reply, Request
 from txaware.http.server.routing import Begun, Route, Told, in_a_task
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import Format
 from txaware.http.wire.publish_once import OnceRequest, read_once, write_ids
 from txaware.model.messages import MessageId
-from txaware.model.producers import MAX_PRODUCER_ID
-from txaware.protocol.fields import TEXT, Body, Field, plain
+from txaware.model.producers import ProducerOpened
+from txaware.protocol.producers import FORGET_PRODUCER, OPEN_PRODUCER
 from txaware.protocol.rights import (
-    anybody,
-    monitor,
     on_topic,
     with_transactional_id,
 )
-from txaware.protocol.values import read_json, to_json
+from txaware.protocol.verb import Verb
 from txaware.service.topic_handles import TopicHandle
 
-PRODUCERS = "/v1/producers"
-PRODUCER = PRODUCERS + "/{producer}"
-FORGET_PRODUCER = PRODUCERS + "/forget"
 PUBLISH_ONCE = TOPIC + "/publish-once"
 
-OPENS = Body("the body", (Field("transactionalId", TEXT.or_null(), default=None),))
-NAMED_PRODUCER = Body("the body", (Field("producerId", plain(0, MAX_PRODUCER_ID)),))
+
+def _open(
+    server_context: ServerContext, request: Request, asked: Any
+) -> ProducerOpened:
+    """Opens a producer of the caller, who has to have the right to its name."""
+    principal, name = request.principal, asked.transactional_id
+    if name is not None:
+        with_transactional_id(principal, {"transactional_id": name})
+    producing = server_context.service.producing
+    return producing.open_producer(name, owner=principal.name)
+
+
+def _forget(server_context: ServerContext, request: Request, asked: Any) -> None:
+    principal, producer_id = request.principal, asked.producer_id
+    producing = server_context.service.producing
+    found = producing.describe_producer(producer_id)
+    if found.transactional_id is not None and not principal.is_operator:
+        named = {"transactional_id": found.transactional_id}
+        with_transactional_id(principal, named)
+    elif found.owner != principal.name and not principal.is_operator:
+        raise NotAuthorized(
+            f"{principal.name} may not forget producer {producer_id}: somebody "
+            f"else opened it"
+        )
+    producing.forget_producer(producer_id)
+
+
+ACTS: dict[Verb[..., Any], Act] = {OPEN_PRODUCER: _open, FORGET_PRODUCER: _forget}
 
 
 class ProducerRoutes:
@@ -52,10 +75,6 @@ class ProducerRoutes:
                 on_topic("publish"),
                 begin=self._publish,
             ),
-            Route("POST", PRODUCERS, self._open, anybody, keyed=True),
-            Route("GET", PRODUCERS, self._list, monitor),
-            Route("POST", FORGET_PRODUCER, self._forget, anybody, keyed=True),
-            Route("GET", PRODUCER, self._describe, monitor),
         ]
 
     def _publish(self, request: Request, told: Told) -> Begun:
@@ -103,49 +122,6 @@ class ProducerRoutes:
             caller=request.principal,
         )
         return _reply(asked, ids, format_)
-
-    async def _open(self, request: Request) -> Reply:
-        request.query()
-        principal = request.principal
-        name = OPENS.read(read_json(request.body or b"{}"))["transactionalId"]
-        if name is not None:
-            with_transactional_id(principal, {"transactional_id": name})
-        opened = await self._server_context.in_coordinator_thread(
-            self._producing.open_producer, name, owner=principal.name
-        )
-        return Reply(200, to_json(opened), JSON)
-
-    async def _list(self, request: Request) -> Reply:
-        request.query()
-        found = await self._server_context.in_thread(self._producing.producers)
-        return Reply(200, to_json(found), JSON)
-
-    async def _describe(self, request: Request) -> Reply:
-        request.query()
-        producer_id = int(request.params["producer"])
-        found = await self._server_context.in_thread(
-            self._producing.describe_producer, producer_id
-        )
-        return Reply(200, to_json(found), JSON)
-
-    async def _forget(self, request: Request) -> Reply:
-        request.query()
-        producer_id = NAMED_PRODUCER.read(read_json(request.body))["producerId"]
-        await self._server_context.in_thread(self._forget_own, request, producer_id)
-        return DONE
-
-    def _forget_own(self, request: Request, producer_id: int) -> None:
-        principal = request.principal
-        found = self._producing.describe_producer(producer_id)
-        if found.transactional_id is not None and not principal.is_operator:
-            named = {"transactional_id": found.transactional_id}
-            with_transactional_id(principal, named)
-        elif found.owner != principal.name and not principal.is_operator:
-            raise NotAuthorized(
-                f"{principal.name} may not forget producer {producer_id}: somebody "
-                f"else opened it"
-            )
-        self._producing.forget_producer(producer_id)
 
 
 def _reply(asked: OnceRequest, ids: list[MessageId], format_: Format) -> Reply:

@@ -5,51 +5,37 @@ from collections.abc import Iterable
 from txaware.http.client.calls.call import (
     Call,
     Steps,
-    done,
-    json_body,
     reading,
-    reading_json,
 )
 from txaware.http.client.calls.request_fit import request_of, require_fit, typed
 from txaware.http.client.calls.transactional_calls import TransactionalCalls
+from txaware.http.client.calls.verb_calls import steps_of
 from txaware.http.wire.publish_once import OnceRequest, decode_ids, encode_once
 from txaware.model.messages import MessageId
 from txaware.model.producers import (
-    KnownProducer,
     ProducerIdentity,
-    ProducerOpened,
     checked_identity,
-    checked_producer_id,
     checked_sequence,
 )
 from txaware.model.requests import Payload, check_plain, checked_payloads
-from txaware.model.topics import checked_transactional_id
-from txaware.protocol.verb import Repeat
+from txaware.protocol.producers import (
+    DESCRIBE_PRODUCER,
+    FORGET_PRODUCER,
+    LIST_PRODUCERS,
+    OPEN_PRODUCER,
+)
 
-_opened, _ids = reading_json(ProducerOpened), reading(decode_ids)
+_ids = reading(decode_ids)
 _no_ids = reading(lambda _: list[MessageId]())
-_producers, _producer = reading_json(list[KnownProducer]), reading_json(KnownProducer)
 
 
 class ProducerCalls(TransactionalCalls):
     """All verbs of a `ProducerService`."""
 
-    def open_producer(
-        self, transactional_id: str | None = None
-    ) -> Steps[ProducerOpened]:
-        """Opens a producer; one whose answer was lost is never used, and expires.
-
-        It is keyed, so that a first try that comes late does not fence the instance
-        that the second one opened.
-        """
-        if transactional_id is not None:
-            checked_transactional_id(transactional_id)
-        body = json_body(transactionalId=transactional_id)
-        yield from self.info()
-        opened: ProducerOpened = yield Call(
-            "POST", "/v1/producers", _opened, body, repeat=Repeat.KEYED
-        )
-        return opened
+    open_producer = steps_of(OPEN_PRODUCER)
+    producers = steps_of(LIST_PRODUCERS)
+    describe_producer = steps_of(DESCRIBE_PRODUCER)
+    forget_producer = steps_of(FORGET_PRODUCER)
 
     def publish_once(
         self,
@@ -72,18 +58,3 @@ class ProducerCalls(TransactionalCalls):
         kind, read = typed(request, answered)
         ids: list[MessageId] = yield Call("POST", path, read, body, kind, kind)
         return ids
-
-    def producers(self) -> Call[list[KnownProducer]]:
-        """Asks for all producers."""
-        return Call("GET", "/v1/producers", _producers)
-
-    def describe_producer(self, producer_id: int) -> Call[KnownProducer]:
-        """Asks for one producer, with its topics."""
-        path = f"/v1/producers/{checked_producer_id(producer_id)}"
-        return Call("GET", path, _producer)
-
-    def forget_producer(self, producer_id: int) -> Steps[None]:
-        """Has a producer forgotten."""
-        body = json_body(producerId=checked_producer_id(producer_id))
-        yield from self.info()
-        yield Call("POST", "/v1/producers/forget", done, body, repeat=Repeat.KEYED)
