@@ -38,11 +38,11 @@ from txaware.store.keys import (
     TOPIC,
     row_key,
 )
-from txaware.store.table_versions import versions_prefix
+from txaware.store.kinds import USERS_ROWS
 
 __all__ = ["data", "sound"]
 
-ANN = versions_prefix(TableName("accounts"), b"ann")
+ANN = USERS_ROWS.prefix_of((TableName("accounts"), b"ann"))
 HALF_A_DAY = 12 * 3600 * 10**9  # in pointers; a day ahead is another's coordinator
 
 DAMAGE: dict[str, tuple[str, list[Write]]] = {

@@ -22,7 +22,7 @@ from txaware.messaging import Messaging
 from txaware.model.reports import CleanUp
 from txaware.model.settings import Settings
 from txaware.service.retention.deletion import Deleting
-from txaware.service.retention.position_retention import PositionRetention
+from txaware.service.retention.version_retention import VersionRetention
 from txaware.service.visibility import ForeignPointers
 from txaware.store.keys import PAYLOAD, POSITION
 
@@ -308,14 +308,15 @@ def test_markers_of_spark_go_so_long_after_they_were_moved_last(site: Site) -> N
     assert rows(messaging, POSITION) == 2
 
 
-def marker_retention(site: Site, settings: Settings) -> PositionRetention:
-    return PositionRetention(
+def marker_retention(site: Site, settings: Settings, now_ms: int) -> VersionRetention:
+    return VersionRetention(
         site.table,
         site.messaging.coordinator,
         ForeignPointers(None),
         threading.Lock(),
         settings,
         None,
+        lambda: now_ms,
     )
 
 
@@ -327,18 +328,18 @@ def test_a_marker_that_an_open_transaction_moves_stays(site: Site) -> None:
     tx = messaging.coordinator.start_long()
     end = messaging.bounds("t").next
     messaging.save_position(SAVE_MARKER, "t", end, transaction=tx)
-    retention = marker_retention(site, Settings())
-    deleting = Deleting(site.table, threading.Lock())
     later_ms = site.clock() + 1000 * 86_400_000
+    retention = marker_retention(site, Settings(), later_ms)
+    deleting = Deleting(site.table, threading.Lock())
     open_now = messaging.coordinator.snapshot()
-    assert not retention.forget_markers(open_now, deleting, now_ms=later_ms)
+    assert not retention.clean_up(open_now, deleting)
     assert messaging.position(SAVE_MARKER, "t", transaction=tx) == end
     commit(messaging, tx)
     ended = messaging.coordinator.snapshot()
-    assert retention.forget_markers(ended, deleting, now_ms=later_ms) == 2
-    forever = marker_retention(site, Settings(save_marker_ttl_s=0))
+    assert retention.clean_up(ended, deleting)["positions"] == 2
+    forever = marker_retention(site, Settings(save_marker_ttl_s=0), later_ms)
     save(messaging, SAVE_MARKER)
-    assert not forever.forget_markers(ended, deleting, now_ms=later_ms)
+    assert not forever.clean_up(ended, deleting)
 
 
 def test_messages_that_expire_unseen_are_warned_about(

@@ -20,8 +20,8 @@ from txaware.model.topics import Topic
 from txaware.service.check.checking import check
 from txaware.service.local import LocalService
 from txaware.service.store_context import StoreContext
-from txaware.service.transfer.copied_rows import COPIED
 from txaware.service.transfer.copying import Copied, CopySource, Target, copy
+from txaware.store.kinds import KINDS
 from txaware.store.memory import FOR_EVER_MS, MemoryTable
 from txaware.store.topic_table import TopicTable
 
@@ -155,7 +155,7 @@ def rows_of(table: Any) -> list[Row]:
     """All rows that a copy takes, with whole keys."""
     return [
         (first_byte + key, value)
-        for first_byte in COPIED
+        for first_byte in KINDS.copied
         for key, value in table.scan(first_byte, limit=10**6, max_bytes=1 << 30)
     ]
 

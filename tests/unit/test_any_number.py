@@ -17,7 +17,7 @@ from tests.support.fake_leveldb import FakeDirectory
 from tests.support.store_load import Store
 from txaware.errors import Unavailable
 from txaware.model.messages import Receipt
-from txaware.service.write.positions import RowCargo
+from txaware.service.write.message_cargo import RowCargo
 from txaware.service.write.topic_writer import TopicWriter
 from txaware.store.leveldb import LevelDbTable
 from txaware.store.memory import MemoryTable

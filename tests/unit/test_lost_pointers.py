@@ -26,8 +26,8 @@ from txaware.model.topics import TopicName, data_prefix
 from txaware.service.check.checking import check
 from txaware.store.columns import value_head
 from txaware.store.keys import MESSAGE
+from txaware.store.kinds import POSITIONS
 from txaware.store.leveldb import LevelDbTable
-from txaware.store.position_table import position_write
 
 GROUP, AT = "g", MessageId(bytes(19) + b"\1")
 LOST = "lost in a crash and not marked"
@@ -154,7 +154,7 @@ def data(tmp_path: Path) -> Path:
     row = MESSAGE + data_prefix(name, 1) + after.row_key
     further = MessageId(bytes(19) + b"\2")
     message = (row, value_head(pointer) + b"uncommitted")
-    position = position_write(GROUP, name, pointer, further)
+    position = POSITIONS.write((GROUP, name), pointer, further)
     write(tmp_path / "data", [message, position])
     return tmp_path / "data"
 

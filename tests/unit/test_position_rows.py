@@ -20,11 +20,12 @@ from tests.support.messagings import Site, commit
 from txaware.messaging import Messaging
 from txaware.model.messages import MessageId
 from txaware.model.settings import Settings
-from txaware.service.retention.position_retention import SAVES, unneeded
+from txaware.service.retention.version_retention import unneeded
 from txaware.store.keys import POSITION
+from txaware.store.kinds import POSITIONS
 
 # Beside those of the last saves: what the open one sees, and what is newest.
-FEW = SAVES + 4
+FEW = POSITIONS.trim_after + 4
 
 
 def save(messaging: Messaging, number: int, group: str = "g") -> None:
@@ -79,12 +80,12 @@ def test_a_reader_finds_the_position_that_replaced_the_one_it_saw(
     def judged(transaction: Transaction | None) -> Any:
         found = judge(transaction)
         if transaction is None and next(times, None) is not None:
-            for number in range(1, 2 * SAVES):
+            for number in range(1, 2 * POSITIONS.trim_after):
                 save(messaging, number)
         return found
 
     monkeypatch.setattr(service._reading, "judge", judged)
-    assert messaging.position("g", "t") == MessageId.of(2 * SAVES - 1)
+    assert messaging.position("g", "t") == MessageId.of(2 * POSITIONS.trim_after - 1)
 
 
 class Plain:
@@ -152,7 +153,7 @@ class Positions(RuleBasedStateMachine):
             plain.coordinator.invalidate(tx)
         plain.saved.pop(tx.transaction_id, None)
 
-    @rule(count=st.integers(1, 2 * SAVES))
+    @rule(count=st.integers(1, 2 * POSITIONS.trim_after))
     def move(self, count: int) -> None:
         """One after the other, as the members of a group do."""
         for _ in range(count):

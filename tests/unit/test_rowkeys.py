@@ -10,11 +10,11 @@ from txaware.store.keys import (
     mark_key,
     payload_prefix,
     pointer_key,
-    position_prefix,
     row_key,
     row_prefix,
     topic_key,
 )
+from txaware.store.kinds import POSITIONS
 
 topics = st.builds(
     TopicName,
@@ -33,7 +33,7 @@ def test_the_golden_bytes_of_every_key() -> None:
     assert data_prefix(topic, 1) == one
     assert payload_prefix(one, 3) == b"z" + one + b"\0\0\0\0\0\0\0\3"
     assert mark_key(one, 3) == b"k" + one + b"\0\0\0\0\0\0\0\3"
-    assert position_prefix("g", topic) == b"og:ns:t:"
+    assert POSITIONS.prefix_of(("g", topic)) == b"og:ns:t:"
     assert pointer_key(3) == b"\0\0\0\0\0\0\0\3"
 
 
@@ -66,7 +66,7 @@ def test_the_prefix_of_a_row_is_what_it_is_read_by(
     assert row_prefix(message + end) == message
     payload = payload_prefix(prefix, pointer)
     assert row_prefix(payload + end) == payload
-    position = position_prefix("g", topic)
+    position = POSITIONS.prefix_of(("g", topic))
     assert row_prefix(position + pointer_key(pointer)) == position
     assert row_prefix(mark_key(prefix, pointer)) == rowkeys.MARK + prefix
 
@@ -77,7 +77,8 @@ def test_no_position_is_taken_for_another(
     one: str, other: str, first: TopicName, second: TopicName
 ) -> None:
     if (one, first) != (other, second):
-        mine, yours = position_prefix(one, first), position_prefix(other, second)
+        prefix_of = POSITIONS.prefix_of
+        mine, yours = prefix_of((one, first)), prefix_of((other, second))
         assert not mine.startswith(yours)
 
 

@@ -19,7 +19,7 @@ TRIES_MS = 1 << 47
 MARKERS = "spark-"
 # The markers of a transactional id begin with this, behind all groups.
 PRODUCERS = "~"
-COMMITS = TopicName("commits", PRODUCERS)
+COMMITTED = TopicName("commits", PRODUCERS)
 _SAVE = f"{MARKERS}save-"
 # Ends the marker for the extent of the rows; no other name may end with it.
 _EXTENT = "..rows"

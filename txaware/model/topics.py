@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
@@ -49,7 +50,7 @@ class NamespacedName:
             )
         return cls(name, namespace)
 
-    @property
+    @cached_property
     def key(self) -> bytes:
         """The beginning of the keys of its rows, before anything else in them."""
         return f"{self.namespace}:{self.name}:".encode("ascii")

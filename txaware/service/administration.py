@@ -35,7 +35,7 @@ from txaware.model.requests import (
 )
 from txaware.service.check.checking import check_table
 from txaware.service.local import LocalService
-from txaware.service.monitor.group_lag import GroupStates
+from txaware.service.monitor.group_lag import GroupStates, group_places
 from txaware.service.monitor.inspection import GoOn, Inspection
 from txaware.service.monitor.row_counts import RowCounts
 from txaware.service.monitor.turns import Failures
@@ -48,7 +48,6 @@ from txaware.service.table_store import TableStore
 from txaware.service.transfer.backup import backup_chunks
 from txaware.store.interfaces import KeepsJournal
 from txaware.store.keys import row_key
-from txaware.store.position_table import PositionTable
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +70,6 @@ class Administration:
         self._table = store_context.table
         self._clock_ms = store_context.clock_ms
         self._inspection = Inspection(store_context.table, store_context.strangers)
-        self._positions = PositionTable(store_context.table)
         self._groups = GroupStates(service, store_context)
         self._tables = TableStore(store_context)
 
@@ -226,7 +224,7 @@ class Administration:
 
     def _lags(self, failures: Failures) -> Iterator[GroupLag]:
         snapshot = cache(self._coordinator.snapshot)
-        for group, name in self._positions.groups():
+        for group, name in group_places(self._table):
             look = partial(self._lag, group, str(name), snapshot)
             with suppress(TopicNotFound):
                 found = failures.attempt("group_lags", look, None)

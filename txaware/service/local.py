@@ -43,11 +43,10 @@ from txaware.service.read.reading import Ask, Reading
 from txaware.service.read.scan import Scan
 from txaware.service.store_context import StoreContext, carrier
 from txaware.service.topic_handles import TopicHandle, TopicHandles
-from txaware.service.write.message_cargo import TopicCargo, TopicsCargo
-from txaware.service.write.positions import Positions, RowCargo
+from txaware.service.write.message_cargo import RowCargo, TopicCargo, TopicsCargo
 from txaware.service.write.publishing import Publishing
-from txaware.store.keys import position_prefix
-from txaware.store.position_table import position_write
+from txaware.store.kinds import POSITIONS
+from txaware.store.versioned_rows import VersionedRows, without_pointer
 
 
 class LocalService:
@@ -63,20 +62,16 @@ class LocalService:
         self._places = self.handles = TopicHandles(
             store_context.table, store_context.settings
         )
-        self._positions = Positions(store_context.table)
+        self._rows = VersionedRows(store_context.table)
         self.readers = Readers(store_context.clock_ms)
-        self._position_retention = store_context.positions
+        self._retention = store_context.versions
         self._writes = store_context.writes
         self._publishing = Publishing(store_context)
         # A class derived from ours may replace any call.
         self._carrier = carrier(store_context) if type(self) is LocalService else None
         self._reading = Reading(store_context)
         ids = TransactionalIds(
-            store_context,
-            self._positions,
-            judge=self._reading.judge,
-            seen=self._seen,
-            carrier=self._carrier,
+            store_context, judge=self._reading.judge, carrier=self._carrier
         )
         self.producing = Producing(store_context, self._places, self._publishing, ids)
         self._places.create_from_settings()
@@ -309,22 +304,15 @@ class LocalService:
         checked_snapshot(transaction)
         name = self.topic(topic).topic
         checked_group(group)
-        if transaction is None and not self._positions.has_any(group, name):
+        prefix = POSITIONS.prefix_of((group, name))
+        if transaction is None and not self._rows.has_any(prefix):
             return None  # saves a snapshot, which costs the coordinator something
-        return self._seen(group, name, transaction)
-
-    def _seen(
-        self, group: str, name: TopicName, transaction: Transaction | None = None
-    ) -> MessageId | None:
-        while True:
-            removals = self._position_retention.removals
-            judge = self._reading.judge(transaction)
-            position = self._positions.position(group, name, judge)
-            # Between the snapshot and the look, a newer position may have replaced the
-            # one that it saw. What an open transaction sees is never removed.
-            is_sure = transaction is not None or position is not None
-            if is_sure or removals == self._position_retention.removals:
-                return position
+        version = self._retention.as_seen(
+            transaction,
+            self._reading.judge,
+            lambda judge: self._rows.visible(prefix, judge),
+        )
+        return None if version is None else POSITIONS.read(version)
 
     def save_position(
         self,
@@ -336,15 +324,15 @@ class LocalService:
     ) -> None:
         """Moves a group with the commit; None takes back this transaction's move."""
         name, pointer = self.topic(topic).topic, checked_pointer(transaction)
+        place = checked_group(group), name
         if position is None:
             with self._writes.undoing(pointer):
-                self._positions.take_back(checked_group(group), name, pointer)
+                self._rows.take_back([POSITIONS.key_of(place, pointer)])
             return
-        checked_position(position)
-        write = position_write(checked_group(group), name, pointer, position)
+        write = POSITIONS.write(place, pointer, checked_position(position))
         self._writes.write(transaction, [write])
         self.readers.saw(group, str(name))
-        self._position_retention.saved(position_prefix(group, name))
+        self._retention.wrote(POSITIONS, [without_pointer(write[0])])
 
     def position_cargo(
         self,
@@ -367,9 +355,9 @@ class LocalService:
 
         def count() -> None:
             self.readers.saw(group, str(name))
-            self._position_retention.saved(position_prefix(group, name))
+            self._retention.wrote(POSITIONS, [without_pointer(write[0])])
 
-        write = position_write(checked_group(group), name, pointer, position)
+        write = POSITIONS.write((checked_group(group), name), pointer, position)
         return RowCargo([write], count)
 
     def bounds(

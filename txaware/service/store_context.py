@@ -16,8 +16,7 @@ from txaware.service.producers.removal import ProducerRemoval
 from txaware.service.producers.sequences import Sequences
 from txaware.service.producers.transactional_holders import Holders
 from txaware.service.read.scan_cache import ScanCache
-from txaware.service.retention.position_retention import PositionRetention
-from txaware.service.retention.table_retention import TableRetention
+from txaware.service.retention.version_retention import VersionRetention
 from txaware.service.visibility import ForeignPointers
 from txaware.service.wakeups import Endings
 from txaware.service.write.references import References
@@ -39,25 +38,14 @@ def _keepers(store_context: "StoreContext") -> Keepers:
     )
 
 
-def _positions(store_context: "StoreContext") -> PositionRetention:
-    return PositionRetention(
+def _versions(store_context: "StoreContext") -> VersionRetention:
+    return VersionRetention(
         store_context.table,
         store_context.coordinator,
         store_context.strangers,
         store_context.rewriting,
         store_context.settings,
         store_context.barrier,
-    )
-
-
-def _tables(store_context: "StoreContext") -> TableRetention:
-    return TableRetention(
-        store_context.table,
-        store_context.coordinator,
-        store_context.strangers,
-        store_context.rewriting,
-        store_context.barrier,
-        store_context.positions.looks,
         store_context.clock_ms,
     )
 
@@ -131,8 +119,8 @@ class StoreContext:
     writes: TransactionWrites = attrs.field(
         default=attrs.Factory(_writes, takes_self=True)
     )
-    positions: PositionRetention = attrs.field(
-        default=attrs.Factory(_positions, takes_self=True)
+    versions: VersionRetention = attrs.field(
+        default=attrs.Factory(_versions, takes_self=True)
     )
     producer_ids: ProducerIds = attrs.field(
         default=attrs.Factory(_producer_ids, takes_self=True)
@@ -143,9 +131,6 @@ class StoreContext:
     transactional_holders: Holders = attrs.field(factory=Holders)
     producer_removal: ProducerRemoval = attrs.field(
         default=attrs.Factory(_producer_removal, takes_self=True)
-    )
-    tables: TableRetention = attrs.field(
-        default=attrs.Factory(_tables, takes_self=True)
     )
 
 

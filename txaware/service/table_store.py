@@ -1,6 +1,6 @@
 """Users' tables in this process: rows judged by a snapshot, as messages are."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from operator import eq, itemgetter
@@ -24,20 +24,17 @@ from txaware.model.topics import TableName, checked_namespace
 from txaware.service.read.reading import Reading
 from txaware.service.store_context import StoreContext, carrier
 from txaware.service.visibility import DELIVER, Visibility
-from txaware.service.write.positions import RowCargo
+from txaware.service.write.message_cargo import RowCargo
 from txaware.store.columns import POINTED, pointer_of
 from txaware.store.journaled_table import keep_earlier_versions_away
-from txaware.store.keys import pointer_key
-from txaware.store.ranges import negate
-from txaware.store.table_versions import (
-    BEHIND_KEY,
+from txaware.store.keys import POINTER_BYTES, TABLE, after
+from txaware.store.kinds import END, USERS_ROWS, ZERO, escaped, unescaped
+from txaware.store.ranges import pieces
+from txaware.store.versioned_rows import (
     BEHIND_POINTER,
-    ZERO,
-    TableVersions,
-    unescaped,
-    value_at,
-    version_write,
-    versions_prefix,
+    VersionedRows,
+    payload_at,
+    without_pointer,
 )
 
 T = TypeVar("T")
@@ -45,6 +42,8 @@ T = TypeVar("T")
 PAGE_PIECES = 4
 # The same few names come again and again; so many are kept.
 KNOWN_NAMES = 10_000
+# The bytes of a version's key that follow the user's key.
+BEHIND_KEY = len(END) + POINTER_BYTES
 # Parts of a row, and of its version: each takes half of what a step of Python takes.
 KEY_OF, VALUE_OF = itemgetter(0), itemgetter(1)
 USERS_KEY = itemgetter(slice(None, -BEHIND_KEY))
@@ -61,8 +60,8 @@ class TableStore:
         self._settings = store_context.settings
         self._clock_ms = store_context.clock_ms
         self._carrier = carrier(store_context)
-        self._retention = store_context.tables
-        self._versions = TableVersions(store_context.table)
+        self._retention = store_context.versions
+        self._versions = VersionedRows(store_context.table)
         self._reading = Reading(store_context)
         self._writes = store_context.writes
         self._names: dict[str, TableName] = {}
@@ -70,20 +69,21 @@ class TableStore:
     def tables(self, namespace: str = "default") -> list[str]:
         """Returns the names of a namespace's tables that have rows, in order."""
         checked_namespace(namespace)
-        names = self._versions.names()
-        return [found.name for found in names if found.namespace == namespace]
+        prefix = f"{namespace}:".encode("ascii")
+        firsts = self._versions.first_of_each(TABLE + prefix, _before_key)
+        return [key.split(b":", 2)[1].decode("ascii") for key, _ in firsts]
 
     def get_row(
         self, table: str, key: bytes, *, transaction: Transaction | None = None
     ) -> bytes | None:
         """Returns the value of a key as the transaction or a fresh snapshot sees it."""
-        versions = versions_prefix(self._name(table), checked_key(key))
+        versions = USERS_ROWS.prefix_of((self._name(table), checked_key(key)))
         if transaction is not None:
             checked_snapshot(transaction)
             # Nearly always it is the newest, without a judge (a third of the time).
             newest = self._versions.newest(versions)
             if newest is not None and self._sees(transaction, pointer_of(newest) or 0):
-                return self._value(newest)
+                return payload_at(newest, self._clock_ms())
         return self._as_seen(transaction, partial(self._get, versions))
 
     def scan_rows(
@@ -112,7 +112,7 @@ class TableStore:
     def has_versions(self, table: str, *, prefix: bytes = b"") -> bool:
         """Tells whether any row of these keys was ever written; takes no snapshot."""
         keys = checked_range(prefix, None, None)
-        return any(self._versions.within(self._name(table), keys, at_once=1))
+        return any(self._within(self._name(table), keys, at_once=1))
 
     def save_rows(
         self, table: str, changes: Iterable[RowChange], *, transaction: Pointer
@@ -120,21 +120,16 @@ class TableStore:
         """Writes changes that become visible with the commit of the transaction."""
         name, listed = self._name(table), self._checked(changes)
         writes = self._made(name, listed, checked_pointer(transaction))
-        changed = partial(self._retention.changed, [key for key, _ in writes])
-        self._writes.write(transaction, writes, then=changed)
+        self._writes.write(transaction, writes, then=partial(self._wrote, writes))
 
     def take_back_rows(
         self, table: str, keys: Iterable[bytes], *, transaction: Pointer
     ) -> None:
         """Takes back what the transaction wrote of these keys."""
         name, pointer = self._name(table), checked_pointer(transaction)
-        end = pointer_key(pointer)
-        versions = [versions_prefix(name, checked_key(key)) + end for key in keys]
+        rows = [USERS_ROWS.key_of((name, checked_key(key)), pointer) for key in keys]
         with self._writes.undoing(pointer):
-            found = [(key, self._table.get(key)) for key in versions]
-            there = [(key, value) for key, value in found if value is not None]
-            if there:
-                negate(self._table, there)
+            self._versions.take_back(rows)
 
     def row_cargo(
         self,
@@ -154,9 +149,7 @@ class TableStore:
         size_bytes = sum(len(key) + len(value or b"") for key, value in writes)
         if size_bytes > self._settings.sync_limit_bytes:
             return None
-        return RowCargo(
-            writes, lambda: self._retention.changed(key for key, _ in writes)
-        )
+        return RowCargo(writes, partial(self._wrote, writes))
 
     def _checked(self, changes: Iterable[RowChange]) -> list[RowChange]:
         limit_bytes = self._settings.message_limit_bytes
@@ -167,21 +160,25 @@ class TableStore:
     ) -> list[Write]:
         keep_earlier_versions_away(self._table)
         now_ms = self._clock_ms()
-        return [version_write(name, pointer, change, now_ms) for change in changes]
+        return [_version(name, pointer, change, now_ms) for change in changes]
+
+    def _wrote(self, writes: Iterable[Write]) -> None:
+        self._retention.wrote(USERS_ROWS, [without_pointer(key) for key, _ in writes])
+
+    def _within(
+        self, name: TableName, keys: KeyRange, *, at_once: int
+    ) -> Iterator[list[Row]]:
+        """Reads the versions of a range in order, without the name of the table."""
+        start, stop = _bounds_of(keys)
+        return pieces(
+            self._table, TABLE + name.key, start=start, stop=stop, limit=at_once
+        )
 
     def _as_seen(
         self, transaction: Transaction | None, look: Callable[[Visibility], T]
     ) -> T:
-        """Looks by a snapshot; again if versions went while it looked by a fresh one.
-
-        What an open transaction sees is never removed.
-        """
         checked_snapshot(transaction)
-        while True:
-            removals = self._retention.removals
-            found = look(self._reading.judge(transaction))
-            if transaction is not None or removals == self._retention.removals:
-                return found
+        return self._retention.as_seen(transaction, self._reading.judge, look)
 
     def _sees(self, transaction: Transaction, pointer: int) -> bool:
         """Tells whether a snapshot delivers a pointer; a judge tells the rest."""
@@ -190,19 +187,8 @@ class TableStore:
         return self._barrier is None or not self._barrier.was_lost(pointer)
 
     def _get(self, versions: bytes, judge: Visibility) -> bytes | None:
-        newest = self._versions.newest(versions)
-        if newest is not None and judge.verdict(pointer_of(newest)) == DELIVER:
-            return self._value(newest)
-        for version in self._versions.newest_first(versions):
-            if judge.verdict(pointer_of(version)) == DELIVER:
-                return self._value(version)
-        return None
-
-    def _value(self, version: bytes) -> bytes | None:
-        """Returns the value of a version that is delivered."""
-        if version[0] == POINTED:
-            return version[BEHIND_POINTER:]
-        return value_at(version, self._clock_ms())
+        version = self._versions.visible(versions, judge)
+        return None if version is None else payload_at(version, self._clock_ms())
 
     def _scan(
         self, name: TableName, keys: KeyRange, limit: int, judge: Visibility
@@ -213,7 +199,7 @@ class TableStore:
         step of Python for each row: a scan spends its time here.
         """
         found: list[tuple[bytes, bytes]] = []
-        pieces = self._versions.within(name, keys, at_once=limit + 1)
+        pieces = self._within(name, keys, at_once=limit + 1)
         for number, rows in enumerate(pieces, 1):
             versions = [*map(VALUE_OF, rows)]
             if _is_delivered(versions, judge):
@@ -238,7 +224,7 @@ class TableStore:
             users_key = unescaped(key[:-BEHIND_KEY])
             if found and found[-1][0] == users_key:
                 found.pop()  # a later version takes the place of an earlier one
-            value = value_at(version, now_ms)
+            value = payload_at(version, now_ms)
             if value is not None:
                 found.append((users_key, value))
 
@@ -249,6 +235,31 @@ class TableStore:
             if len(self._names) < KNOWN_NAMES:
                 self._names[table] = name
         return name
+
+
+def _before_key(version: bytes) -> bytes:
+    """Returns the beginning of the keys of all rows of the same table."""
+    return version[: version.index(b":", version.index(b":") + 1) + 1]
+
+
+def _version(name: TableName, pointer: int, change: RowChange, now_ms: int) -> Write:
+    """Makes the version that a change writes."""
+    row, after_s = (name, change.key), change.expire_after_s
+    expires_ms = None if after_s is None else now_ms + int(after_s * 1000)
+    return USERS_ROWS.write(row, pointer, change.value, expires_ms=expires_ms)
+
+
+def _bounds_of(keys: KeyRange) -> tuple[bytes, bytes | None]:
+    """Returns where the versions of a range begin and stop, in the order of keys."""
+    start, stop = escaped(keys.prefix), None
+    if keys.prefix.rstrip(b"\xff"):
+        stop = after(start)
+    if keys.start is not None:
+        start = max(start, escaped(keys.start))
+    if keys.stop is not None:
+        before = escaped(keys.stop)
+        stop = before if stop is None else min(stop, before)
+    return start, stop
 
 
 def _is_delivered(versions: list[bytes], judge: Visibility) -> bool:

@@ -63,11 +63,6 @@ def mark_key(data_prefix: bytes, pointer: int) -> bytes:
     return MARK + data_prefix + pointer_key(pointer)
 
 
-def position_prefix(group: str, topic: TopicName) -> bytes:
-    """Returns the beginning of a group's positions in a topic, before the pointer."""
-    return POSITION + group.encode("ascii") + b":" + topic.key
-
-
 def row_prefix(key: bytes) -> bytes:
     """Returns the part of a key before time and sequence, or before its pointer."""
     return key[:-ROW_KEY_BYTES] if key[:1] in _TIMED else key[:-POINTER_BYTES]

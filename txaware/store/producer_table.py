@@ -17,6 +17,7 @@ from txaware.store.keys import (
     PRODUCER_ROW,
     ROW_KEY_BYTES,
     SEQUENCE_ROW,
+    TRANSACTIONAL_ID_ROW,
     row_key,
 )
 from txaware.store.ranges import pieces
@@ -145,6 +146,15 @@ def decode_state(value: bytes) -> SequenceState:
             raise StoreCorrupted("the requests of a sequence row do not follow another")
         follows = (one.base + one.count) % SEQUENCES
     return SequenceState(_EPOCH.unpack_from(value)[0], requests)
+
+
+def state_before(value: bytes, time_ms: int) -> bytes | None:
+    """Returns the value of a sequence row as it was before a time, or None.
+
+    With None that producer begins anew: none of its messages is taken for a repeat.
+    """
+    state = decode_state(value).before(time_ms)
+    return None if state is None else encode_state(state)
 
 
 def epoch_of(value: bytes) -> int:
@@ -281,6 +291,38 @@ class ProducerTable:
     def _all(self, prefix: bytes) -> Iterator[Row]:
         for rows in pieces(self._table, prefix):
             yield from rows
+
+
+class TransactionalIdTable:
+    """The rows of all transactional ids, by their names: which producer has each."""
+
+    def __init__(self, table: OrderedTable) -> None:
+        self._table = table
+
+    def get(self, name: str) -> int | None:
+        """Returns the id of a producer by its name; None if nobody ever used it."""
+        value = self._table.get(transactional_id_key(name))
+        return None if value is None else decode_producer_id(value)
+
+    def replace(self, name: str, old: int | None, new: int) -> bool:
+        """Gives a name another producer id, if it is still `old`; that is kept then."""
+        before = None if old is None else old.to_bytes(ID_BYTES, "big")
+        key = transactional_id_key(name)
+        return self._table.compare_and_set(key, before, new.to_bytes(ID_BYTES, "big"))
+
+
+def transactional_id_key(name: str) -> bytes:
+    """Returns the key of the row of a transactional id."""
+    return TRANSACTIONAL_ID_ROW + name.encode("ascii")
+
+
+def decode_producer_id(value: bytes) -> int:
+    """Reads the value of such a row; raises `StoreCorrupted` for any other."""
+    if len(value) != ID_BYTES:
+        raise StoreCorrupted(
+            f"the row of a transactional id has {ID_BYTES} bytes, not {len(value)}"
+        )
+    return int.from_bytes(value, "big")
 
 
 def producer_write(row: ProducerRow) -> Write:

@@ -23,11 +23,10 @@ from txaware.service.check.journal import (
     saved_ms,
 )
 from txaware.service.check.messages import MessageCheck
-from txaware.service.check.payloads import check_marks, check_payloads, check_positions
+from txaware.service.check.payloads import check_marks, check_payloads
 from txaware.service.check.producers import check_producers
-from txaware.service.check.queues import check_queues
+from txaware.service.check.rows import check_rows
 from txaware.service.check.table_scan import CheckScan, SizeBytes
-from txaware.service.check.versions import check_tables
 from txaware.service.coordinator_kind import EMBEDDED, OTHER, coordinator_of
 from txaware.store.interfaces import CheckedRows, ChecksKeys, KeepsJournal
 from txaware.store.journaled_table import FIRST_FORMAT, FORMAT
@@ -35,22 +34,23 @@ from txaware.store.keys import (
     COORDINATOR,
     JOURNAL,
     KEEPER,
-    LEASE,
     MARK,
     MESSAGE,
     PAYLOAD,
-    PIPE,
-    POSITION,
     PRODUCER,
     STATE,
-    TABLE,
     TOPIC,
 )
+from txaware.store.kinds import KINDS
 
-KNOWN = (
-    *(TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, PIPE, LEASE, TABLE),
-    *(JOURNAL, STATE, KEEPER, PRODUCER),
-)
+# What is read before all else, in an order of its own.
+FIRST = (STATE, JOURNAL, TOPIC, MESSAGE, PAYLOAD)
+# The tables whose rows are compared with others.
+COMPARED = {
+    MARK: check_marks,
+    KEEPER: lambda scan, judging: check_keepers(scan, judging.findings),
+    PRODUCER: check_producers,
+}
 
 
 def check_table(
@@ -72,7 +72,7 @@ def check_table(
             progress(0, None)  # no row is done, and it may raise
 
     findings = Findings()
-    rows = table.checked_keys(findings, KNOWN, go_on)
+    rows = table.checked_keys(findings, KINDS.tables, go_on)
     if rows is None:
         return findings.report()
     return check(rows, progress=progress, invalid=invalid, findings=findings)
@@ -154,12 +154,11 @@ def _check(
     messages = MessageCheck(judging, now_ms=now_ms)
     messages.run(scan)
     check_payloads(scan, judging, messages.named)
-    check_positions(scan, judging)
-    check_marks(scan, judging)
-    check_queues(scan, judging)
-    check_tables(scan, judging)
-    check_keepers(scan, findings)
-    check_producers(scan, judging)
+    for table in KINDS.tables:
+        if table in COMPARED:
+            COMPARED[table](scan, judging)
+        elif table not in FIRST:
+            check_rows(scan, judging, table)
     if durable:
         check_newest(rows, findings)
     _check_unknown(scan, rows, findings)
@@ -172,17 +171,14 @@ def _is_new(rows: CheckedRows) -> bool:
     """Tells whether the data is empty: its first owner was killed before a batch."""
     if rows.get(FORMAT) is not None:
         return False
-    return not any(rows.scan(first_byte, limit=1) for first_byte in KNOWN)
+    return not any(rows.scan(first_byte, limit=1) for first_byte in KINDS.tables)
 
 
 def _check_unknown(scan: CheckScan, rows: CheckedRows, findings: Findings) -> None:
     """Checks that no key begins with an unknown byte."""
     if rows.get(b"") is not None:
         findings.problem("key", b"", "a row has no key")
-    for byte in range(256):
-        first_byte = bytes([byte])
-        if first_byte in KNOWN:
-            continue
+    for first_byte in {bytes([byte]) for byte in range(256)}.difference(KINDS.tables):
         for key, _ in scan.table(first_byte):
             findings.problem("key", first_byte + key, "no table has such keys")
 

@@ -32,13 +32,9 @@ from txaware.store.keys import (
     STATE,
     UNWATCHED,
 )
+from txaware.store.kinds import KINDS
 
 COORDINATORS = (EMBEDDED, OTHER)
-# The kinds of rows that came with the newest format.
-NEWEST_ROWS = (
-    *("producers", "sequences", "transactional ids"),
-    *("queues", "pipes", "leases", "versions of rows"),
-)
 NUMBER_BYTES = 8
 
 
@@ -177,7 +173,7 @@ def check_newest(rows: CheckedRows, findings: Findings) -> None:
     found = rows.get(FORMAT)
     if found not in (SECOND_FORMAT, OUR_FORMAT):
         return  # nobody else opens it
-    for name in NEWEST_ROWS:
+    for name in ("queues", *(kind.name for kind in KINDS if kind.is_newest)):
         if findings.counts[name]:
             findings.problem(
                 "format",

@@ -1,13 +1,8 @@
-"""Checks payload rows, marks and positions."""
+"""Checks payload rows, and the marks of references."""
 
 from array import array
 from bisect import bisect_left
 
-from txaware.errors import BadRequest
-from txaware.model.markers import checked_producer_marker, is_producer_marker
-from txaware.model.messages import ID_BYTES, MessageId
-from txaware.model.topics import TopicName, checked_group
-from txaware.service.check.commits import CommitCheck
 from txaware.service.check.groups import (
     PAYLOAD_TAIL_BYTES,
     Judging,
@@ -22,7 +17,6 @@ from txaware.store.keys import (
     MARK,
     PAYLOAD,
     POINTER_BYTES,
-    POSITION,
     ROW_KEY_BYTES,
     payload_prefix,
 )
@@ -51,7 +45,7 @@ def check_payloads(scan: CheckScan, judging: Judging, named: Named) -> None:
             before, latest_ms = key[:-ROW_KEY_BYTES], 0
             pointer = int.from_bytes(before[-POINTER_BYTES:], "big")
             is_named = _contains(pointers.get(group.prefix, NO_POINTERS), pointer)
-            _check_key_pointer(judging, PAYLOAD + key, pointer)
+            check_key_pointer(judging, PAYLOAD + key, pointer)
         if not is_named:
             counts["payloads without a reference"] += 1
         last_key = key
@@ -76,7 +70,8 @@ def _contains(ascending: "array[int]", pointer: int) -> bool:
     return place < len(ascending) and ascending[place] == pointer
 
 
-def _check_key_pointer(judging: Judging, key: bytes, pointer: int) -> None:
+def check_key_pointer(judging: Judging, key: bytes, pointer: int) -> None:
+    """Checks that a pointer in a key may be that of a transaction."""
     if not 0 < pointer <= MAX_POINTER:
         judging.problem("pointer", key, f"{pointer} is nobody's pointer")
 
@@ -90,7 +85,7 @@ def check_marks(scan: CheckScan, judging: Judging) -> None:
         if group is None:
             continue
         pointer = int.from_bytes(key[-POINTER_BYTES:], "big")
-        _check_key_pointer(judging, MARK + key, pointer)
+        check_key_pointer(judging, MARK + key, pointer)
         try:
             if value[:1] not in MARKS:
                 raise ValueError(f"a mark is not {value[:1]!r}")
@@ -121,63 +116,3 @@ def _check_mark(
                 f"{count} rows of attempt {attempt.hex() or '-'}, and "
                 f"{stored.get(attempt, 0)} are stored",
             )
-
-
-def check_positions(scan: CheckScan, judging: Judging) -> None:
-    """Checks that positions are in known topics, with the pointer of their key."""
-    commits = CommitCheck(judging)
-    for key, value in scan.table(POSITION):
-        judging.findings.counts["positions"] += 1
-        name = _position_topic(judging, key)
-        if name is None:
-            continue
-        position = _check_position(judging, key, value, name)
-        group = key[: key.index(b":")].decode("ascii")
-        if position is not None and is_producer_marker(group):
-            commits.check(key, group, name, value, position)
-
-
-def _position_topic(judging: Judging, key: bytes) -> TopicName | None:
-    try:
-        text = key[:-POINTER_BYTES].decode("ascii")
-        group, namespace, topic, rest = text.split(":")
-        is_marker = is_producer_marker(group)
-        if is_marker:
-            name = checked_producer_marker(group, TopicName(topic, namespace))
-        else:
-            checked_group(group)
-            name = TopicName.parse(f"{namespace}:{topic}")
-        if rest:
-            raise ValueError(f"{rest!r} stands behind the topic's name")
-    except (ValueError, BadRequest) as error:
-        judging.problem("key", POSITION + key, f"no position has that key: {error}")
-        return None
-    if not is_marker and judging.topic(name.key) is None:
-        judging.problem("topic", POSITION + key, f"{name} is no topic of this data")
-        return None
-    return name
-
-
-def _check_position(
-    judging: Judging, key: bytes, value: bytes, name: TopicName
-) -> MessageId | None:
-    """Returns the position; None where it cannot be read."""
-    columns = judging.columns(POSITION + key, value)
-    if columns is None:
-        return None
-    named = int.from_bytes(key[-POINTER_BYTES:], "big")
-    _check_key_pointer(judging, POSITION + key, named)
-    pointer, position = columns.pointer, columns.payload
-    if pointer is None or abs(pointer) != named:
-        judging.problem(
-            "pointer",
-            POSITION + key,
-            f"the key names transaction {named}, and the row {pointer}",
-        )
-    elif pointer > 0 and pointer in judging.uncommitted.invalid:
-        judging.findings.needs(str(name), pointer)
-    judging.suspect(POSITION + key, named)
-    if position is None or len(position) != ID_BYTES:
-        judging.problem("position", POSITION + key, "a position has 20 bytes")
-        return None
-    return MessageId(position)

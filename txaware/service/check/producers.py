@@ -22,13 +22,13 @@ from txaware.store.producer_table import (
     SequenceState,
     StoredRequest,
     decode_producer,
+    decode_producer_id,
     decode_state,
     encode_mark,
     encode_producer,
     producer_key,
     topic_of,
 )
-from txaware.store.transactional_id_table import decode_producer_id
 
 _KIND_BYTES = len(PRODUCER_ROW)
 

@@ -1,14 +1,15 @@
 """Tells where groups stand, each in full or many of them a bounded part at a time."""
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 
 import attrs
 
 from coordinator.transaction import Transaction
 from txaware.errors import TopicNotFound
-from txaware.model.interfaces import Row
+from txaware.model.interfaces import OrderedTable, Row
+from txaware.model.markers import PRODUCERS, counts_tries, is_marker
 from txaware.model.messages import Bounds, MessageId
 from txaware.service.local import LocalService
 from txaware.service.monitor.blocked_topics import Blocker
@@ -17,13 +18,29 @@ from txaware.service.monitor.turns import Budget, Failures, Remembered, Turns
 from txaware.service.monitor.unread import MOST_ROWS, Unread, first_unread
 from txaware.service.store_context import StoreContext
 from txaware.service.visibility import Visibility
-from txaware.store.keys import MESSAGE
+from txaware.store.keys import MESSAGE, POSITION
+from txaware.store.kinds import POSITIONS, Place
+from txaware.store.versioned_rows import VersionedRows, without_pointer
 
 LOOKS, ROWS = 300, 50_000
 MOST_COUNTED, MOST_COUNTED_BYTES = 1000, 4 << 20
 
 # A group, and a topic that it has a position in.
 Pair = tuple[str, str]
+
+
+def group_places(table: OrderedTable) -> Iterator[Place]:
+    """Lists every group and topic that has a position, with one look for each.
+
+    Markers are left out, since no consumer has them.
+    """
+    stop = PRODUCERS.encode("ascii")
+    rows = VersionedRows(table).first_of_each(POSITION, without_pointer, stop=stop)
+    for key, version in rows:
+        place, position = POSITIONS.row(key, version)
+        is_of_tries = position is not None and counts_tries(position)
+        if not is_marker(place[0]) and not is_of_tries:
+            yield place
 
 
 @attrs.frozen

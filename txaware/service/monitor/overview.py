@@ -18,7 +18,12 @@ from txaware.model.metrics import TopicMetrics, Traffic
 from txaware.model.topics import QueueName, Topic, TopicName
 from txaware.service.local import LocalService
 from txaware.service.monitor.blocked_topics import Blocked
-from txaware.service.monitor.group_lag import GroupRounds, GroupStates, Pair
+from txaware.service.monitor.group_lag import (
+    GroupRounds,
+    GroupStates,
+    Pair,
+    group_places,
+)
 from txaware.service.monitor.open_overview import open_overviews
 from txaware.service.monitor.overview_report import (
     OpenOverview,
@@ -39,7 +44,6 @@ from txaware.service.monitor.queue_overview import (
 from txaware.service.monitor.turns import Failures, Remembered
 from txaware.service.retention.clean_up import Retention
 from txaware.service.store_context import StoreContext
-from txaware.store.position_table import PositionTable
 from txaware.store.topic_table import TopicTable
 
 log = logging.getLogger(__name__)
@@ -148,7 +152,6 @@ class Overview:
             clock_s=clock_s,
         )
         self._blocked = Blocked(service, store_context)
-        self._positions = PositionTable(store_context.table)
         self._lags = GroupRounds(
             GroupStates(service, store_context), self._all_pairs, clock_s=clock_s
         )
@@ -277,7 +280,7 @@ class Overview:
         }
 
     def _all_pairs(self) -> set[Pair]:
-        return {(group, str(topic)) for group, topic in self._positions.groups()}
+        return {(group, str(topic)) for group, topic in group_places(self._site.table)}
 
     def _known_topics(
         self, touched: Iterable[str], failures: Failures

@@ -11,13 +11,20 @@ from functools import partial
 from coordinator.transaction import POINTERS_PER_MS
 from txaware.model.clock import ClockMs
 from txaware.model.interfaces import OrderedTable, Write
-from txaware.model.markers import COMMITS, producer_marker
+from txaware.model.markers import COMMITTED
 from txaware.service.producers.producer_ids import ProducerIds
 from txaware.service.producers.sequences import SequenceKey, Sequences, Turn
 from txaware.service.producers.transactional_holders import Holders
-from txaware.store.position_table import PositionTable
-from txaware.store.producer_table import ProducerRow, sequence_key
-from txaware.store.transactional_id_table import TransactionalIdTable, removals
+from txaware.store.columns import pointer_of
+from txaware.store.kinds import COMMITS, commits_prefix
+from txaware.store.producer_table import (
+    ProducerRow,
+    TransactionalIdTable,
+    sequence_key,
+    transactional_id_key,
+)
+from txaware.store.ranges import pieces
+from txaware.store.versioned_rows import VersionedRows
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +49,7 @@ class ProducerRemoval:
     ) -> None:
         self._table = table
         self._transactional = TransactionalIdTable(table)
-        self._positions = PositionTable(table)
+        self._versions = VersionedRows(table)
         self._transactional_expiry_s = transactional_expiry_s
         self._ids = ids
         self._sequences = sequences
@@ -138,9 +145,9 @@ class ProducerRemoval:
         """Returns when a producer was opened, or began its last transaction."""
         if row.transactional_id is None:
             return row.opened_ms
-        marker = producer_marker(row.transactional_id)
-        last = next(self._positions.newest_first(marker, COMMITS), None)
-        pointer = 0 if last is None else abs(last.pointer)
+        prefix = COMMITS.prefix_of((row.transactional_id, COMMITTED))
+        last = next(self._versions.newest_first(prefix), None)
+        pointer = 0 if last is None else abs(pointer_of(last) or 0)
         holder = self._holders.known(row.transactional_id)
         if holder is not None:  # whose row may be on its way
             pointer = max(pointer, holder.pointer)
@@ -154,7 +161,11 @@ class ProducerRemoval:
         name = row.transactional_id
         if name is None or self._transactional.get(name) != row.producer_id:
             return []
-        return removals(self._transactional.rows_of(name))
+        writes: list[Write] = [(transactional_id_key(name), None)]
+        commits = commits_prefix(name)
+        for rows in pieces(self._table, commits):
+            writes += [(commits + key, None) for key, _ in rows]
+        return writes
 
     def _kept_ms(self, row: ProducerRow) -> int:
         """Returns how long a producer stays after its last use; 0 is for ever."""

@@ -13,8 +13,7 @@ from txaware.errors import (
     TransactionPrepared,
 )
 from txaware.model.interfaces import Write
-from txaware.model.markers import COMMITS, once_marker, producer_marker
-from txaware.model.messages import MessageId
+from txaware.model.markers import COMMITTED, once_marker
 from txaware.model.metrics import Counters, ProducerMetrics
 from txaware.model.producers import (
     Entered,
@@ -24,22 +23,17 @@ from txaware.model.producers import (
     checked_key,
 )
 from txaware.model.requests import Pointer, checked_pointer
-from txaware.model.topics import TopicName
 from txaware.service.producers.transactional_holders import Holder
-from txaware.service.retention.position_retention import PositionRetention
 from txaware.service.store_context import StoreContext
 from txaware.service.visibility import DELIVER, Visibility
-from txaware.service.write.positions import Positions, RowCargo
-from txaware.store.keys import position_prefix
-from txaware.store.position_table import PositionTable, position_write
-from txaware.store.producer_table import ProducerRow
-from txaware.store.transactional_id_table import TransactionalIdTable
+from txaware.service.write.message_cargo import RowCargo
+from txaware.store.columns import pointer_of
+from txaware.store.kinds import COMMITS, Place
+from txaware.store.producer_table import ProducerRow, TransactionalIdTable
+from txaware.store.versioned_rows import VersionedRows, without_pointer
 
 # Clocks of a coordinator elsewhere and of this process differ by less.
 AHEAD_MS = 3_600_000
-
-# Returns a position as a fresh snapshot sees it.
-Seen = Callable[[str, TopicName], MessageId | None]
 
 
 class TransactionalIds:
@@ -58,21 +52,17 @@ class TransactionalIds:
     def __init__(
         self,
         store_context: StoreContext,
-        positions: Positions,
         *,
         judge: Callable[[Transaction | None], Visibility],
-        seen: Seen,
         carrier: Coordinator | None,
     ) -> None:
         self._ids = TransactionalIdTable(store_context.table)
-        self._rows = PositionTable(store_context.table)
+        self._rows = VersionedRows(store_context.table)
         self._coordinator: Coordinator = store_context.coordinator
         self._producers = store_context.producer_ids
-        self._retention: PositionRetention = store_context.positions
+        self._retention = store_context.versions
         self._writes = store_context.writes
-        self._positions = positions
         self._judge = judge
-        self._seen = seen
         self._carrier = carrier
         self._reads_wait = store_context.table.reads_wait
         self._barrier = store_context.barrier
@@ -128,7 +118,9 @@ class TransactionalIds:
         with holder.lock:
             self._require(name, holder, producer)
             commits = self._commits_before(name, holder, tx)
-            is_done = key is not None and bool(self._before(name, once_marker(key), tx))
+            is_done = key is not None and bool(
+                self._before((name, once_marker(key)), tx)
+            )
             self._advance(name, holder, tx)
             holder.commits = commits
             is_written = ahead or self._carrier is None
@@ -180,16 +172,15 @@ class TransactionalIds:
             self._holders.of(transactional_id),
         )
         self._require_begun(transactional_id, pointer)
-        marker = producer_marker(transactional_id)
+        rows = [place for place, _ in _writes(transactional_id, pointer, 0, key)]
         with holder.lock:
             holder.left = max(holder.left, pointer)
-            self._retention.saved(position_prefix(marker, COMMITS))
+            self._retention.wrote(COMMITS, [without_pointer(rows[0])])
             with self._writes.undoing(pointer):
                 if holder.pointer == pointer and holder.with_start:
-                    self._positions.negate(holder.with_start.items())
+                    self._rows.negate(holder.with_start.items())
                     return
-                for place in _places(key):
-                    self._positions.take_back(marker, place, pointer)
+                self._rows.take_back(rows)
 
     def producer_cargo(
         self,
@@ -211,22 +202,21 @@ class TransactionalIds:
         if key is not None:
             checked_key(key)
         name, pointer = transactional_id, tx.transaction_id
-        holder, marker = self._holders.of(name), producer_marker(name)
+        holder = self._holders.of(name)
         with holder.lock:
             self._require(name, holder, producer)
             if holder.pointer != pointer:
                 self._check_begun(name, tx)
-                seen = _number(self._seen(marker, COMMITS))
+                seen = self._seen(name)
                 self._advance(name, holder, tx)
                 holder.commits = seen
             commits = holder.commits + 1
-        prefix = position_prefix(marker, COMMITS)
         writes = _writes(name, pointer, commits, key)
 
         def count() -> None:
             holder.committed = max(holder.committed, pointer)
             # Now and then rows are removed that nobody reads any more.
-            self._retention.saved(prefix)
+            self._retention.wrote(COMMITS, [without_pointer(writes[0][0])])
 
         return RowCargo(writes, count)
 
@@ -241,7 +231,15 @@ class TransactionalIds:
         if producer is not None:
             with holder.lock:
                 self._require(transactional_id, holder, producer)
-        return _number(self._seen(producer_marker(transactional_id), COMMITS))
+        return self._seen(transactional_id)
+
+    def _seen(self, name: str) -> int:
+        """Returns the number of commits as a fresh snapshot sees it."""
+        prefix = COMMITS.prefix_of((name, COMMITTED))
+        version = self._retention.as_seen(
+            None, self._judge, lambda judge: self._rows.visible(prefix, judge)
+        )
+        return _number(version)
 
     def _raise_epoch(self, name: str, holder: Holder, owner: str | None) -> ProducerRow:
         # Until it is known how this ended, only the row says who has the id.
@@ -271,11 +269,12 @@ class TransactionalIds:
         """
         left = {holder.pointer} if holder.pointer else set()
         judge = self._judge(None)
-        for row in self._rows.newest_first(producer_marker(name), COMMITS):
-            if judge.verdict(row.pointer) == DELIVER:
+        for version in self._rows.newest_first(COMMITS.prefix_of((name, COMMITTED))):
+            pointer = pointer_of(version) or 0
+            if judge.verdict(pointer) == DELIVER:
                 break
-            if row.pointer > 0:
-                left.add(row.pointer)
+            if pointer > 0:
+                left.add(pointer)
         now = self._coordinator.snapshot()
         for pointer in left:
             if now.is_in_progress(pointer):
@@ -358,29 +357,21 @@ class TransactionalIds:
         is_known = holder.forgotten < holder.committed == last < tx.transaction_id
         if is_known and self._judge(tx).verdict(last) == DELIVER:
             return holder.commits + 1
-        return _number(self._before(name, COMMITS, tx))
+        return self._before((name, COMMITTED), tx)
 
-    def _before(self, name: str, place: TopicName, tx: Transaction) -> MessageId | None:
+    def _before(self, place: Place, tx: Transaction) -> int:
         """Returns what a transaction sees, but for its own row: a call may come again.
 
         What an open transaction sees is never removed.
         """
-        judge = self._judge(tx)
-        for row in self._rows.newest_first(producer_marker(name), place):
-            is_own = abs(row.pointer) == tx.transaction_id
-            if not is_own and judge.verdict(row.pointer) == DELIVER:
-                return row.position
-        return None
+        prefix, judge = COMMITS.prefix_of(place), self._judge(tx)
+        return _number(self._rows.visible(prefix, judge, but=tx.transaction_id))
 
 
 def _writes(name: str, pointer: int, commits: int, key: str | None) -> list[Write]:
-    marker, number = producer_marker(name), MessageId.of(commits)
-    return [position_write(marker, place, pointer, number) for place in _places(key)]
+    places = [COMMITTED] if key is None else [COMMITTED, once_marker(key)]
+    return [COMMITS.write((name, place), pointer, commits) for place in places]
 
 
-def _number(position: MessageId | None) -> int:
-    return 0 if position is None else position.publish_time_ms
-
-
-def _places(key: str | None) -> list[TopicName]:
-    return [COMMITS] if key is None else [COMMITS, once_marker(key)]
+def _number(version: bytes | None) -> int:
+    return 0 if version is None else COMMITS.read(version) or 0

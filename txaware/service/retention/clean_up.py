@@ -72,8 +72,7 @@ class Retention:
             store_context.rewriting,
         )
         self._payloads = PayloadRetention(store_context)
-        self._positions = store_context.positions
-        self._tables = store_context.tables
+        self._versions = store_context.versions
         self._producers = store_context.producer_removal
         self._planning = Planning(store_context.table, self._marking)
         self._cleaning = Cleaning(
@@ -164,8 +163,7 @@ class Retention:
     def _snapshot(self) -> Transaction | None:
         """Returns a snapshot, or None with nothing to judge: it costs a pointer."""
         if (
-            self._positions.has_positions()
-            or self._tables.has_rows()
+            self._versions.has_any()
             or self._payloads.has_any()
             or self._coordinator.invalid_size()
         ):
@@ -221,13 +219,9 @@ class Retention:
         if self._queues is not None:
             counts["marked_rows"] += self._queues.clean_up(plan.marked, self._marking)
         if plan.judge is not None and not failed:
-            counts["marked_rows"] += self._marking.mark_positions(plan.marked)
-            counts["table_versions"] += self._tables.clean_up(plan.judge, deleting)
+            counts["marked_rows"] += self._marking.mark_versions(plan.marked)
+            counts.update(self._versions.clean_up(plan.judge, deleting))
             self._marking.done(plan.invalid)
-            counts["positions"] += self._positions.clean_up(plan.judge, deleting)
-            counts["positions"] += self._positions.forget_markers(
-                plan.judge, deleting, now_ms=plan.planned_ms
-            )
             least_needed = min(
                 self._marking.least_needed(plan.judge), self._keepers.least_needed()
             )

@@ -9,7 +9,8 @@ from txaware.model.interfaces import OrderedTable
 from txaware.model.topics import Topic
 from txaware.service.read.scan_cache import ScanCache
 from txaware.store.columns import pointer_of
-from txaware.store.keys import MESSAGE, POSITION, row_key
+from txaware.store.keys import MESSAGE, row_key
+from txaware.store.kinds import versioned_tables
 from txaware.store.ranges import negate, pieces
 
 # The embedded coordinator uses the clock of the rows, but after a crash it may be ahead
@@ -97,11 +98,15 @@ class Marking:
             return 0
         return sum(len(keys) for keys in self._mark(MESSAGE + prefix, pointers))
 
-    def mark_positions(self, pointers: Collection[int]) -> int:
-        """Marks the positions that these pointers saved; returns how many."""
+    def mark_versions(self, pointers: Collection[int]) -> int:
+        """Marks the versions that these pointers wrote; returns how many.
+
+        Where all are listed, a clean-up removes them, without a walk through all rows.
+        """
         if not pointers:
             return 0
-        return sum(len(keys) for keys in self._mark(POSITION, pointers))
+        tables = [table for table, listed in versioned_tables().items() if not listed]
+        return sum(len(keys) for one in tables for keys in self._mark(one, pointers))
 
     def _mark(
         self,

@@ -23,17 +23,16 @@ from txaware.model.interfaces import OrderedTable, Row
 from txaware.model.reports import Progress
 from txaware.model.settings import Settings
 from txaware.service.transfer.backup_format import BackupReading, BackupWriting, Passing
-from txaware.store.columns import negated, pointer_of
+from txaware.store.columns import negated
 from txaware.store.damage import said
 from txaware.store.interfaces import HasView, View
-from txaware.store.keys import MESSAGE, POSITION, TABLE
+from txaware.store.kinds import KINDS
 from txaware.store.leveldb import ROWS, LevelDbTable
 from txaware.store.leveldb_store import leveldb_at
 
 PIECE_BYTES = 1 << 20
 # A new file system of its own is as good as empty.
 _NOT_OURS = {"lost+found"}
-_JUDGED = (MESSAGE, POSITION, TABLE)
 
 
 @attrs.frozen
@@ -79,9 +78,10 @@ def _chunks(view: View, seen_by: Transaction | None, now_ms: int) -> Iterator[by
 def _judged(row: Row, seen_by: Transaction) -> Row:
     """Returns the row, or its rollback where the snapshot does not see it."""
     key, value = row
-    if key[:1] not in _JUDGED:
+    kind = KINDS.of(key)
+    if kind is None or not kind.is_rolled_back:
         return row
-    pointer = pointer_of(value)
+    pointer = kind.pointer(key, value)
     if pointer is None or pointer < 0 or seen_by.is_visible(pointer):
         return row
     return key, negated(value)

@@ -15,42 +15,17 @@ from txaware.store.columns import (
     decode,
     decode_expiry,
     negated,
-    pointer_of,
 )
-from txaware.store.keys import (
-    KEEPER,
-    LEASE,
-    MARK,
-    MESSAGE,
-    PAYLOAD,
-    PIPE,
-    POINTER_BYTES,
-    POSITION,
-    PRODUCER,
-    ROW_KEY_BYTES,
-    SEQUENCE_ROW,
-    TABLE,
-    TOPIC,
-)
-from txaware.store.producer_table import decode_state, encode_state
+from txaware.store.keys import ROW_KEY_BYTES
+from txaware.store.kinds import KINDS
 from txaware.store.ranges import pieces
+from txaware.store.row_kinds import PointerAt, RowKind
 
-# In the order of keys. The journal stays behind, and what a store says of itself.
-COPIED = tuple(
-    sorted(
-        (
-            *(KEEPER, LEASE, MARK, MESSAGE, PAYLOAD),
-            *(PIPE, POSITION, PRODUCER, TABLE, TOPIC),
-        )
-    )
-)
 PIECE_ROWS = 5000
 # So many of the transactions whose rows are left out are named.
 NAMED = 100
 
 _SIZES = struct.Struct(">II").pack
-_BEFORE_POINTER = {MARK: POINTER_BYTES, PAYLOAD: POINTER_BYTES + ROW_KEY_BYTES}
-_POINTED, _TIMED = (LEASE, MESSAGE, POSITION, TABLE), (MESSAGE, PAYLOAD)
 
 
 class JudgedRows:
@@ -74,19 +49,26 @@ class JudgedRows:
 
     def pieces(self) -> Iterator[list[Row]]:
         """Yields some rows at a time, by their whole keys; a piece may be empty."""
-        for first_byte in COPIED:
+        for first_byte in KINDS.copied:
             for rows in pieces(self._table, first_byte, limit=PIECE_ROWS):
                 judge = Visibility(self._as_of.snapshot)  # a new one remembers little
                 judged = (self._row(judge, first_byte + k, v) for k, v in rows)
                 yield [row for row in judged if row is not None]
 
     def _row(self, judge: Visibility, key: bytes, value: bytes) -> Row | None:
-        if key.startswith(SEQUENCE_ROW):
-            return self._sequence(key, value)
-        pointer = _pointer_of(key, value)
+        kind = KINDS.of(key)
+        if kind is None:  # a check says that it is of no kind
+            return key, value
+        if kind.as_of is not None:
+            before = kind.as_of(value, self._as_of.before_ms)
+            if before is None:
+                self._leave_out(None)
+                return None
+            return key, before
+        pointer = _pointer_of(kind, key, value)
         # By the sign nothing is decided: who rolls back may still be in progress.
         verdict = judge.verdict(None if pointer is None else abs(pointer))
-        if verdict == STOP or self._is_newer(key):
+        if verdict == STOP or (kind.is_timed and self._is_newer(key)):
             self._leave_out(pointer)
             return None
         if not pointer:
@@ -96,26 +78,14 @@ class JudgedRows:
             return key, value
         if verdict == DELIVER:
             self._check_seen(key, pointer)
-        elif verdict == SKIP and key[:1] in _POINTED:
+        elif verdict == SKIP and kind.pointer_at is PointerAt.VALUE:
             self.rolled_back += 1
             return key, negated(value)
         return key, value
 
-    def _sequence(self, key: bytes, value: bytes) -> Row | None:
-        """Returns a producer's sequence as it was; None if nothing of it is known.
-
-        That producer then begins anew: none of its messages is taken for a repeat.
-        """
-        state = decode_state(value).before(self._as_of.before_ms)
-        if state is None:
-            self._leave_out(None)
-            return None
-        return key, encode_state(state)
-
     def _is_newer(self, key: bytes) -> bool:
-        if key[:1] not in _TIMED:
-            return False
-        return int.from_bytes(key[-ROW_KEY_BYTES:-2], "big") >= self._as_of.before_ms
+        time_ms = int.from_bytes(key[-ROW_KEY_BYTES:-2], "big")
+        return time_ms >= self._as_of.before_ms
 
     def _leave_out(self, pointer: int | None) -> None:
         self.left_out += 1
@@ -131,18 +101,13 @@ class JudgedRows:
             )
 
 
-def _pointer_of(key: bytes, value: bytes) -> int | None:
-    if key[:1] in _POINTED:
-        try:
-            return pointer_of(value)
-        except (IndexError, struct.error) as error:
-            raise StoreCorrupted(
-                f"the row {key.hex()} cannot be read; txaware check tells more"
-            ) from error
-    if key[:1] in _BEFORE_POINTER:
-        at = len(key) - _BEFORE_POINTER[key[:1]]
-        return int.from_bytes(key[at : at + POINTER_BYTES], "big")
-    return None
+def _pointer_of(kind: RowKind, key: bytes, value: bytes) -> int | None:
+    try:
+        return kind.pointer(key, value)
+    except (IndexError, struct.error) as error:
+        raise StoreCorrupted(
+            f"the row {key.hex()} cannot be read; txaware check tells more"
+        ) from error
 
 
 class RowDigest:
@@ -168,7 +133,10 @@ class RowDigest:
         self._digest.update(b"".join(parts))
 
     def _takes(self, key: bytes, value: bytes) -> bool:
-        if key[:1] not in _TIMED or not value or not value[0] & MORE:
+        if not value or not value[0] & MORE:
+            return self._after_ms is None
+        kind = KINDS.of(key)
+        if kind is None or not kind.is_timed:
             return self._after_ms is None
         expiry = decode(value).more.get(EXPIRY)
         if expiry is None:

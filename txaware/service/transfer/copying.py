@@ -27,7 +27,6 @@ from txaware.model.interfaces import OrderedTable, Row, Write
 from txaware.model.reports import Progress
 from txaware.service.coordinator_kind import EMBEDDED, OTHER, claim
 from txaware.service.transfer.copied_rows import (
-    COPIED,
     PIECE_ROWS,
     JudgedRows,
     RowDigest,
@@ -41,6 +40,7 @@ from txaware.service.transfer.copy_state import (
 )
 from txaware.store.journaled_table import FORMAT, NEWEST_FORMAT
 from txaware.store.keys import UNWATCHED
+from txaware.store.kinds import KINDS
 from txaware.store.ranges import pieces
 
 
@@ -111,7 +111,7 @@ def _as_of_now(source: CopySource) -> AsOf:
 
 
 def _check_empty(target: Target) -> None:
-    found = [rows for b in COPIED if (rows := target.table.scan(b, limit=1))]
+    found = [rows for b in KINDS.copied if (rows := target.table.scan(b, limit=1))]
     if found or (target.journal is not None and target.journal.history.first):
         what = "rows" if found else "a journal"
         raise BadRequest(
@@ -271,7 +271,7 @@ class _Copying:
 
 
 def _rows_of(table: OrderedTable) -> Iterator[list[Row]]:
-    for first_byte in COPIED:
+    for first_byte in KINDS.copied:
         for rows in pieces(table, first_byte, limit=PIECE_ROWS):
             yield [(first_byte + key, value) for key, value in rows]
 

@@ -1,13 +1,41 @@
-"""The messages of a transaction as rows that its commit carries."""
+"""The rows that a commit carries: messages of topics, and versions of rows."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from coordinator.cargo import JoinedCargo
 from coordinator.interfaces import Loading
+from txaware.errors import Unavailable
+from txaware.model.interfaces import Write
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.wakeups import Endings
 from txaware.service.write.topic_writer import Rows
+
+
+class RowCargo:
+    """Rows that their commit carries: the move of a group, or changes of a table.
+
+    `then` is called once the commit has happened.
+    """
+
+    def __init__(
+        self, writes: list[Write], then: Callable[[], object] | None = None
+    ) -> None:
+        self._writes = writes
+        self._then = then
+
+    def loading(self) -> Loading:
+        """Yields the rows, whose order does not matter."""
+        yield self._writes, _nothing
+
+    def count(self) -> None:
+        """Notes that the rows are visible."""
+        if self._then is not None:
+            self._then()
+
+
+def _nothing(_: Unavailable | None) -> None:
+    """Does nothing: nobody waits for such rows alone."""
 
 
 class TopicCargo:

@@ -13,12 +13,12 @@ from txaware.store.columns import (
     decode_expiry,
     value_head,
 )
-from txaware.store.keys import MESSAGE, PAYLOAD, POSITION
+from txaware.store.kinds import KINDS
 
 FAMILY = b"f"
 WHOLE = b"f:v"
 POINTER_CELL, PAYLOAD_CELL = b"f:t", b"f:p"
-_WITH_COLUMNS = (MESSAGE, PAYLOAD, POSITION)
+_WITH_COLUMNS = frozenset(kind.prefix[:1] for kind in KINDS if kind.has_cells)
 _POINTER_BYTES = 8
 _TAGS = {PLAIN, POINTED, REFERENCE, PLAIN | MORE, POINTED | MORE, REFERENCE | MORE}
 
