@@ -1,6 +1,6 @@
 """Verifies every invariant of the data, and changes nothing."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from coordinator.embedded.write_barrier import AHEAD_MS
@@ -46,7 +46,7 @@ from txaware.store.kinds import KINDS
 # What is read before all else, in an order of its own.
 FIRST = (STATE, JOURNAL, TOPIC, MESSAGE, PAYLOAD)
 # The tables whose rows are compared with others.
-COMPARED = {
+COMPARED: dict[bytes, Callable[[CheckScan, Judging], None]] = {
     MARK: check_marks,
     KEEPER: lambda scan, judging: check_keepers(scan, judging.findings),
     PRODUCER: check_producers,
