@@ -280,7 +280,10 @@ class Overview:
         }
 
     def _all_pairs(self) -> set[Pair]:
-        return {(group, str(topic)) for group, topic in group_places(self._site.table)}
+        return {
+            (group, str(topic))
+            for group, topic in group_places(self._store_context.table)
+        }
 
     def _known_topics(
         self, touched: Iterable[str], failures: Failures
