@@ -7,7 +7,7 @@ import enum
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from coordinator.cargo import joined
 from coordinator.errors import (
@@ -124,9 +124,10 @@ class _Completed:
 
 def completed(participant: TransactionAware) -> Participant:
     """Returns a participant with all that `Participant` has, whatever its class."""
-    if isinstance(participant, Participant | _Completed):
-        return cast(Participant, participant)
-    return cast(Participant, _Completed(participant))
+    found: Any = participant
+    if not isinstance(participant, Participant | _Completed):
+        found = _Completed(participant)
+    return found  # type: ignore[no-any-return]
 
 
 class Participants:
