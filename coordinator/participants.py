@@ -148,7 +148,10 @@ class Participants:
             return listed
         if type(participant) not in _complete:
             checked_participant(participant)
-        listed = completed(participant)
+        if isinstance(participant, Participant):  # as ours are: spares them a call
+            listed = participant
+        else:
+            listed = completed(participant)
         try:
             participant.start_tx(tx)
         except BaseException as error:
