@@ -50,6 +50,9 @@ class History:
             priority=self.choose.choice((0, 0, 5)),
         )
 
+    def push_all(self) -> None:
+        self.queue.push_all([self.payload() for _ in range(self.choose.randint(2, 9))])
+
     def push_within(self) -> None:
         kept = len(self.pushed)
         try:
@@ -124,7 +127,14 @@ class History:
         assert stats.popped == ended + stats.in_work
 
     def run(self, *, dies: bool, check_every: int = 1) -> None:
-        acts = [self.push, self.push_within, self.pop, self.commit, self.commit]
+        acts = [
+            self.push,
+            self.push_all,
+            self.push_within,
+            self.pop,
+            self.commit,
+            self.commit,
+        ]
         acts += [self.roll_back, self.work_within, self.pause]
         for number in range(self.steps):
             self.choose.choice(acts)()

@@ -5,6 +5,7 @@ A file that the command line names is run whole, and so are soaks and benchmarks
 
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def pytest_collection_modifyitems(
 ) -> None:
     """Deselects what is separate or long; a test keeps its place in all processes."""
     named = config.option.markexpr
-    separate = [each for each in SEPARATE if each not in named]
+    separate = tuple(each for each in SEPARATE if each not in named)
     left_out = {item for item in items if _has_any(item, separate)}
     if not config.option.long:
         files = _named_files(config)
@@ -58,15 +59,14 @@ def _named_files(config: pytest.Config) -> set[Path]:
     return {path.resolve() for path in found if path.suffix == ".py"}
 
 
-def _has_any(item: pytest.Item, markers: object) -> bool:
-    assert isinstance(markers, list | tuple)
+def _has_any(item: pytest.Item, markers: Iterable[str]) -> bool:
     return any(item.get_closest_marker(each) for each in markers)
 
 
-def _long(items: object) -> set[pytest.Item]:
+def _long(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """Returns what the short run leaves out."""
     cases: dict[tuple[Path, str], list[pytest.Item]] = defaultdict(list)
-    for item in items:  # type: ignore[attr-defined]
+    for item in items:
         cases[item.path, getattr(item, "originalname", item.name)].append(item)
     found: set[pytest.Item] = set()
     begun: set[tuple[Path, bool]] = set()

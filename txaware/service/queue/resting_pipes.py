@@ -85,8 +85,9 @@ class RestingPipes:
         self.empty.append(PipeRange(first, stop))
 
     def lay(self, pipe: Pipe) -> Write:
-        """Lays a pipe to rest that nobody has popped from; returns its row."""
+        """Lays a pipe to rest that nobody has read since it woke; returns its row."""
         pipe.is_final = True
+        self.counts.add(pipe.counts)
         key, row = pipe.write()
         self.rows[pipe.id] = row or b""
         if not pipe.is_plain:
