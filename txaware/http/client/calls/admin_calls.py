@@ -1,9 +1,12 @@
 """The questions of an operator that take more than one call, or are streamed."""
 
+import attrs
+
 from txaware.http.client.calls.call import (
     Call,
     Steps,
     done,
+    reading_field,
     reading_json,
 )
 from txaware.http.client.calls.server_calls import ServerCalls
@@ -16,6 +19,7 @@ from txaware.protocol.operator import MOST_PEEKED, PEEK
 from txaware.protocol.verb import Repeat
 
 _names = reading_json(list[str])
+_lag, _unread = reading_field("lagMs", int), reading_field("oldestUnreadMs", int)
 
 
 class AdminCalls(ServerCalls):
@@ -41,15 +45,13 @@ class AdminCalls(ServerCalls):
         """Asks for all namespaces that have a topic."""
         return Call("GET", "/v1/namespaces", _names)
 
-    def lag_ms(self, group: str, topic: str) -> Steps[int]:
+    def lag_ms(self, group: str, topic: str) -> Call[int]:
         """Asks how far a group is behind."""
-        lag: dict[str, int] = yield call_of(LAG, LAG.asked(group, topic))
-        return lag["lagMs"]
+        return attrs.evolve(call_of(LAG, LAG.asked(group, topic)), read=_lag)
 
-    def oldest_unread_ms(self, group: str, topic: str) -> Steps[int]:
+    def oldest_unread_ms(self, group: str, topic: str) -> Call[int]:
         """Asks for the age of the oldest message that a group may read and has not."""
-        lag: dict[str, int] = yield call_of(LAG, LAG.asked(group, topic))
-        return lag["oldestUnreadMs"]
+        return attrs.evolve(call_of(LAG, LAG.asked(group, topic)), read=_unread)
 
     def backup(self) -> Call[None]:
         """Asks for all that is on disk there, to be streamed."""
