@@ -259,7 +259,7 @@ def test_checks_keep_neither_what_monitors_ask_nor_transactions_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate()
-    monkeypatch.setattr(Administration, "check", lambda *_: gate(fails))
+    monkeypatch.setattr(Administration, "check", lambda *_, **__: gate(fails))
     url = f"leveldb:{tmp_path}/data"
     with serving(url, server_threads=2) as here, ExitStack() as stack:
         stack.callback(gate.open.set)

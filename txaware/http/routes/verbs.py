@@ -67,11 +67,12 @@ def _performing(
     server_context: ServerContext, verb: Verb[..., Any]
 ) -> Callable[[Request, Any], Any]:
     """Returns what calls the engine with a request."""
-    engine = getattr(server_context.engine(verb.port), verb.name)
+    engine = server_context.engine(verb.port)
     shape = verb.shape
     go_on = {} if shape.go_on is None else {shape.go_on: server_context.threads.go_on}
 
     def perform(_: Request, asked: Any) -> Any:
-        return engine(**shape.options(asked), **verb.fixed, **go_on)
+        method = getattr(engine, verb.name)
+        return method(**shape.options(asked), **verb.fixed, **go_on)
 
     return perform
