@@ -54,7 +54,7 @@ def test_requests_that_wait_for_a_thread_do_not_hold_the_end_up(
     begun: list[object] = []
     all_there = threading.Event()
 
-    def check(*args: object) -> None:
+    def check(*args: object, **_: object) -> None:
         begun.append(args)
         all_there.wait(PATIENCE_S)
         time.sleep(TAKES_S)
