@@ -6,7 +6,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
@@ -16,11 +16,13 @@ from txaware.cli.failures import Failure
 from txaware.cli.session import Session, address_of, pass_session
 from txaware.cli.stop import Stop, Stopped, stopped_by_signal
 from txaware.errors import BadRequest, TxAwareError, Unavailable
-from txaware.http.server.server import Access, HttpServer
 from txaware.messaging import Messaging
 from txaware.messaging.addresses import require_unserved
 from txaware.messaging.parts import is_http
 from txaware.store.hbase.ownership import StoreInUse
+
+if TYPE_CHECKING:
+    from txaware.http.server.server import HttpServer
 
 log = logging.getLogger(__name__)
 
@@ -235,6 +237,8 @@ def _load_and_check(options: dict[str, Any], *, binds: bool) -> None:
 
     The port may be that of an owner that has yet to end, so a standby tries no bind.
     """
+    from txaware.http.server.server import Access  # only this command needs it
+
     if options["tokens"] is not None:
         options["tokens"] = Tokens.load(options["tokens"])
     Access(
@@ -248,7 +252,7 @@ def _load_and_check(options: dict[str, Any], *, binds: bool) -> None:
     ).try_out(binds=binds)
 
 
-def _wait(server: HttpServer, stop: Stop) -> None:
+def _wait(server: "HttpServer", stop: Stop) -> None:
     while not stop.wait(LOOK_S):
         if stop.must_reload():
             server.reload()
