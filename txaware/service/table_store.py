@@ -83,8 +83,9 @@ class TableStore:
             # Nearly always it is the newest, without a judge (a third of the time).
             newest = self._versions.newest(versions)
             if newest is not None and self._sees(transaction, pointer_of(newest) or 0):
-                return payload_at(newest, self._clock_ms())
-        return self._as_seen(transaction, partial(self._get, versions))
+                return self._value(newest)
+            return self._get(versions, self._reading.judge(transaction))
+        return self._as_seen(None, partial(self._get, versions))
 
     def scan_rows(
         self,
@@ -188,7 +189,13 @@ class TableStore:
 
     def _get(self, versions: bytes, judge: Visibility) -> bytes | None:
         version = self._versions.visible(versions, judge)
-        return None if version is None else payload_at(version, self._clock_ms())
+        return None if version is None else self._value(version)
+
+    def _value(self, version: bytes) -> bytes | None:
+        """Returns the value of a version; nearly always without a look at the clock."""
+        if version[0] == POINTED:
+            return version[BEHIND_POINTER:]
+        return payload_at(version, self._clock_ms())
 
     def _scan(
         self, name: TableName, keys: KeyRange, limit: int, judge: Visibility

@@ -71,7 +71,7 @@ def _decode_producer(data: bytes) -> Place:
 
 
 def _encode_row(row: UsersRow) -> bytes:
-    return row[0].key + escaped(row[1]) + END
+    return row[0].key + row[1].replace(b"\0", ZERO) + END
 
 
 def _decode_row(data: bytes) -> UsersRow:

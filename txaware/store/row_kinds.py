@@ -49,6 +49,11 @@ class RowKind:
     is_rolled_back: bool = False
     is_newest: bool = False
     has_cells: bool = False
+    table: bytes = attrs.field(init=False)
+
+    @table.default
+    def _table(self) -> bytes:
+        return self.prefix[:1]
 
     def pointer(self, key: bytes, value: bytes) -> int | None:
         """Returns the pointer of a row, negative once rolled back; None without one."""

@@ -85,7 +85,7 @@ class VersionedKind(RowKind, Generic[K, V]):
 
     def prefix_of(self, name: K) -> bytes:
         """Returns the beginning of the keys of all versions of a name."""
-        return self.prefix[:1] + self.key.encode(name)
+        return self.table + self.key.encode(name)
 
     def name_of(self, row: bytes) -> K:
         """Returns the name from the beginning of its keys; else a `ValueError`."""
@@ -96,13 +96,13 @@ class VersionedKind(RowKind, Generic[K, V]):
 
     def key_of(self, name: K, pointer: int) -> bytes:
         """Returns the whole key of a version."""
-        return self.prefix[:1] + self.key.encode(name) + pointer_key(pointer)
+        return self.table + self.key.encode(name) + pointer_key(pointer)
 
     def write(
         self, name: K, pointer: int, value: V | None, *, expires_ms: int | None = None
     ) -> Write:
         """Makes a version; None for the value deletes what is there."""
-        key = self.prefix[:1] + self.key.encode(name) + pointer_key(pointer)
+        key = self.table + self.key.encode(name) + pointer_key(pointer)
         if value is not None and expires_ms is None:  # nearly always
             return key, value_head(pointer) + self.value.encode(value)
         more = {} if expires_ms is None else {EXPIRY: encode_expiry(expires_ms)}

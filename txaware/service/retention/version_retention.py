@@ -128,7 +128,7 @@ class VersionRetention:
         all the same.
         """
         nearly_due = kind.trim_after - 1
-        due = [pair for pair in self._counted(names) if pair[1] >= nearly_due]
+        due = self._counted(names, nearly_due)
         if not due:  # nearly always
             return
         try:
@@ -166,7 +166,7 @@ class VersionRetention:
                     self._remove(keys, deleting)
                     keys = []
                 if kind.is_listed and not is_settled:
-                    self._counted([name])
+                    self._counted([name], MOST_LISTED)
             self._remove(keys, deleting)
             done = True
         finally:
@@ -174,14 +174,15 @@ class VersionRetention:
                 self._knows_all = False
         return removed
 
-    def _counted(self, names: Iterable[bytes]) -> list[tuple[bytes, int]]:
-        """Counts a write of each name; returns how many there are of it."""
+    def _counted(self, names: Iterable[bytes], least: int) -> list[tuple[bytes, int]]:
+        """Counts a write of each name; returns the names that have so many, or more."""
         counts = []
         with self._lock:
             writes = self._writes
             for name in names:
                 count = writes[name] = writes.get(name, 0) + 1
-                counts.append((name, count))
+                if count >= least:
+                    counts.append((name, count))
             if len(writes) > MOST_LISTED:
                 writes.clear()
                 self._knows_all = False
