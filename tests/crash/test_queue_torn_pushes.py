@@ -1,8 +1,9 @@
 """A crash at every moment of a push to several pipes leaves all of it, or nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Event
+from typing import Any
 
 import pytest
 
@@ -13,10 +14,12 @@ from tests.support.queues import numbered
 from tests.support.store_lives import close, opened
 from tests.support.store_load import Store
 from txaware.errors import QueueNotFound, Unavailable
+from txaware.model.interfaces import Write
 from txaware.model.settings import Settings
 from txaware.service.queue.event_loop_queues import EventLoopQueues
 from txaware.service.queue.local_queues import LocalQueues
 from txaware.service.store_context import StoreContext
+from txaware.store.keys import MESSAGE
 
 EIGHT = numbered(8)
 
@@ -83,3 +86,28 @@ def test_a_crash_at_every_moment_leaves_all_of_a_push_or_nothing(
             break
         step += 1
     assert outcomes == {0, 8}
+
+
+@pytest.mark.parametrize(
+    ("pushes", "way"), [(push, "submit"), (push_soon, "hand_over")]
+)
+def test_all_items_of_a_push_are_handed_over_at_once(
+    pushes: Callable[[LocalQueues], None], way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else another thread could write a part of them, and crash before the rest."""
+    clock = Clock()
+    store = opened(FakeDirectory(), clock)
+    queues = queues_of(store, clock)
+    queues.create_queue("mail", max_pushes_per_pipe=3)
+    queues.queue_stats("mail")
+    given, handed = getattr(store.table, way), list[int]()
+
+    def noted(rows: Sequence[Write], *more: Any) -> Any:
+        items = [key for key, _ in rows if key.startswith(MESSAGE)]
+        handed.append(len(items))
+        return given(rows, *more)
+
+    monkeypatch.setattr(store.table, way, noted)
+    pushes(queues)
+    assert [count for count in handed if count] == [8]
+    store.close()
