@@ -305,7 +305,7 @@ class BlockedBy:
 
 
 class PageEnd(NamedTuple):
-    """How a poll ended: what a `Page` tells beside its messages."""
+    """The end of a poll: what a `Page` tells beside its messages."""
 
     next: MessageId
     blocked_by: BlockedBy | None = None

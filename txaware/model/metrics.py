@@ -334,13 +334,13 @@ class RetentionMetrics:
         labels=("which",),
     )
     def progress(self) -> Mapping[str, int]:
-        """How far the clean-up is that runs, or ran last."""
+        """The topics done, and all, of the clean-up that runs or ran last."""
         return {"done": self.topics_done, "all": self.topics}
 
     @property
     @gauge("retention_last_duration_seconds", "How long it took.")
     def last_duration_s(self) -> float | None:
-        """How long the last clean-up took, once one has ended."""
+        """The time that the last clean-up took, once one has ended."""
         return None if self.last_ended_ms is None else self.last_took_s
 
 

@@ -89,6 +89,14 @@ def read_json(data: bytes) -> Any:
         raise BadRequest(f"the body is not JSON: {error}") from error
 
 
+def field_of(body: bytes, name: str) -> Any:
+    """Returns one field of the object in a body; `BadRequest` where it has none."""
+    fields = read_json(body)
+    if not isinstance(fields, dict) or name not in fields:
+        raise BadRequest(f"it has no {name}")
+    return fields[name]
+
+
 def structured(kind: type[T], value: Any) -> T:
     """Reads a value of that kind from JSON, as `from_json` does."""
     try:

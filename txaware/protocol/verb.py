@@ -25,7 +25,13 @@ from txaware.protocol.fields import LEFT_OUT, POINTER, REQUIRED, Body, Field, Ki
 from txaware.protocol.json_values import check_marks, load
 from txaware.protocol.places import Place
 from txaware.protocol.rights import Allow, Params
-from txaware.protocol.values import read_json, structured, to_json, unstructured
+from txaware.protocol.values import (
+    field_of,
+    read_json,
+    structured,
+    to_json,
+    unstructured,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -216,9 +222,10 @@ class Shape:
                 found[name] = field.kind.read_text(sent[field.name], what=field.name)
             elif field.default is REQUIRED:
                 needed = [f.name for f in self.query.values() if f.default is REQUIRED]
+                needs = [", ".join(needed[:-1]), needed[-1]]
                 raise BadRequest(
                     f"{field.name} is missing; {self.path.rpartition('/')[2]} needs "
-                    f"{', '.join(needed[:-1])} and {needed[-1]}"
+                    f"{' and '.join(filter(None, needs))}"
                 )
         return found
 
@@ -260,7 +267,7 @@ def _quick(fields: Mapping[str, Part], body: Body) -> msgspec.json.Decoder[Any]:
 
 @attrs.frozen(eq=False, kw_only=True)
 class Verb(Generic[P, T]):
-    """What a verb is, from which its route, its calls and its description follow.
+    """Declares a verb: its route, its calls and its description follow from it.
 
     `does` is the method of a port that it performs, whose parameters the fields of the
     `request` are. An `answer` may be annotated with a schema that says more than its
@@ -337,10 +344,8 @@ class Verb(Generic[P, T]):
         """Reads the body of an answer; raises `BadRequest` where it is none."""
         answer = self.answer
         if isinstance(answer, In):
-            fields = read_json(body)
-            if not isinstance(fields, dict) or answer.field not in fields:
-                raise BadRequest(f"it has no {answer.field}")
-            return cast(T, structured(_bare(answer.kind), fields[answer.field]))
+            value = field_of(body, answer.field)
+            return cast(T, structured(_bare(answer.kind), value))
         found = None if answer is None else structured(_bare(answer), read_json(body))
         return cast(T, found)
 

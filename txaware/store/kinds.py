@@ -1,5 +1,7 @@
 """All kinds of rows, each declared once: what goes through rows goes through these."""
 
+import attrs
+
 from txaware.model.markers import (
     MARKERS,
     PRODUCERS,
@@ -71,7 +73,7 @@ def _decode_producer(data: bytes) -> Place:
 
 
 def _encode_row(row: UsersRow) -> bytes:
-    return row[0].key + row[1].replace(b"\0", ZERO) + END
+    return row[0].key + escaped(row[1]) + END
 
 
 def _decode_row(data: bytes) -> UsersRow:
@@ -138,19 +140,10 @@ POSITIONS = VersionedKind[Place, MessageId](
     has_cells=True,
 )
 # Positions of groups whose names may say that they are markers of Spark.
-SPARK_MARKERS = VersionedKind[Place, MessageId](
-    name="positions",
+SPARK_MARKERS = attrs.evolve(
+    POSITIONS,
     prefix=POSITION + MARKERS.encode("ascii"),
-    key=_GROUP_KEY,
-    value=_POSITION_VALUE,
-    noun="position",
-    problem="position",
-    topic=_topic_of,
-    owner=_place_text,
-    may_delete=False,
-    reason="positions",
     kept_s=_marker_kept_s,
-    has_cells=True,
 )
 # The commits of transactional ids, and the keys of what these did once: a number each.
 COMMITS = VersionedKind[Place, int](

@@ -102,7 +102,7 @@ class VersionedKind(RowKind, Generic[K, V]):
         self, name: K, pointer: int, value: V | None, *, expires_ms: int | None = None
     ) -> Write:
         """Makes a version; None for the value deletes what is there."""
-        key = self.table + self.key.encode(name) + pointer_key(pointer)
+        key = self.key_of(name, pointer)
         if value is not None and expires_ms is None:  # nearly always
             return key, value_head(pointer) + self.value.encode(value)
         more = {} if expires_ms is None else {EXPIRY: encode_expiry(expires_ms)}
@@ -113,9 +113,9 @@ class VersionedKind(RowKind, Generic[K, V]):
         """Returns the name and the value of a version by its whole key."""
         return self.name_of(without_pointer(key)), self.read(version)
 
-    def read(self, version: bytes, now_ms: int = 0) -> V | None:
-        """Returns the value of a version; None if it deletes, or has expired by now."""
-        payload = payload_at(version, now_ms)
+    def read(self, version: bytes) -> V | None:
+        """Returns the value of a version, expired or not; None if it deletes."""
+        payload = payload_at(version, 0)
         try:
             return None if payload is None else self.value.decode(payload)
         except ValueError as error:

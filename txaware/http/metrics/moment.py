@@ -225,7 +225,7 @@ class Moment:
         labels=("family",),
     )
     def failures(self) -> Mapping[str, int]:
-        """How often each part was left out."""
+        """The number of times that each part was left out."""
         return self._sources.failures
 
     @property

@@ -15,14 +15,14 @@ from txaware.http.openapi import (
     table_operations,
     transaction_operations,
 )
-from txaware.http.openapi.operation import Operation
-from txaware.http.openapi.verb_operations import operation_of_verb
-from txaware.http.openapi.wire import report_schemas, wire_schemas
+from txaware.http.openapi.operation import Content, Operation, json_of
+from txaware.http.openapi.wire import report_schemas, schema_of, wire_schemas
 from txaware.http.server.exchange import JSON
 from txaware.http.server.idempotency import LONGEST_KEY
 from txaware.http.server.routing import Route
 from txaware.model.topics import LONGEST_ID
 from txaware.protocol import verbs
+from txaware.protocol.fields import REQUIRED
 from txaware.protocol.json_schema import (
     GROUP,
     NAMESPACE,
@@ -33,6 +33,7 @@ from txaware.protocol.json_schema import (
     fields,
     ref,
 )
+from txaware.protocol.verb import In, Verb
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
     **message_operations.OPERATIONS,
@@ -48,17 +49,49 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
 
 def operations() -> dict[tuple[str, str], Operation]:
     """Returns the descriptions of all routes: by hand, and of declared verbs."""
-    declared = {(v.method, v.path): operation_of_verb(v) for v in verbs.VERBS}
+    declared = {(v.method, v.path): _of_verb(v) for v in verbs.VERBS}
     return OPERATIONS | declared
 
 
 def operation_of(route: Route) -> Operation:
     """Returns what is written of a route; a `KeyError` where nothing is."""
-    place = route.method, route.path
-    if place in OPERATIONS:
-        return OPERATIONS[place]
-    declared = {(verb.method, verb.path): verb for verb in verbs.VERBS}
-    return operation_of_verb(declared[place])
+    for verb in verbs.VERBS:
+        if (verb.method, verb.path) == (route.method, route.path):
+            return _of_verb(verb)
+    return OPERATIONS[route.method, route.path]
+
+
+def _of_verb(verb: Verb[..., Any]) -> Operation:
+    """Describes the route of a verb."""
+    shape, body = verb.shape, None
+    if shape.body.fields:
+        schema = ref(verb.schema_name) if verb.schema_name else shape.body.schema
+        body = json_of(schema, example=verb.example)
+    return Operation(
+        summary=verb.summary,
+        tag=verb.tag,
+        body=body,
+        needs_body=shape.needs_body,
+        answer=_answer_of(verb),
+        query={field.name: field.kind.schema for field in shape.query.values()},
+        needs_query=tuple(
+            field.name for field in shape.query.values() if field.default is REQUIRED
+        ),
+        refuses=verb.refuses,
+    )
+
+
+def _answer_of(verb: Verb[..., Any]) -> Content | None:
+    answer = verb.answer
+    if answer is None:
+        return None
+    if isinstance(answer, In):
+        schema: Schema = fields({answer.field: schema_of(answer.kind, {})})
+        if answer.schema_name is not None:
+            schema = ref(answer.schema_name)
+    else:
+        schema = schema_of(answer, {})
+    return json_of(schema)
 
 
 # Errors that are not txaware's own in Python.

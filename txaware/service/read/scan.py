@@ -214,7 +214,7 @@ class Scan:
 
     @property
     def end(self) -> PageEnd:
-        """How the look ended, or stands now."""
+        """The end of the look, or the place where it stands now."""
         stable = self._stable if self._is_judged else None
         return PageEnd(
             self.next,

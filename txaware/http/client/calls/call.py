@@ -19,7 +19,7 @@ from txaware.errors import (
 )
 from txaware.model.queues import pipe_of
 from txaware.model.topics import TopicName
-from txaware.protocol.values import from_json, read_json
+from txaware.protocol.values import field_of, from_json
 from txaware.protocol.verb import Repeat
 
 T = TypeVar("T")
@@ -147,13 +147,7 @@ def reading_json(kind: type[T]) -> Callable[[HttpAnswer], T]:
 def reading_field(name: str, take: Callable[[Any], T]) -> Callable[[HttpAnswer], T]:
     """Returns a reader of one field of an object."""
 
-    def parse(body: bytes) -> T:
-        fields = read_json(body)
-        if not isinstance(fields, dict) or name not in fields:
-            raise BadRequest(f"it has no {name}")
-        return take(fields[name])
-
-    return reading(parse)
+    return reading(lambda body: take(field_of(body, name)))
 
 
 def nothing(_: bytes) -> None:
