@@ -21,7 +21,7 @@ LAYERS = [
     ["txaware.model.labels"],
     ["txaware.model.topics", "txaware.model.messages"],
     ["txaware.model.queues"],
-    ["txaware.model.settings", "txaware.http.loopback"],
+    ["txaware.model.settings", "txaware.model.loopback"],
     [
         "txaware.model.rows",
         "txaware.model.requests",
@@ -36,7 +36,8 @@ LAYERS = [
     ["txaware.store", "txaware.local_hbase"],
     ["txaware.service", "txaware.publish", "txaware.consume", "txaware.tables"],
     ["txaware.queue"],
-    ["txaware.http"],
+    ["txaware.client"],
+    ["txaware.server"],
     ["txaware.messaging"],
     ["txaware.participants", "txaware.testing"],
     ["txaware.spark"],
@@ -120,7 +121,7 @@ def test_no_test_file_imports_from_another() -> None:
 
 
 def test_the_client_and_the_ports_know_nothing_of_the_engine() -> None:
-    outside = ("txaware.model.interfaces", "txaware.http.client", "txaware.http.wire")
+    outside = ("txaware.model.interfaces", "txaware.client", "txaware.protocol.formats")
     engine = ("txaware.service", "txaware.store")
     for module, path in modules().items():
         if module.startswith(outside):

@@ -15,6 +15,7 @@ from coordinator import (
 )
 from coordinator.prepared_transactions import PreparedTransaction
 from txaware.auth import AuditLog, Tokens
+from txaware.client import ClientSettings, HttpAdministration, ServerInfo
 from txaware.consume import Consumer, Delivery, Subscriber, SubscriberMetrics
 from txaware.errors import (
     BadRequest,
@@ -44,7 +45,6 @@ from txaware.errors import (
     TxAwareError,
     Unavailable,
 )
-from txaware.http.client import ClientSettings, HttpAdministration, ServerInfo
 from txaware.messaging import Messaging, MessagingTransaction, connect
 from txaware.messaging.parts import Reach
 from txaware.messaging.processor import Processor
@@ -89,22 +89,22 @@ from txaware.service.transfer.copying import Copied
 from txaware.tables import Table
 
 if typing.TYPE_CHECKING:
-    from txaware.http.client.aio.async_consumer import TopicConsumer
-    from txaware.http.client.aio.async_messaging import AsyncMessaging, connect_async
-    from txaware.http.client.aio.async_producer import (
+    from txaware.client.aio.async_consumer import TopicConsumer
+    from txaware.client.aio.async_messaging import AsyncMessaging, connect_async
+    from txaware.client.aio.async_producer import (
         AsyncProducer,
         AsyncTransactionalProducer,
     )
-    from txaware.http.client.aio.async_publisher import TopicPublisher
-    from txaware.http.client.aio.async_queue import (
+    from txaware.client.aio.async_publisher import TopicPublisher
+    from txaware.client.aio.async_queue import (
         AsyncJob,
         AsyncPopper,
         AsyncPusher,
         AsyncQueue,
     )
-    from txaware.http.client.aio.async_table import AsyncTable
-    from txaware.http.client.aio.async_transaction import AsyncTransaction
-    from txaware.http.server.server import HttpServer
+    from txaware.client.aio.async_table import AsyncTable
+    from txaware.client.aio.async_transaction import AsyncTransaction
+    from txaware.server.server import HttpServer
 
 __all__ = [
     "Administration",
@@ -221,19 +221,19 @@ __all__ = [
 # These are imported when they are first asked for: a server and an event loop take long
 # to import, and most programs have neither.
 _WHERE = {
-    "AsyncJob": "txaware.http.client.aio.async_queue",
-    "AsyncMessaging": "txaware.http.client.aio.async_messaging",
-    "AsyncPopper": "txaware.http.client.aio.async_queue",
-    "AsyncProducer": "txaware.http.client.aio.async_producer",
-    "AsyncPusher": "txaware.http.client.aio.async_queue",
-    "AsyncQueue": "txaware.http.client.aio.async_queue",
-    "AsyncTable": "txaware.http.client.aio.async_table",
-    "AsyncTransaction": "txaware.http.client.aio.async_transaction",
-    "AsyncTransactionalProducer": "txaware.http.client.aio.async_producer",
-    "HttpServer": "txaware.http.server.server",
-    "TopicConsumer": "txaware.http.client.aio.async_consumer",
-    "TopicPublisher": "txaware.http.client.aio.async_publisher",
-    "connect_async": "txaware.http.client.aio.async_messaging",
+    "AsyncJob": "txaware.client.aio.async_queue",
+    "AsyncMessaging": "txaware.client.aio.async_messaging",
+    "AsyncPopper": "txaware.client.aio.async_queue",
+    "AsyncProducer": "txaware.client.aio.async_producer",
+    "AsyncPusher": "txaware.client.aio.async_queue",
+    "AsyncQueue": "txaware.client.aio.async_queue",
+    "AsyncTable": "txaware.client.aio.async_table",
+    "AsyncTransaction": "txaware.client.aio.async_transaction",
+    "AsyncTransactionalProducer": "txaware.client.aio.async_producer",
+    "HttpServer": "txaware.server.server",
+    "TopicConsumer": "txaware.client.aio.async_consumer",
+    "TopicPublisher": "txaware.client.aio.async_publisher",
+    "connect_async": "txaware.client.aio.async_messaging",
 }
 
 

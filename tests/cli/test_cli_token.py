@@ -98,7 +98,7 @@ def test_queues_and_tables_need_no_topics_beside_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["docs/operations.md", "txaware/http/dashboard/index.html"]
+    "text", ["docs/operations.md", "txaware/server/dashboard/index.html"]
 )
 def test_the_token_for_whoever_watches_sees_all_topics_and_queues(text: str) -> None:
     words = " ".join((ROOT / text).read_text().split())

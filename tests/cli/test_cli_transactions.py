@@ -17,9 +17,9 @@ import pytest
 import txaware
 from tests.support.cli_runs import error_of, run, run_json
 from tests.support.concurrency import until
-from txaware.http.server.server import HttpServer
 from txaware.messaging import Messaging
 from txaware.model.settings import Settings
+from txaware.server.server import HttpServer
 
 CLIENT = """
 import sys, txaware

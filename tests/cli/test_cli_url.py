@@ -13,9 +13,9 @@ import txaware
 from coordinator.transaction import TransactionType
 from tests.support.cli_runs import PROGRAM, error_of, run, run_json, start
 from txaware.cli.root import command
-from txaware.http.server.server import HttpServer
 from txaware.messaging import Messaging
 from txaware.model.settings import Settings
+from txaware.server.server import HttpServer
 
 # What needs no data, or is about a place on this machine.
 WITHOUT = {"bench", "copy", "demo", "hbase", "restore", "serve", "token"}

@@ -24,7 +24,7 @@ from tests.support.interrupts import (
     interrupted_at,
     places,
 )
-from txaware.http.client.connections import FairSemaphore
+from txaware.client.connections import FairSemaphore
 from txaware.publish import AsyncPublisher, AtMostOncePublisher
 
 Publisher = AsyncPublisher | AtMostOncePublisher

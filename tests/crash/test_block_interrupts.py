@@ -19,7 +19,7 @@ from tests.support.doubles import Clock, Recorder
 from tests.support.fake_disk import FakeDisk
 from tests.support.interrupts import Interrupted, interrupted_at, places
 from tests.support.messagings import Site, payloads
-from txaware.http.client.aio.async_transaction import (
+from txaware.client.aio.async_transaction import (
     AsyncTransaction,
     Workers,
     WorkerThread,
@@ -123,7 +123,7 @@ def test_what_is_published_after_an_interrupted_block_is_in_no_block(
 def test_an_interrupt_at_any_place_of_an_async_block_leaves_no_transaction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tests.support.interrupts.OURS", ("/txaware/http/client/",))
+    monkeypatch.setattr("tests.support.interrupts.OURS", ("/txaware/client/",))
     left: set[tuple[tuple[str, int], ...]] = set()
 
     def interrupt(place: int) -> bool:
@@ -146,7 +146,7 @@ def test_an_interrupt_at_any_place_of_an_async_block_leaves_no_transaction(
                 passed.extend(
                     (frame.f_code.co_name, line)
                     for frame, line in frames
-                    if "/txaware/http/client/" in frame.f_code.co_filename
+                    if "/txaware/client/" in frame.f_code.co_filename
                 )
                 raise
 

@@ -10,9 +10,9 @@ from urllib.parse import quote
 import attrs
 
 from tests.golden.good_requests import Good
-from txaware.http.openapi.document import described
-from txaware.http.routes import all_routes
 from txaware.model.settings import Settings
+from txaware.server.openapi.document import described
+from txaware.server.routes import all_routes
 
 WRONG: tuple[Any, ...] = ("x", "", 5, 1.5, True, None, [], {})
 LONG_MAX = 2**63 - 1

@@ -11,9 +11,9 @@ import pytest
 from tests.golden.golden_files import NAMES, ROOT, path_of, recorded
 from tests.golden.good_requests import GOOD
 from tests.golden.mutants import operations
-from txaware.http.routes import all_routes
-from txaware.http.server.exchange import Reply
-from txaware.http.server.routing import Match, Routes
+from txaware.server.exchange import Reply
+from txaware.server.routes import all_routes
+from txaware.server.routing import Match, Routes
 
 PAGE = "/dashboard"
 REQUEST = re.compile(r"^> ([A-Z]+) (/[^?\s]*)", re.MULTILINE)

@@ -33,14 +33,14 @@ from tests.support.http_raw import (
 from tests.support.messagings import commit, payloads
 from tests.support.ports import free_port
 from tests.support.queues import made, popped, taken
-from txaware.errors import Unavailable
-from txaware.http.client import (
+from txaware.client import (
     ClientSettings,
     CoordinatorSend,
     HttpService,
     Link,
     Transport,
 )
+from txaware.errors import Unavailable
 from txaware.local_hbase import LocalHBase
 from txaware.queue import Job
 from txaware.spark.addresses import StoreAddress

@@ -16,11 +16,11 @@ from tests.support.doubles import Watched, failing
 from tests.support.messagings import payloads, publish, table_of
 from txaware.auth import digest_text, new_token
 from txaware.errors import OutOfOrderSequence, Unavailable
-from txaware.http.dashboard import FILES, HEADERS
-from txaware.http.server.server import HttpServer
 from txaware.messaging import Messaging
 from txaware.model.clock import system_clock_ms
 from txaware.model.settings import Settings
+from txaware.server.dashboard import FILES, HEADERS
+from txaware.server.server import HttpServer
 
 LONG_NAME = "a_rather_long_name-" * 6
 NAUGHTY = b"<script>document.title = 'stolen'</script><b>bold</b>"

@@ -34,8 +34,17 @@ from tests.support.format_values import (
     written,
 )
 from txaware.errors import BadRequest, RequestTooLarge
-from txaware.http import wire as formats
-from txaware.http.wire import (
+from txaware.model.messages import (
+    Message,
+    MessageId,
+    Outgoing,
+    Page,
+    PageEnd,
+    PublishResponse,
+    Receipt,
+)
+from txaware.protocol import formats
+from txaware.protocol.formats import (
     AVRO,
     COLUMNS,
     JSON,
@@ -50,15 +59,6 @@ from txaware.http.wire import (
     PublishRequest,
     encode_item,
     long_bytes,
-)
-from txaware.model.messages import (
-    Message,
-    MessageId,
-    Outgoing,
-    Page,
-    PageEnd,
-    PublishResponse,
-    Receipt,
 )
 
 ID = MessageId.of(1_700_000_000_000, 1)

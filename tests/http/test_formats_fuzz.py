@@ -21,18 +21,6 @@ from tests.support.format_values import (
     written,
 )
 from txaware.errors import BadRequest
-from txaware.http import wire as formats
-from txaware.http.wire import (
-    AVRO,
-    COLUMNS,
-    JSON,
-    LABELLED,
-    LABELLED_COLUMNS,
-    OWN,
-    STABLE,
-    PollRequest,
-    PublishRequest,
-)
 from txaware.model.labels import Labels, packed
 from txaware.model.messages import (
     BlockedBy,
@@ -44,6 +32,18 @@ from txaware.model.messages import (
     Receipt,
     end_of,
     page_of,
+)
+from txaware.protocol import formats
+from txaware.protocol.formats import (
+    AVRO,
+    COLUMNS,
+    JSON,
+    LABELLED,
+    LABELLED_COLUMNS,
+    OWN,
+    STABLE,
+    PollRequest,
+    PublishRequest,
 )
 
 ID = MessageId.of(1_700_000_000_000, 1, 1_700_000_000_001, 2)

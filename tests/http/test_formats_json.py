@@ -19,13 +19,6 @@ from tests.support.format_values import (
     written,
 )
 from txaware.errors import BadRequest, RequestTooLarge
-from txaware.http.wire import (
-    JSON,
-    MAX_MESSAGES,
-    PollRequest,
-    PublishRequest,
-    encode_item,
-)
 from txaware.model.messages import (
     BlockedBy,
     Message,
@@ -36,6 +29,13 @@ from txaware.model.messages import (
     PublishResponse,
     Receipt,
     page_of,
+)
+from txaware.protocol.formats import (
+    JSON,
+    MAX_MESSAGES,
+    PollRequest,
+    PublishRequest,
+    encode_item,
 )
 from txaware.protocol.json_values import MAX_MARKS, has_marks
 

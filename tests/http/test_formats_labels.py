@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from tests.support.format_values import avro_read, ids, payloads, same_page, written
 from txaware.errors import BadRequest
-from txaware.http import wire as formats
-from txaware.http.server.page_encoders import gathering
-from txaware.http.wire import (
+from txaware.model.labels import MAX_KEY_BYTES, Labels, packed, unpacked
+from txaware.model.messages import Message, MessageId, Outgoing, Page, PageEnd
+from txaware.model.requests import checked_payloads
+from txaware.protocol import formats
+from txaware.protocol.formats import (
     AVRO,
     COLUMNS,
     JSON,
@@ -27,9 +29,7 @@ from txaware.http.wire import (
     PollRequest,
     PublishRequest,
 )
-from txaware.model.labels import MAX_KEY_BYTES, Labels, packed, unpacked
-from txaware.model.messages import Message, MessageId, Outgoing, Page, PageEnd
-from txaware.model.requests import checked_payloads
+from txaware.server.page_encoders import gathering
 from txaware.store.columns import HEADERS, KEY, value_head
 from txaware.store.message_table import decode_block
 from txaware.store.payload_table import StoredPayloads

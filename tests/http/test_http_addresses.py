@@ -17,7 +17,7 @@ from tests.support.http_raw import (
     request,
     serving,
 )
-from txaware.http.wire import OWN
+from txaware.protocol.formats import OWN
 
 TARGETS = {
     "absolute": ("http://localhost:1/ping", 200),

@@ -19,6 +19,11 @@ from tests.support.scripted_server import (
     loses_answer,
     sleeps,
 )
+from txaware.client import ClientSettings, Link
+from txaware.client.aio.async_messaging import AsyncMessaging, connect_async
+from txaware.client.aio.async_service import AsyncService
+from txaware.client.aio.async_transaction import Workers, WorkerThread
+from txaware.client.aio.async_transport import AsyncTransport
 from txaware.errors import (
     BadRequest,
     MisusedTransaction,
@@ -29,11 +34,6 @@ from txaware.errors import (
     TransactionConflict,
     Unavailable,
 )
-from txaware.http.client import ClientSettings, Link
-from txaware.http.client.aio.async_messaging import AsyncMessaging, connect_async
-from txaware.http.client.aio.async_service import AsyncService
-from txaware.http.client.aio.async_transaction import Workers, WorkerThread
-from txaware.http.client.aio.async_transport import AsyncTransport
 from txaware.model.messages import Message
 
 

@@ -7,22 +7,22 @@ import pytest
 from tests.support.concurrency import in_loop, until
 from tests.support.http_served import ServedStore, served
 from tests.support.rows_elsewhere import RowsElsewhere
+from txaware.client.aio.async_consumer import TopicConsumer
+from txaware.client.aio.async_messaging import AsyncMessaging, connect_async
+from txaware.client.aio.async_producer import AsyncTransactionalProducer
+from txaware.client.aio.async_publisher import TopicPublisher
+from txaware.client.aio.async_queue import (
+    AsyncJob,
+    AsyncPopper,
+    AsyncPusher,
+    AsyncQueue,
+)
 from txaware.consume import Consumer
 from txaware.errors import (
     BadRequest,
     KeeperNotFound,
     MisusedTransaction,
     TopicNotFound,
-)
-from txaware.http.client.aio.async_consumer import TopicConsumer
-from txaware.http.client.aio.async_messaging import AsyncMessaging, connect_async
-from txaware.http.client.aio.async_producer import AsyncTransactionalProducer
-from txaware.http.client.aio.async_publisher import TopicPublisher
-from txaware.http.client.aio.async_queue import (
-    AsyncJob,
-    AsyncPopper,
-    AsyncPusher,
-    AsyncQueue,
 )
 from txaware.messaging import Messaging
 from txaware.model.messages import MessageId

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.http_served import ServedStore, served
-from txaware.http.client import ClientSettings
-from txaware.http.client.aio.async_messaging import connect_async
+from txaware.client import ClientSettings
+from txaware.client.aio.async_messaging import connect_async
 
 THREADS = 3
 DEADLINE_S = 25.0

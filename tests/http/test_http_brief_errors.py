@@ -11,8 +11,8 @@ import coordinator
 import txaware
 from tests.support.concurrency import in_loop
 from tests.support.http_served import ServedStore, served
+from txaware.client import HttpService, Link, Transport
 from txaware.errors import TxAwareError, Unavailable
-from txaware.http.client import HttpService, Link, Transport
 from txaware.messaging import Messaging
 
 OURS = tuple(module.__path__[0] for module in (txaware, coordinator))

@@ -17,6 +17,7 @@ from tests.support.http_access import Caller, guarded
 from tests.support.http_served import served
 from tests.support.lossy_proxy import LossyProxy
 from tests.support.messagings import payloads
+from txaware.client import Transport
 from txaware.errors import (
     NotAuthorized,
     NotWritten,
@@ -26,7 +27,6 @@ from txaware.errors import (
     TransactionOutcomeUnknown,
     TxAwareError,
 )
-from txaware.http.client import Transport
 from txaware.model.settings import Settings
 from txaware.service.write.transaction_writes import TransactionWrites
 

@@ -18,9 +18,9 @@ from tests.support.http_access import Answer
 from tests.support.http_wire import AvroWire, JsonWire
 from tests.support.messagings import payloads
 from txaware.errors import NotWritten, StoreCorrupted, Unavailable
-from txaware.http.wire import PublishRequest, encode_publish
 from txaware.model.producers import ProducerIdentity
 from txaware.model.settings import Settings
+from txaware.protocol.formats import PublishRequest, encode_publish
 from txaware.service.local import LocalService
 from txaware.service.producers.transactional_ids import TransactionalIds
 

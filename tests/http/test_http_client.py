@@ -21,16 +21,7 @@ from tests.support.format_values import written
 from tests.support.http_served import ServedStore, served
 from tests.support.scripted_server import ScriptedServer, answers, cuts_body, refuses
 from txaware import errors
-from txaware.errors import (
-    BadRequest,
-    NotAuthenticated,
-    NotAuthorized,
-    RequestTooLarge,
-    TopicNotFound,
-    TransactionNotInProgress,
-    Unavailable,
-)
-from txaware.http.client import (
+from txaware.client import (
     ClientSettings,
     CoordinatorSend,
     HttpAdministration,
@@ -40,18 +31,17 @@ from txaware.http.client import (
     Transport,
     within_limits,
 )
-from txaware.http.client.calls.service_calls import ServiceCalls
-from txaware.http.client.http11 import Deadline
-from txaware.http.client.link import Address
-from txaware.http.server.server import Access
-from txaware.http.wire import (
-    LABELLED,
-    OWN,
-    STABLE,
-    Format,
-    PollRequest,
-    decode_page,
-    encode_poll,
+from txaware.client.calls.service_calls import ServiceCalls
+from txaware.client.http11 import Deadline
+from txaware.client.link import Address
+from txaware.errors import (
+    BadRequest,
+    NotAuthenticated,
+    NotAuthorized,
+    RequestTooLarge,
+    TopicNotFound,
+    TransactionNotInProgress,
+    Unavailable,
 )
 from txaware.model.messages import (
     Message,
@@ -62,6 +52,16 @@ from txaware.model.messages import (
     Receipt,
 )
 from txaware.model.settings import Settings
+from txaware.protocol.formats import (
+    LABELLED,
+    OWN,
+    STABLE,
+    Format,
+    PollRequest,
+    decode_page,
+    encode_poll,
+)
+from txaware.server.server import Access
 
 TOKEN = "very-secret"
 TX = Transaction(5, 4)

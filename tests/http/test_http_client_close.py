@@ -18,12 +18,12 @@ import pytest
 from tests.support.concurrency import until
 from tests.support.http_served import served
 from tests.support.scripted_server import Act, ScriptedServer, answers
+from txaware.client import ClientSettings, HttpService, Link, Transport, transport
+from txaware.client.aio.async_messaging import connect_async
+from txaware.client.connections import Connections, destination
+from txaware.client.http11 import Deadline
+from txaware.client.http_connection import HttpConnection
 from txaware.errors import TxAwareError, Unavailable
-from txaware.http.client import ClientSettings, HttpService, Link, Transport, transport
-from txaware.http.client.aio.async_messaging import connect_async
-from txaware.http.client.connections import Connections, destination
-from txaware.http.client.http11 import Deadline
-from txaware.http.client.http_connection import HttpConnection
 
 PATIENCE_S = 30.0
 WAITING = 200

@@ -22,8 +22,7 @@ from tests.support.scripted_server import (
     refuses,
     sleeps,
 )
-from txaware.errors import Unavailable
-from txaware.http.client import (
+from txaware.client import (
     ClientSettings,
     CoordinatorSend,
     HttpAdministration,
@@ -31,7 +30,8 @@ from txaware.http.client import (
     Link,
     Transport,
 )
-from txaware.http.client.calls.call import Call, done
+from txaware.client.calls.call import Call, done
+from txaware.errors import Unavailable
 from txaware.model.messages import MessageId, PublishResponse
 from txaware.protocol.verb import Repeat
 

@@ -10,11 +10,11 @@ import txaware
 from tests.support.concurrency import until
 from tests.support.http_access import guarded
 from tests.support.scripted_server import ScriptedServer, answers
+from txaware.client import ClientSettings, Link
+from txaware.client.aio.async_messaging import connect_async
 from txaware.errors import NotAuthenticated
-from txaware.http.client import ClientSettings, Link
-from txaware.http.client.aio.async_messaging import connect_async
-from txaware.http.server.server_file import read_server_file
 from txaware.model.settings import Settings
+from txaware.server.server_file import read_server_file
 
 QUIET = Settings(janitor_interval_s=0)
 

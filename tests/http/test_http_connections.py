@@ -15,9 +15,9 @@ from tests.support.http_raw import (
     request,
     serving,
 )
-from txaware.http.server import connection, connection_limits
-from txaware.http.server.connection_limits import ConnectionLimits
 from txaware.model.settings import Settings
+from txaware.server import connection, connection_limits
+from txaware.server.connection_limits import ConnectionLimits
 
 HEALTH = request("GET", "/health")
 VITAL = (PING, HEALTH, request("HEAD", "/ping"), request("GET", "/ping?now=1"))

@@ -13,8 +13,7 @@ import txaware
 from coordinator.remote.client import RemoteCoordinator
 from tests.support.http_served import served
 from tests.support.scripted_server import Act, Received, ScriptedServer, answers
-from txaware.errors import Unavailable
-from txaware.http.client import (
+from txaware.client import (
     ClientSettings,
     CoordinatorSend,
     HttpAdministration,
@@ -22,8 +21,9 @@ from txaware.http.client import (
     Link,
     Transport,
 )
-from txaware.http.client.aio.async_service import AsyncService
-from txaware.http.client.aio.async_transport import AsyncTransport
+from txaware.client.aio.async_service import AsyncService
+from txaware.client.aio.async_transport import AsyncTransport
+from txaware.errors import Unavailable
 from txaware.model.messages import MessageId
 from txaware.model.settings import Settings
 

@@ -20,7 +20,7 @@ from tests.support.http_raw import (
     request,
     serving,
 )
-from txaware.http.server.request_parser import PIECE_BYTES
+from txaware.server.request_parser import PIECE_BYTES
 
 CHUNKED = "Transfer-Encoding: chunked"
 H2C = (

@@ -15,14 +15,14 @@ from coordinator.codec import encode
 from coordinator.transaction import Transaction
 from tests.support.http_raw import PING, PUBLISH, Raw, Served, request, serving
 from tests.support.http_wire import AvroWire, JsonWire
-from txaware.http.wire import (
+from txaware.model.messages import Outgoing, PublishResponse, Receipt
+from txaware.protocol.formats import (
     OWN,
     PollRequest,
     PublishRequest,
     encode_poll,
     encode_publish,
 )
-from txaware.model.messages import Outgoing, PublishResponse, Receipt
 
 TX = Transaction(7, 5, invalids=[2, 3], in_progress=[6], checkpoint_write_pointers=[8])
 ID = "0000018bcfe568000001" + "00" * 10

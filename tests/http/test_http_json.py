@@ -14,10 +14,10 @@ from coordinator.remote.client import RemoteCoordinator
 from tests.support.http_access import ROUTES, TRANSACTIONS, Answer, Caller
 from tests.support.http_raw import Raw, request
 from tests.support.http_served import ServedStore, served
-from txaware.http.client import CoordinatorSend, Link, Transport
-from txaware.http.client.calls.call import Call
-from txaware.http.openapi.document import operation_of
-from txaware.http.server.routing import Route
+from txaware.client import CoordinatorSend, Link, Transport
+from txaware.client.calls.call import Call
+from txaware.server.openapi.document import operation_of
+from txaware.server.routing import Route
 
 TOPIC = "/v1/namespaces/default/topics/t"
 JSON = {"Accept": "application/json"}

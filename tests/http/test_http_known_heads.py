@@ -28,8 +28,8 @@ from tests.support.http_raw import (
     request,
     serving,
 )
-from txaware.http.server.direct_lane import Lane
-from txaware.http.server.routing import Routes
+from txaware.server.direct_lane import Lane
+from txaware.server.routing import Routes
 
 __all__ = ["stuck"]
 Known = list[bytes]

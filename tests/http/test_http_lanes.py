@@ -38,7 +38,7 @@ from tests.support.http_raw import (
     serving,
 )
 from txaware.auth import new_token
-from txaware.http.server.direct_lane import LANE_BYTES
+from txaware.server.direct_lane import LANE_BYTES
 from txaware.store.batch_writer import BatchWriter
 
 OWN = "Content-Type: application/vnd.txaware+avro"

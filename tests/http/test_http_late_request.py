@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from tests.support.http_served import served
 from tests.support.lossy_proxy import LossyProxy
-from txaware.http.client import HttpService, Link, Transport
+from txaware.client import HttpService, Link, Transport
 
 
 class LateProxy(LossyProxy):

@@ -24,7 +24,7 @@ from tests.support.http_raw import (
     resident_bytes,
     serving,
 )
-from txaware.http.server import admission
+from txaware.server import admission
 
 MIB = 1 << 20
 LIMIT = 2000

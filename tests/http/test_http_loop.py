@@ -28,7 +28,7 @@ from tests.support.http_raw import (
     serving,
 )
 from tests.support.messagings import commit
-from txaware.http.server.server_context import SLOW_THREADS
+from txaware.server.server_context import SLOW_THREADS
 from txaware.service.administration import Administration
 from txaware.service.read.scan import FRESH_ROWS, QUICK_ROWS, READ_ROWS, Scan
 from txaware.service.wakeups import Signal

@@ -13,15 +13,15 @@ from coordinator.errors import TransactionOutcomeUnknown, TxAwareError
 from coordinator.remote.client import RemoteCoordinator
 from tests.support.http_served import ServedStore, served
 from tests.support.lossy_proxy import LossyProxy
-from txaware.errors import Unavailable
-from txaware.http.client import (
+from txaware.client import (
     CoordinatorSend,
     HttpQueues,
     HttpService,
     Link,
     Transport,
 )
-from txaware.http.client.aio.async_messaging import connect_async
+from txaware.client.aio.async_messaging import connect_async
+from txaware.errors import Unavailable
 from txaware.model.interfaces import Isolation
 from txaware.publish import Publisher
 

@@ -9,8 +9,7 @@ import pytest
 from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
 from tests.support.scripted_server import Act, Received, ScriptedServer, answers
-from txaware.errors import Unavailable
-from txaware.http.client import (
+from txaware.client import (
     ClientSettings,
     CoordinatorSend,
     HttpAdministration,
@@ -18,6 +17,7 @@ from txaware.http.client import (
     Link,
     Transport,
 )
+from txaware.errors import Unavailable
 from txaware.model.messages import MessageId
 
 NO_JSON = [

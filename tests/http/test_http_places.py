@@ -18,10 +18,10 @@ from tests.support.scripted_server import (
     refuses,
     sleeps,
 )
+from txaware.client import ClientSettings, HttpService, Link, Transport
+from txaware.client.calls.call import Call, done
+from txaware.client.retry import Retry
 from txaware.errors import BadRequest, TransactionConflict, Unavailable
-from txaware.http.client import ClientSettings, HttpService, Link, Transport
-from txaware.http.client.calls.call import Call, done
-from txaware.http.client.retry import Retry
 from txaware.messaging import Messaging
 from txaware.model.settings import Settings
 from txaware.protocol.verb import Repeat

@@ -17,7 +17,7 @@ from tests.support.http_access import TRANSACTIONS, Caller, Guarded, guarded
 from tests.support.http_raw import Served
 from txaware.auth import Principal, Rule
 from txaware.errors import NotAuthorized
-from txaware.http.routes.prepared import _preparer
+from txaware.server.routes.prepared import _preparer
 
 COMMIT, ROLL_BACK = (
     TRANSACTIONS + "/commit-prepared",

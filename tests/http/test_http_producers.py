@@ -13,14 +13,14 @@ from tests.support.doubles import Recorder
 from tests.support.http_served import served
 from tests.support.messagings import committed
 from tests.support.ports import free_port
+from txaware.client.aio.async_messaging import connect_async
+from txaware.client.transport import Transport
 from txaware.errors import (
     BadRequest,
     MisusedTransaction,
     ProducerFenced,
     Unavailable,
 )
-from txaware.http.client.aio.async_messaging import connect_async
-from txaware.http.client.transport import Transport
 from txaware.messaging import Messaging
 
 

@@ -17,8 +17,8 @@ from tests.support.http_served import ServedStore, served
 from tests.support.lossy_proxy import LossyProxy
 from txaware import Settings, connect, connect_async
 from txaware.auth import Principal
+from txaware.client import HttpService, Link, Transport
 from txaware.errors import NotAuthorized
-from txaware.http.client import HttpService, Link, Transport
 from txaware.messaging import Messaging
 from txaware.model.producers import ProducerIdentity
 from txaware.publish import Producer

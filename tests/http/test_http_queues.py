@@ -17,11 +17,11 @@ from tests.support.http_access import TRANSACTIONS, Caller, Guarded, guarded
 from tests.support.http_raw import Served, request, serving
 from tests.support.lossy_proxy import LossyProxy
 from tests.support.queues import made, numbered, popped, taken
+from txaware.client import HttpQueues, Link, Transport
 from txaware.errors import LeaseLost, NotAuthorized, QueueNotFound
-from txaware.http.client import HttpQueues, Link, Transport
-from txaware.http.routes import queue_jobs
-from txaware.http.server.connection import Connection
 from txaware.messaging import Messaging
+from txaware.server.connection import Connection
+from txaware.server.routes import queue_jobs
 from txaware.service.queue.event_loop_queues import EventLoopQueues
 from txaware.service.queue.local_queues import LocalQueues
 

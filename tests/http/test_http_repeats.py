@@ -26,14 +26,14 @@ from txaware.errors import (
     TopicNotFound,
     Unavailable,
 )
-from txaware.http.server import idempotency as repeats
-from txaware.http.server.exchange import DONE, Reply
-from txaware.http.server.idempotency import (
+from txaware.model.producers import KeyReused
+from txaware.server import idempotency as repeats
+from txaware.server.exchange import DONE, Reply
+from txaware.server.idempotency import (
     Idempotency,
     KeyedRequest,
     OutcomeUnknown,
 )
-from txaware.model.producers import KeyReused
 
 KEY = "Idempotency-Key: k1"
 IN_TX = bytes.fromhex("000a02026100")

@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.http_access import ROUTES, RULES, Guarded, guarded
 from txaware.auth import Tokens, new_token
-from txaware.http.dashboard import FILES
-from txaware.http.server.routing import Route
+from txaware.server.dashboard import FILES
+from txaware.server.routing import Route
 
 X, NS = "/v1/transactions", "/v1/namespaces/{namespace}"
 T, P = NS + "/topics/{topic}", NS + "/groups/{group}/positions/{topic}"

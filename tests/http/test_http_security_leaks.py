@@ -23,11 +23,11 @@ from tests.support.http_access import (
     guarded,
 )
 from txaware.errors import Unavailable
-from txaware.http.routes.transactions import ONE
-from txaware.http.routes.unguarded import NOT_WELL
-from txaware.http.server.hidden_paths import HiddenPaths
-from txaware.http.server.routing import KNOWN_PATHS, LONGEST_KNOWN, Route, Routes
-from txaware.http.server.server_file import read_server_file
+from txaware.server.hidden_paths import HiddenPaths
+from txaware.server.routes.transactions import ONE
+from txaware.server.routes.unguarded import NOT_WELL
+from txaware.server.routing import KNOWN_PATHS, LONGEST_KNOWN, Route, Routes
+from txaware.server.server_file import read_server_file
 
 COMMITTED = {"isolation": "committed"}
 

@@ -26,7 +26,7 @@ from tests.support.http_access import (
 )
 from txaware.auth import EVERYTHING, Principal
 from txaware.errors import NotAuthorized
-from txaware.http.server.owners import Owners
+from txaware.server.owners import Owners
 
 CALLS = ("can-commit", "persist", "commit", "abort", "checkpoint", "invalidate")
 ID = "00" * 20

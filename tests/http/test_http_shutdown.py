@@ -15,7 +15,7 @@ import txaware
 from tests.support.concurrency import PATIENCE_S, until
 from tests.support.http_raw import TOPIC, request, serving
 from txaware.errors import BadRequest
-from txaware.http.server.server_context import SLOW_THREADS, Threads
+from txaware.server.server_context import SLOW_THREADS, Threads
 from txaware.service.administration import Administration
 from txaware.service.check.table_scan import CheckScan
 from txaware.service.monitor.inspection import Inspection

@@ -22,7 +22,7 @@ from tests.support.http_raw import (
     request,
     serving,
 )
-from txaware.http.server import connection
+from txaware.server import connection
 
 SHORT_S = 0.2
 MIB = 1 << 20

@@ -8,9 +8,9 @@ import pytest
 from tests.support.http_access import Caller
 from tests.support.http_served import served
 from tests.support.scripted_server import Act, Received, ScriptedServer, answers
+from txaware.client import HttpAdministration, Link, Transport
+from txaware.client.settings import ClientSettings
 from txaware.errors import Unavailable
-from txaware.http.client import HttpAdministration, Link, Transport
-from txaware.http.client.settings import ClientSettings
 from txaware.model.messages import MessageId
 
 LEAST, MOST = MessageId(bytes(20)), MessageId(b"\xff" * 20)

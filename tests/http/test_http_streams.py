@@ -22,8 +22,8 @@ from tests.support.http_raw import (
     resident_bytes,
     serving,
 )
-from txaware.http.routes.polls import PollAnswer
-from txaware.http.server import streams
+from txaware.server import streams
+from txaware.server.routes.polls import PollAnswer
 
 MIB = 1 << 20
 COUNT, SIZE = 100_000, 700

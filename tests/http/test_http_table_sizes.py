@@ -9,9 +9,9 @@ import pytest
 import txaware
 from tests.support.doubles import Recorder
 from tests.support.http_served import ServedStore, served
+from txaware.client import HttpTables
+from txaware.client.server_info import ServerInfo
 from txaware.errors import ParticipantFailed, RequestTooLarge, TransactionNotInProgress
-from txaware.http.client import HttpTables
-from txaware.http.client.server_info import ServerInfo
 from txaware.messaging import Messaging
 from txaware.model.interfaces import Row
 from txaware.model.rows import RowChange

@@ -17,13 +17,13 @@ from tests.support.coordinators import remote
 from tests.support.doubles import Clock
 from tests.support.http_access import TRANSACTIONS, Answer, Caller
 from txaware.auth import digest_text, new_token
+from txaware.client import ClientSettings, Link
+from txaware.client.aio.async_messaging import AsyncMessaging
 from txaware.errors import BadRequest, NotAuthorized, Unavailable
-from txaware.http.client import ClientSettings, Link
-from txaware.http.client.aio.async_messaging import AsyncMessaging
-from txaware.http.server.server import HttpServer
 from txaware.messaging import Messaging
 from txaware.model.clock import system_clock_ms
 from txaware.model.settings import Settings
+from txaware.server.server import HttpServer
 
 DAY_S = 86_400
 RULES = {"brief": "long = false", "lasting": "long = true", "unsaid": ""}

@@ -7,9 +7,9 @@ import pytest
 
 from tests.support.concurrency import until
 from tests.support.http_raw import Raw, Served, one, poll, publish, serving
-from txaware.http.routes import polls
-from txaware.http.server import answer_memory
-from txaware.http.server.answer_memory import AnswerMemory
+from txaware.server import answer_memory
+from txaware.server.answer_memory import AnswerMemory
+from txaware.server.routes import polls
 
 MIB = 1 << 20
 LIMIT = 4 * MIB

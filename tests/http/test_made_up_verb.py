@@ -11,15 +11,15 @@ from msgspec import Struct
 
 import txaware
 from txaware.auth import EVERYTHING, Principal, Tokens, new_token
+from txaware.client.aio.async_transport import awaited_verb
+from txaware.client.transport import blocking_verb
 from txaware.errors import BadRequest, NotAuthorized
-from txaware.http.client.aio.async_transport import awaited_verb
-from txaware.http.client.transport import blocking_verb
-from txaware.http.server.server import Access, HttpServer
 from txaware.model.interfaces import OperatorService
 from txaware.protocol import places, verbs
 from txaware.protocol.fields import plain
 from txaware.protocol.rights import on_topic
 from txaware.protocol.verb import In, Verb
+from txaware.server.server import Access, HttpServer
 from txaware.service.administration import Administration
 
 

@@ -15,12 +15,12 @@ import txaware
 from tests.support.http_access import ROUTES, Caller
 from tests.support.openapi_runs import CHECKS, Run, outcome
 from txaware.auth import EVERYTHING, Principal, Tokens, new_token
-from txaware.http.openapi.document import operations
-from txaware.http.routes.transactions import ONE
-from txaware.http.server.server import Access, HttpServer
 from txaware.messaging import Messaging
 from txaware.model.settings import Settings
 from txaware.protocol.groups import POSITION_PATH as POSITION
+from txaware.server.openapi.document import operations
+from txaware.server.routes.transactions import ONE
+from txaware.server.server import Access, HttpServer
 
 SETTINGS = Settings(long_poll_s=0.01, janitor_interval_s=0)
 # A number like 5.0 is a whole one to JSON Schema, and not here.

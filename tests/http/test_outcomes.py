@@ -12,8 +12,8 @@ import txaware
 from tests.support.concurrency import PATIENCE_S, until
 from tests.support.messagings import commit, payloads
 from txaware.errors import Unavailable
-from txaware.http.server.server_context import Outcomes
 from txaware.model.settings import Settings
+from txaware.server.server_context import Outcomes
 
 
 class Closing:

@@ -22,16 +22,16 @@ from txaware.errors import (
     StoreCorrupted,
     Unavailable,
 )
-from txaware.http.metrics import request_counts
-from txaware.http.metrics.exposition import Exposition
-from txaware.http.metrics.moment import Moment
-from txaware.http.metrics.parts import PARTS, Rows, Table
-from txaware.http.metrics.request_counts import RequestCounts
-from txaware.http.metrics.topic_labels import FIELDS, TopicLabels, seen_families
-from txaware.http.server.admission import Admission
 from txaware.model.metrics import HistogramCounter, TopicMetrics
 from txaware.model.numbers import OTHER, gauge
 from txaware.model.settings import Settings
+from txaware.server.admission import Admission
+from txaware.server.metrics import request_counts
+from txaware.server.metrics.exposition import Exposition
+from txaware.server.metrics.moment import Moment
+from txaware.server.metrics.parts import PARTS, Rows, Table
+from txaware.server.metrics.request_counts import RequestCounts
+from txaware.server.metrics.topic_labels import FIELDS, TopicLabels, seen_families
 from txaware.service.monitor import overview_report
 from txaware.service.monitor.overview import Overview, Sight
 from txaware.service.store_context import StoreContext as ServiceSite

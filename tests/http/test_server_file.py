@@ -20,13 +20,13 @@ from tests.support.concurrency import PATIENCE_S
 from tests.support.http_raw import PING, Raw
 from tests.support.messagings import payloads
 from txaware.errors import BadRequest, Unavailable
-from txaware.http.server.server_file import (
+from txaware.messaging import Messaging
+from txaware.model.settings import Settings
+from txaware.server.server_file import (
     ServerFile,
     own_certificate,
     read_server_file,
 )
-from txaware.messaging import Messaging
-from txaware.model.settings import Settings
 from txaware.store.leveldb_store import Database
 
 QUIET = Settings(janitor_interval_s=0)

@@ -17,9 +17,9 @@ from tests.support.ports import free_port
 from txaware.cli.root import command
 from txaware.cli.stop import Stop
 from txaware.errors import Unavailable
-from txaware.http.server.server_file import read_server_file
 from txaware.messaging import Messaging
 from txaware.model.settings import Settings
+from txaware.server.server_file import read_server_file
 
 QUIET = Settings(janitor_interval_s=0)
 

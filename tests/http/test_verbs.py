@@ -17,9 +17,9 @@ from tests.support.http_access import ROUTES
 from tests.support.messagings import Site
 from tests.support.odd_values import ODD
 from tests.support.verb_samples import SAMPLES, Sample, prepared
+from txaware.client.aio.async_transport import awaited_verb
+from txaware.client.transport import blocking_verb
 from txaware.errors import BadRequest, TxAwareError
-from txaware.http.client.aio.async_transport import awaited_verb
-from txaware.http.client.transport import blocking_verb
 from txaware.protocol import operator, producers, queues
 from txaware.protocol.fields import REQUIRED
 from txaware.protocol.verb import Repeat, Verb

@@ -15,10 +15,10 @@ import txaware
 from tests.support.certificates import certificate
 from txaware.auth import new_token
 from txaware.errors import BadRequest, Unavailable
-from txaware.http.server.server_file import ServerFile
 from txaware.messaging.parts import Reach
 from txaware.model.messages import Outgoing
 from txaware.model.requests import Payload
+from txaware.server.server_file import ServerFile
 from txaware.spark.addresses import StoreAddress
 from txaware.spark.options import READ, READ_STREAM, WRITE, WRITE_STREAM, Options
 from txaware.spark.storing import Extent, Storing, WrittenColumns

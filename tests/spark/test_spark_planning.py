@@ -27,12 +27,12 @@ from tests.support.spark_histories import (
     in_new_topics,
     polled,
 )
+from txaware.client import HttpService
 from txaware.errors import BadRequest, TopicNotFound, Unavailable
-from txaware.http.client import HttpService
-from txaware.http.wire import ColumnPiece
 from txaware.messaging import Messaging
 from txaware.model.interfaces import MessagingService
 from txaware.model.messages import Bounds, Message
+from txaware.protocol.formats import ColumnPiece
 from txaware.spark.columns import MessageColumns, TableMaker
 from txaware.spark.options import Options
 from txaware.spark.partitions import Span, pages

@@ -19,14 +19,14 @@ from coordinator.remote.client import ROOT, RemoteCoordinator
 from coordinator.transaction import Transaction
 from tests.support.doubles import Clock
 from tests.support.messagings import committed
+from txaware.client.calls.call import Call
+from txaware.client.transport import Transport
 from txaware.errors import (
     TransactionConflict,
     TransactionNotInProgress,
     TransactionRefused,
     Unavailable,
 )
-from txaware.http.client.calls.call import Call
-from txaware.http.client.transport import Transport
 from txaware.spark.options import Options
 from txaware.spark.sink import TopicSink
 

@@ -8,7 +8,6 @@ import fastavro
 from hypothesis import strategies as st
 
 from tests.support.strategies import transactions
-from txaware.http.wire import PageWriter, PollRequest, PublishRequest, schemas
 from txaware.model.messages import (
     BlockedBy,
     Message,
@@ -19,6 +18,7 @@ from txaware.model.messages import (
     Receipt,
     end_of,
 )
+from txaware.protocol.formats import PageWriter, PollRequest, PublishRequest, schemas
 
 AVRO_TYPE, OWN_TYPE = "avro/binary", "application/vnd.txaware+avro"
 COLUMNS_TYPE = "application/vnd.txaware.columns+avro"

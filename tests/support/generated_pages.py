@@ -12,11 +12,11 @@ import attrs
 
 import coordinator.errors
 from txaware import errors
-from txaware.http.metrics.parts import FAILURES, PARTS
-from txaware.http.server.failures import status_of
 from txaware.model import settings
 from txaware.model.numbers import COUNTER, INFO, Number
 from txaware.model.settings import Settings
+from txaware.server.failures import status_of
+from txaware.server.metrics.parts import FAILURES, PARTS
 
 DOCS = Path(__file__).parents[2] / "docs"
 KIB, MIB = 1 << 10, 1 << 20

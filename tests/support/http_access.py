@@ -13,10 +13,10 @@ import attrs
 import txaware
 from coordinator.interfaces import Coordinator
 from txaware.auth import AuditLog, digest_text, new_token
-from txaware.http.routes import all_routes
-from txaware.http.server.server import HttpServer
 from txaware.messaging import Messaging
 from txaware.model.settings import Settings
+from txaware.server.routes import all_routes
+from txaware.server.server import HttpServer
 
 TOPIC = "/v1/namespaces/default/topics/orders"
 POSITION = "/v1/namespaces/default/groups/billing/positions/orders"

@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.background import Gate
 from tests.support.http_raw import Response, Served, request, serving
-from txaware.http.server.direct_lane import DirectRequest
-from txaware.http.server.routing import Routes
+from txaware.server.direct_lane import DirectRequest
+from txaware.server.routing import Routes
 from txaware.store.batch_writer import BatchWriter
 
 JSON = "Content-Type: application/json"

@@ -16,11 +16,11 @@ import pytest
 
 import txaware
 from tests.support.doubles import Clock
-from txaware.http.server.admission import Admission
-from txaware.http.server.server import HttpServer
-from txaware.http.wire import long_bytes
 from txaware.messaging import Messaging
 from txaware.model.settings import Settings
+from txaware.protocol.formats import long_bytes
+from txaware.server.admission import Admission
+from txaware.server.server import HttpServer
 
 TIMEOUT_S = 30.0
 TOPIC = "/v1/namespaces/default/topics/t"

@@ -8,9 +8,9 @@ import attrs
 
 import txaware
 from tests.support.messagings import payloads
-from txaware.http.server.server import Access, HttpServer
 from txaware.messaging import Messaging
 from txaware.model.settings import Settings
+from txaware.server.server import Access, HttpServer
 
 
 @attrs.frozen

@@ -2,8 +2,8 @@
 
 import pytest
 
-from txaware.http.server.admission import FLOW_BYTES, STALL_S, Admission, Full, Memory
 from txaware.model.settings import Settings
+from txaware.server.admission import FLOW_BYTES, STALL_S, Admission, Full, Memory
 
 LIMIT, SHARE = 100_000, 60_000
 

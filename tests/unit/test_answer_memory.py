@@ -2,9 +2,9 @@
 
 import pytest
 
-from txaware.http.server.admission import STALL_S, Full
-from txaware.http.server.answer_memory import AnswerMemory
 from txaware.model.settings import Settings
+from txaware.server.admission import STALL_S, Full
+from txaware.server.answer_memory import AnswerMemory
 
 LIMIT = 100_000
 

@@ -12,8 +12,8 @@ from tests.support.doubles import Clock
 from tests.support.fake_hbase import FakeHBase
 from tests.support.hbase_faults import Fault, Request, not_sent, refused
 from tests.support.hbase_owners import Owner, made
-from txaware.http.server.server import HttpServer
 from txaware.messaging import Messaging
+from txaware.server.server import HttpServer
 from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.table import HBaseTable
 

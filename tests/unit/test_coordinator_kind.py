@@ -11,9 +11,9 @@ from coordinator import EmbeddedCoordinator
 from tests.support.cli_runs import error_of, run
 from tests.support.messagings import table_of
 from txaware.errors import BadRequest
-from txaware.http.server.server import HttpServer
 from txaware.messaging import Messaging
 from txaware.model.settings import Settings
+from txaware.server.server import HttpServer
 from txaware.store.keys import COORDINATOR_ADDRESS
 
 QUIET = Settings(janitor_interval_s=0)

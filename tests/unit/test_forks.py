@@ -15,8 +15,8 @@ import pytest
 import txaware
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.support.messagings import Site, payloads
+from txaware.client.aio.async_messaging import connect_async
 from txaware.errors import PublisherClosed, Unavailable
-from txaware.http.client.aio.async_messaging import connect_async
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 PATIENCE_S = 60

@@ -18,7 +18,7 @@ from coordinator.transaction_status import (
 from tests.support.doubles import Clock
 from txaware.auth import Principal
 from txaware.errors import NotAuthorized
-from txaware.http.server.owners import Owners
+from txaware.server.owners import Owners
 
 BEGAN_MS = 1_000_000
 ONE = Standing(BEGAN_MS * POINTERS_PER_MS, OPEN, (BEGAN_MS * POINTERS_PER_MS,))

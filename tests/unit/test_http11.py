@@ -6,7 +6,7 @@ import time
 import httpcore
 import pytest
 
-from txaware.http.client.http11 import (
+from txaware.client.http11 import (
     KNOWN_HEADS,
     MOST_BYTES_WITHOUT_BODY,
     PIECE_BYTES,

@@ -9,8 +9,8 @@ from typing import Any
 import httpcore
 import pytest
 
-from txaware.http.client.http11 import AnswerParser, Deadline, HttpRequest
-from txaware.http.client.http_connection import (
+from txaware.client.http11 import AnswerParser, Deadline, HttpRequest
+from txaware.client.http_connection import (
     KEEP_IDLE_S,
     AsyncHttpConnection,
     HttpConnection,

@@ -11,8 +11,8 @@ from coordinator.context import TransactionContext
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.interfaces import Participant
 from tests.support.doubles import Recorder
+from txaware.client.aio.async_messaging import connect_async
 from txaware.errors import BadRequest, MisusedTransaction
-from txaware.http.client.aio.async_messaging import connect_async
 from txaware.messaging import Messaging
 
 

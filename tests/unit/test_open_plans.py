@@ -19,8 +19,8 @@ from tests.support.http_access import Caller
 from tests.support.messagings import table_of
 from tests.support.odd_values import ODD
 from tests.support.workers import stable_id
+from txaware.client import HttpAdministration
 from txaware.errors import BadRequest, PlanForgotten, TxAwareError, Unavailable
-from txaware.http.client import HttpAdministration
 from txaware.service.retention.clean_up_plan import Piece, PieceResult, Plan
 from txaware.service.retention.open_plans import FORGOTTEN_AFTER_MS, MOST_PLANS
 

@@ -11,8 +11,8 @@ from coordinator.transaction import Transaction
 from tests.support.concurrency import in_loop
 from tests.support.http_served import served
 from tests.support.messagings import payloads, publish
+from txaware.client.aio.async_messaging import connect_async
 from txaware.errors import BadRequest, MisusedTransaction
-from txaware.http.client.aio.async_messaging import connect_async
 from txaware.messaging import Messaging
 from txaware.model.messages import MessageId
 

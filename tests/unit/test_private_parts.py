@@ -18,9 +18,9 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from txaware.http.server.connection import Connection
-from txaware.http.server.request_parser import Feeding
-from txaware.http.server.sink import Flow
+from txaware.server.connection import Connection
+from txaware.server.request_parser import Feeding
+from txaware.server.sink import Flow
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 OVERRIDDEN = {

@@ -14,13 +14,13 @@ import attrs
 import pytest
 
 import txaware
+from txaware.client import HttpService
+from txaware.client.calls.admin_calls import AdminCalls
+from txaware.client.calls.service_calls import ServiceCalls
 from txaware.consume import subscribe
-from txaware.http.client import HttpService
-from txaware.http.client.calls.admin_calls import AdminCalls
-from txaware.http.client.calls.service_calls import ServiceCalls
-from txaware.http.server.server import Access
 from txaware.model.interfaces import MessagingService, OperatorService
 from txaware.publish import AsyncPublisher, AtMostOncePublisher
+from txaware.server.server import Access
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
 
@@ -260,11 +260,11 @@ def test_mypy_finds_a_wrong_option_and_no_right_one(tmp_path: Path) -> None:
 
 # What an import costs each of Spark's daemons, and few programs use.
 LATER = (
-    *("txaware.http.server.server", "txaware.http.server.app", "txaware.http.routes"),
-    *("txaware.http.openapi", "txaware.http.metrics", "txaware.http.dashboard"),
+    *("txaware.server.server", "txaware.server.app", "txaware.server.routes"),
+    *("txaware.server.openapi", "txaware.server.metrics", "txaware.server.dashboard"),
     *(
-        "txaware.http.client.aio.async_messaging",
-        "txaware.http.client.aio.async_transport",
+        "txaware.client.aio.async_messaging",
+        "txaware.client.aio.async_transport",
         "asyncio",
     ),
     *("uvicorn", "uvloop", "prometheus_client", "click"),
@@ -292,4 +292,4 @@ def test_an_import_leaves_the_server_and_the_asyncio_client_for_later() -> None:
     assert "txaware.messaging" in at_once
     assert [name for name in LATER if name in at_once] == []
     assert [name for name in LATER if name in opened] == []
-    assert found == ["txaware.http.client.aio.async_messaging", "HttpServer"]
+    assert found == ["txaware.client.aio.async_messaging", "HttpServer"]

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.messagings import Site, payloads, publish, seen_by
-from txaware.http.server.page_encoders import EncodedItems
-from txaware.http.wire import AVRO, PollRequest
 from txaware.model.avro_items import Encoded
 from txaware.model.interfaces import Row
+from txaware.protocol.formats import AVRO, PollRequest
+from txaware.server.page_encoders import EncodedItems
 from txaware.service.read import scan_cache
 from txaware.service.read.scan_cache import (
     JOINED_BYTES,

@@ -15,8 +15,8 @@ from txaware.bench.reading import (
 )
 from txaware.bench.server import serving
 from txaware.bench.trial import Measured, Trial
-from txaware.http.wire import PollRequest, encode_poll
 from txaware.model.messages import MessageId
+from txaware.protocol.formats import PollRequest, encode_poll
 
 POLL = "/v1/namespaces/default/topics/t/poll"
 NAME, COLD, CONNECTIONS = "http-polled", "http-polled-cold", 4

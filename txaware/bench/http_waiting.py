@@ -16,8 +16,8 @@ from txaware.bench.http_reading import POLL
 from txaware.bench.measure import Figure, in_turns, p99
 from txaware.bench.server import BenchServer, more_files, serving
 from txaware.bench.trial import PAYLOAD, Measured, Trial
-from txaware.http.wire import OWN, PollRequest, encode_poll
 from txaware.messaging import Messaging, connect
+from txaware.protocol.formats import OWN, PollRequest, encode_poll
 
 P50_S, P99_S = 0.003, 0.015
 LONG_POLLS, WAIT_S, SETTLED_S = 1000, 30, 2.0

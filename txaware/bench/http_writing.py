@@ -6,8 +6,8 @@ from txaware.bench.load import Load, by
 from txaware.bench.measure import Figure, in_turns, per_second_of_threads
 from txaware.bench.server import serving
 from txaware.bench.trial import PAYLOAD, Measured, Trial, payloads
-from txaware.http.wire import PublishRequest, encode_publish
 from txaware.messaging import connect
+from txaware.protocol.formats import PublishRequest, encode_publish
 
 CONNECTIONS, BATCH = 16, 100
 PUBLISH = "/v1/namespaces/default/topics/t/publish"

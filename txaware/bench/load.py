@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from txaware.http.wire import OWN
+from txaware.protocol.formats import OWN
 
 WRK = shutil.which("wrk")
 WRK_LEAST_S = 1  # it takes whole seconds

@@ -11,11 +11,11 @@ from txaware.cli.progress import rows_bar
 from txaware.cli.session import Session, address_of, pass_session
 from txaware.cli.show import counted, echo_fields, echo_json
 from txaware.errors import BadRequest
-from txaware.http.server.server_file import read_server_file
 from txaware.messaging import Messaging
 from txaware.messaging.parts import Reach, is_http, named_coordinator, open_remote
 from txaware.model.clock import system_clock_ms
 from txaware.model.reports import Progress, Report
+from txaware.server.server_file import read_server_file
 from txaware.service.check.checking import check_directory, check_table
 from txaware.service.coordinator_kind import ANY_ADDRESS
 from txaware.store.hbase.address import HBaseAddress

@@ -22,7 +22,7 @@ from txaware.messaging.parts import is_http
 from txaware.store.hbase.ownership import StoreInUse
 
 if TYPE_CHECKING:
-    from txaware.http.server.server import HttpServer
+    from txaware.server.server import HttpServer
 
 log = logging.getLogger(__name__)
 
@@ -237,7 +237,7 @@ def _load_and_check(options: dict[str, Any], *, binds: bool) -> None:
 
     The port may be that of an owner that has yet to end, so a standby tries no bind.
     """
-    from txaware.http.server.server import Access  # only this command needs it
+    from txaware.server.server import Access  # only this command needs it
 
     if options["tokens"] is not None:
         options["tokens"] = Tokens.load(options["tokens"])

@@ -11,9 +11,6 @@ from coordinator.directory_lock import DirectoryInUse, DirectoryLock
 from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.optional_ports import in_process
 from txaware.errors import BadRequest, Unavailable
-from txaware.http.server.owners import Owners
-from txaware.http.server.served import Served
-from txaware.http.server.server_file import forget_server, read_server_file
 from txaware.messaging.parts import (
     ANOTHER_STORE,
     Parts,
@@ -25,6 +22,9 @@ from txaware.messaging.parts import (
 from txaware.model.clock import ClockMs
 from txaware.model.interfaces import OrderedTable
 from txaware.model.settings import Settings
+from txaware.server.owners import Owners
+from txaware.server.served import Served
+from txaware.server.server_file import forget_server, read_server_file
 from txaware.service.administration import Administration
 from txaware.service.coordinator_kind import EMBEDDED, OTHER, claim, coordinator_of
 from txaware.service.local import LocalService

@@ -11,7 +11,6 @@ from txaware.auth import AuditLog, Tokens
 from txaware.consume import Consumer, consumer_of
 from txaware.consume.start_places import StartAt
 from txaware.errors import BadRequest, MisusedTransaction, Unavailable
-from txaware.http.server.server_file import ServerFile
 from txaware.messaging.addresses import open_parts, served_already
 from txaware.messaging.loop_verbs import Closes, LoopVerbs
 from txaware.messaging.parts import Parts, Reach
@@ -39,11 +38,12 @@ from txaware.queue import Queue
 from txaware.queue.handled_items import handled_key
 from txaware.queue.popped_jobs import PoppedJobs
 from txaware.queue.queue_access import QueueAccess
+from txaware.server.server_file import ServerFile
 from txaware.tables import Table
 from txaware.tables.table_changes import Conflicts
 
 if TYPE_CHECKING:
-    from txaware.http.server.server import HttpServer
+    from txaware.server.server import HttpServer
 
 V = TypeVar("V")
 
@@ -476,7 +476,7 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
         `allow_plain_tokens` is true.
         """
         # A server takes long to import, and most programs have none.
-        from txaware.http.server.server import Access, HttpServer
+        from txaware.server.server import Access, HttpServer
 
         if self._parts.served is None:
             raise served_already(self.reach())

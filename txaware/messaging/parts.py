@@ -10,8 +10,7 @@ from coordinator import Coordinator
 from coordinator.address import open_coordinator
 from coordinator.remote.client import RemoteCoordinator
 from txaware.auth import token_to_send
-from txaware.errors import BadRequest, NotAuthorized, Unavailable
-from txaware.http.client import (
+from txaware.client import (
     ClientSettings,
     CoordinatorSend,
     HttpAdministration,
@@ -23,12 +22,13 @@ from txaware.http.client import (
     Transport,
     within_limits,
 )
-from txaware.http.server.served import Served
+from txaware.errors import BadRequest, NotAuthorized, Unavailable
 from txaware.model.clock import ClockMs
 from txaware.model.interfaces import MessagingService, OperatorService
 from txaware.model.producers import BeginsTransactions, ProducerService
 from txaware.model.queue_service import QueueService
 from txaware.model.settings import Settings
+from txaware.server.served import Served
 from txaware.tables.interfaces import TableService
 
 

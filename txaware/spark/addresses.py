@@ -8,13 +8,13 @@ from pathlib import Path
 import attrs
 
 from txaware.auth import token_to_send
+from txaware.client import ClientSettings, HttpService, HttpTables, Link, Transport
 from txaware.errors import BadRequest, Unavailable
-from txaware.http.client import ClientSettings, HttpService, HttpTables, Link, Transport
-from txaware.http.server.server_file import read_server_file
 from txaware.messaging import Messaging, connect
 from txaware.messaging.parts import Reach, open_remote
 from txaware.model.clock import system_clock_ms
 from txaware.model.settings import Settings
+from txaware.server.server_file import read_server_file
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.ownership import Ownership, Sign

@@ -11,9 +11,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from txaware.errors import BadRequest, Unavailable
-from txaware.http.wire import ColumnPiece
 from txaware.model.labels import Labels, unpacked
 from txaware.model.messages import ID_BYTES
+from txaware.protocol.formats import ColumnPiece
 
 SCHEMA = (
     "topic string, id binary, publish_time timestamp, write_time timestamp, "

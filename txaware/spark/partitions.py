@@ -9,12 +9,12 @@ from pyspark.sql.datasource import InputPartition
 
 from coordinator import codec
 from coordinator.transaction import Transaction
+from txaware.client import HttpService
 from txaware.errors import Unavailable
-from txaware.http.client import HttpService
-from txaware.http.wire import ColumnarPage, ColumnPiece
 from txaware.messaging import Messaging
 from txaware.model.interfaces import MessagingService
 from txaware.model.messages import BlockedBy, Message, MessageId, Page
+from txaware.protocol.formats import ColumnarPage, ColumnPiece
 from txaware.spark.columns import MessageColumns, TableMaker
 
 POLL_MESSAGES = 10_000

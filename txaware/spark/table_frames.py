@@ -21,8 +21,8 @@ from pyspark.sql.types import (
 from coordinator import codec
 from coordinator.outcome import Outcome
 from coordinator.transaction import Transaction, TransactionType
+from txaware.client import HttpTables
 from txaware.errors import BadRequest, MisusedTransaction, Unavailable
-from txaware.http.client import HttpTables
 from txaware.messaging import MessagingTransaction
 from txaware.model.rows import RowChange, checked_key
 from txaware.spark.addresses import StoreAddress

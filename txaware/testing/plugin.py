@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:  # pytest loads this module in every run, also where nobody needs it
-    from txaware.http.server.server import HttpServer
     from txaware.messaging import Messaging
+    from txaware.server.server import HttpServer
     from txaware.testing.failing_coordinator import FailingCoordinator
     from txaware.testing.manual_clock import ManualClock
 

@@ -1,0 +1,27 @@
+"""The client: the same calls as embedded, made of a server."""
+
+from txaware.client.calls.coordinator_calls import CoordinatorSend
+from txaware.client.link import Link
+from txaware.client.server_info import ServerInfo
+from txaware.client.service import (
+    HttpAdministration,
+    HttpQueues,
+    HttpService,
+    HttpTables,
+    within_limits,
+)
+from txaware.client.settings import ClientSettings
+from txaware.client.transport import Transport
+
+__all__ = [
+    "ClientSettings",
+    "CoordinatorSend",
+    "HttpAdministration",
+    "HttpQueues",
+    "HttpService",
+    "HttpTables",
+    "Link",
+    "ServerInfo",
+    "Transport",
+    "within_limits",
+]

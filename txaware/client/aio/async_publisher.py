@@ -1,0 +1,92 @@
+"""Publishes with the open transaction of its task, or at once."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic
+
+from coordinator.interfaces import Coordinator
+from txaware.client.aio.async_service import AsyncService
+from txaware.client.aio.async_transaction import open_transaction
+from txaware.errors import MisusedTransaction
+from txaware.model.encoding import Encode, encoded, encoder
+from txaware.model.messages import Outgoing, Receipt, T, outgoing
+from txaware.model.requests import Payload
+from txaware.model.topics import TopicName
+from txaware.publish import Publisher
+from txaware.publish.publisher import checked_many
+
+
+class TopicPublisher(Generic[T]):
+    """The promises of `Publisher`, awaited.
+
+    In a transaction each call visits its thread: `publish_all` does so once for many
+    messages.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        service: AsyncService,
+        coordinator: Coordinator,
+        make: Callable[[str], Publisher],
+        *,
+        encode: Encode[T] | None = None,
+    ) -> None:
+        self.topic = str(TopicName.parse(topic))
+        self._service = service
+        self._coordinator = coordinator
+        self._make = make
+        self._joining: Publisher | None = None
+        self._encode = None if encode is None else encoder(encode)
+
+    async def publish(
+        self,
+        payload: T | Outgoing[T],
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        expire_after_s: float | None = None,
+    ) -> None:
+        """Publishes one message, which ages from its flush or spill on.
+
+        With `encode` it is any value. `key`, `headers` and `expire_after_s` are those
+        of an `Outgoing`.
+        """
+        await self.publish_all([outgoing(payload, key, headers, expire_after_s)])
+
+    async def publish_all(self, payloads: Iterable[T | Outgoing[T]]) -> None:
+        """Publishes many, in order; without a transaction in one piece, all or none."""
+        many: Callable[..., Iterable[Any]] = checked_many
+        messages: list[Payload] = list(many(payloads))
+        if self._encode is not None:
+            messages = [encoded(value, self._encode) for value in many(payloads)]
+        transaction = open_transaction(self._coordinator)
+        if transaction is not None:
+            await transaction.run(self._hold, messages)
+        elif messages:
+            await self._service.publish(self.topic, messages)
+
+    async def publish_stored(self, receipts: Iterable[Receipt]) -> None:
+        """Publishes with the open transaction what others stored for it."""
+        named = list(receipts)
+        transaction = open_transaction(self._coordinator)
+        if transaction is None:
+            raise MisusedTransaction(
+                f"what others stored for {self.topic} is published in the transaction "
+                f"that they stored it for, and none is open here"
+            )
+        await transaction.run(self._publish_stored, named)
+
+    def _publish_stored(self, receipts: list[Receipt]) -> None:
+        self._joined().publish_stored(receipts)
+
+    def _hold(self, messages: list[Payload]) -> None:
+        self._joined().publish_all(messages)
+
+    def _joined(self) -> Publisher:
+        """Makes the publisher in a thread, as it asks the server; then keeps it."""
+        if self._joining is None:
+            self._joining = self._make(self.topic)
+        return self._joining
+
+    def __repr__(self) -> str:
+        return f"<TopicPublisher of {self.topic}>"

@@ -1,0 +1,254 @@
+"""Performs the same calls in an event loop."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import httpcore
+import tenacity
+
+from coordinator.brief_errors import briefly, shorten
+from txaware.client.calls.call import Call, Steps
+from txaware.client.calls.verb_calls import steps_of
+from txaware.client.connections import destination, shown
+from txaware.client.http_connection import AsyncHttpConnection
+from txaware.client.link import Link, ServerPlace
+from txaware.client.retry import FAILURES, Retry, again
+from txaware.errors import TxAwareError, Unavailable
+from txaware.model.signatures import signed_as
+from txaware.protocol.verb import Verb
+
+# The time that a client which is closed may still give back what nobody waits for.
+GIVE_BACK_S = 2.0
+
+
+class AsyncConnections:
+    """Connections, each for one request at a time; of one event loop."""
+
+    def __init__(self, limit: int, connect: Callable[[], AsyncHttpConnection]) -> None:
+        self._connect = connect
+        self._free = asyncio.Semaphore(limit)
+        self._idle: deque[AsyncHttpConnection] = deque()
+        self._used: set[AsyncHttpConnection] = set()
+        self._closed = False
+
+    @property
+    def in_use(self) -> int:
+        """The number of connections that have a request under way."""
+        return len(self._used)
+
+    @property
+    def idle(self) -> int:
+        """The number of connections that wait for a request."""
+        return len(self._idle)
+
+    @asynccontextmanager
+    async def one(self, timeout_s: float) -> AsyncIterator[AsyncHttpConnection]:
+        """Lends a connection for one request; `PoolTimeout` if none is free.
+
+        A connection that is not at the end of its answer afterwards is closed.
+        """
+        await self._acquire(timeout_s)
+        try:
+            connection = await self._latest()
+            self._used.add(connection)
+            try:
+                yield connection
+            finally:
+                self._used.discard(connection)
+                await self._give_back(connection)
+        finally:
+            self._free.release()
+
+    async def _acquire(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s if self._free.locked() else None):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise httpcore.PoolTimeout from error
+
+    async def _latest(self) -> AsyncHttpConnection:
+        if len(self._idle) > 1 and self._idle[0].has_expired():
+            await _close(self._idle.popleft())
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.has_expired():
+                return connection
+            await _close(connection)
+        return self._connect()
+
+    async def _give_back(self, connection: AsyncHttpConnection) -> None:
+        if self._closed or not connection.is_at_end:
+            await _close(connection)
+            return
+        self._idle.append(connection)
+
+    async def close(self) -> None:
+        """Closes all, also those in use."""
+        self._closed = True
+        while self._idle:
+            await _close(self._idle.pop())
+        for connection in list(self._used):
+            await _close(connection)
+
+
+async def _close(connection: AsyncHttpConnection) -> None:
+    with suppress(Exception):
+        await connection.aclose()
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class AsyncTransport:
+    """Performs calls for any number of tasks of one event loop.
+
+    A task that is cancelled gives its connection up; what it had asked for may be done.
+    What it was given by then is given back by a task of its own.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        network_backend: httpcore.AsyncNetworkBackend | None = None,
+    ) -> None:
+        self.link = link
+        self._sleep = sleep
+        limit = link.settings.limit
+        self._pools: dict[tuple[ServerPlace, bool], AsyncConnections] = {}
+        for place in link.places:
+            connect = partial(
+                AsyncHttpConnection, destination(link, place), network_backend
+            )
+            for waits in (False, True):
+                pool = AsyncConnections(limit(waits=waits), connect)
+                self._pools[place, waits] = pool
+        self._giving_back: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @briefly
+    async def run(self, steps: Steps[T] | Call[T]) -> T:
+        """Performs the calls of a verb, and answers what it returns."""
+        if isinstance(steps, Call):
+            return await self.perform(steps)
+        try:
+            call = steps.send(None)
+            while True:
+                try:
+                    answer = await self.perform(call)
+                except TxAwareError as error:
+                    call = steps.throw(error)  # which raises it, or goes on
+                else:
+                    call = steps.send(answer)
+        except StopIteration as done:
+            value: T = done.value
+            return value
+
+    async def perform(self, call: Call[T]) -> T:
+        """Performs one call, with as many tries as it may have."""
+        tries = Retry(call, self.link)
+        try:
+            return await self._try(tries)
+        except TxAwareError as error:
+            if tries.pause_s is None:
+                raise
+            first = [error]
+
+        async def one_more() -> T:
+            if first:
+                raise first.pop()
+            return await self._try(tries)
+
+        retrying = tenacity.AsyncRetrying(**again(tries), sleep=self._sleep)
+        return await retrying(one_more)
+
+    async def _try(self, tries: Retry[T]) -> T:
+        request = tries.request()
+        pool = self._pools[tries.place, tries.waits]
+        if self._closed:
+            raise Unavailable(f"{self.link.url}: this client is closed")
+        try:
+            connect_s = tries.deadline.within(self.link.settings.connect_timeout_s)
+            async with pool.one(connect_s) as connection:
+                try:
+                    answer = await connection.ask(request)
+                except asyncio.CancelledError:
+                    self._leave(tries, connection)
+                    raise
+        except FAILURES as error:
+            raise tries.failed(error) from error
+        return tries.answered(answer)
+
+    def _leave(self, tries: Retry[Any], connection: AsyncHttpConnection) -> None:
+        """Has another task give back what may have been given already."""
+        given_back = tries.call.given_back
+        other = None if given_back is None else connection.taken_over()
+        if given_back is not None and other is not None:
+            task = asyncio.create_task(self._give_back(tries, other, given_back))
+            self._giving_back.add(task)
+            task.add_done_callback(self._giving_back.discard)
+
+    async def _give_back(
+        self,
+        tries: Retry[T],
+        connection: AsyncHttpConnection,
+        given_back: Callable[[T], Iterable[Steps[None]]],
+    ) -> None:
+        try:
+            value = tries.answered(await connection.rest())
+        except (*FAILURES, TxAwareError):
+            return  # nothing was given
+        finally:
+            await _close(connection)
+        for steps in given_back(value):
+            with suppress(TxAwareError):  # it comes back by itself, though later
+                await self.run(steps)
+
+    async def close(self) -> None:
+        """Closes all connections; what is asked later is `Unavailable`."""
+        try:
+            if self._giving_back:
+                await asyncio.wait(self._giving_back, timeout=GIVE_BACK_S)
+        finally:
+            self._closed = True
+            for task in self._giving_back:
+                task.cancel()
+            for pool in self._pools.values():
+                await pool.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else shown(*self._pools.values())
+        return f"<AsyncTransport to {self.link.url}, {state}>"
+
+
+def awaited(
+    verb: Callable[Concatenate[Any, P], T],
+    steps: Callable[Concatenate[Any, P], Steps[T] | Call[T]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Makes the coroutine method that performs a verb of a port.
+
+    Its object has a `_transport`, and `_calls`, whose method `steps` is.
+    """
+
+    async def performed(self: Any, *args: P.args, **options: P.kwargs) -> T:
+        try:
+            answer: T = await self._transport.run(steps(self._calls, *args, **options))
+        except TxAwareError as error:
+            shorten(error)
+            raise
+        return answer
+
+    return signed_as(verb)(performed)
+
+
+def awaited_verb(
+    verb: Verb[P, T],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Makes the coroutine method that performs a declared verb."""
+    return awaited(verb.does, steps_of(verb))

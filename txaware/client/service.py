@@ -1,0 +1,264 @@
+"""The services at the other end of a connection, for programs and for operators."""
+
+from collections.abc import Iterable, Iterator
+
+import attrs
+
+from coordinator.interfaces import Coordinator
+from coordinator.remote.client import RemoteCoordinator
+from coordinator.transaction import Transaction
+from txaware.client.calls.admin_calls import AdminCalls
+from txaware.client.calls.coordinator_calls import CoordinatorSend
+from txaware.client.calls.queue_calls import QueueCalls
+from txaware.client.calls.service_calls import ServiceCalls
+from txaware.client.calls.table_calls import TableCalls
+from txaware.client.carried import CarriedParts, Carrier
+from txaware.client.server_info import ServerInfo
+from txaware.client.transport import Transport, blocking, blocking_verb
+from txaware.model.interfaces import MessagingService, OperatorService, Payload
+from txaware.model.keeper import Keeper, KeepsRows, named_pointer
+from txaware.model.messages import MessageId
+from txaware.model.producers import (
+    BeginsTransactions,
+    ProducerIdentity,
+    ProducerService,
+)
+from txaware.model.queue_service import QueueService
+from txaware.model.requests import Start
+from txaware.model.rows import RowChange
+from txaware.model.settings import Settings
+from txaware.protocol import operator
+from txaware.protocol.formats import ColumnarPage
+from txaware.tables.interfaces import TableService
+
+
+class HttpService:
+    """A `MessagingService` by way of a server; any number of threads may call.
+
+    `Unavailable` leaves open whether the server did what was asked. What could be asked
+    again without harm was, for as long as the settings say.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._calls = ServiceCalls(transport.link)
+        self.carrier = Carrier(self.info)
+
+    create_topic = blocking(MessagingService.create_topic, ServiceCalls.create_topic)
+    update_topic = blocking(MessagingService.update_topic, ServiceCalls.update_topic)
+    topic = blocking(MessagingService.topic, ServiceCalls.topic)
+    topics = blocking(MessagingService.topics, ServiceCalls.topics)
+    delete_topic = blocking(MessagingService.delete_topic, ServiceCalls.delete_topic)
+    publish = blocking(MessagingService.publish, ServiceCalls.publish)
+    store = blocking(MessagingService.store, ServiceCalls.store)
+    rollback = blocking(MessagingService.rollback, ServiceCalls.rollback)
+    poll = blocking(MessagingService.poll, ServiceCalls.poll)
+    position = blocking(MessagingService.position, ServiceCalls.position)
+    save_position = blocking(MessagingService.save_position, ServiceCalls.save_position)
+    bounds = blocking(MessagingService.bounds, ServiceCalls.bounds)
+    wait = blocking(MessagingService.wait, ServiceCalls.wait)
+    open_producer = blocking(ProducerService.open_producer, ServiceCalls.open_producer)
+    publish_once = blocking(ProducerService.publish_once, ServiceCalls.publish_once)
+    producers = blocking(ProducerService.producers, ServiceCalls.producers)
+    describe_producer = blocking(
+        ProducerService.describe_producer, ServiceCalls.describe_producer
+    )
+    forget_producer = blocking(
+        ProducerService.forget_producer, ServiceCalls.forget_producer
+    )
+    begin_transaction = blocking(
+        BeginsTransactions.begin_transaction, ServiceCalls.begin_transaction
+    )
+    enter_transaction = blocking(
+        ProducerService.enter_transaction, ServiceCalls.enter_transaction
+    )
+    leave_transaction = blocking(
+        ProducerService.leave_transaction, ServiceCalls.leave_transaction
+    )
+    producer_commits = blocking(
+        ProducerService.producer_commits, ServiceCalls.producer_commits
+    )
+
+    def poll_columns(
+        self,
+        topic: str,
+        *,
+        start: Start = None,
+        inclusive: bool = True,
+        limit: int = 100,
+        transaction: Transaction | None = None,
+    ) -> ColumnarPage:
+        """Returns what `poll` answers at once, as columns, for makers of tables."""
+        return self._transport.run(
+            self._calls.poll_columns(
+                topic,
+                start=start,
+                inclusive=inclusive,
+                limit=limit,
+                transaction=transaction,
+            )
+        )
+
+    def cargo(
+        self,
+        coordinator: Coordinator,
+        tx: Transaction,
+        messages: Iterable[tuple[str, list[Payload]]],
+    ) -> CarriedParts | None:
+        """Returns messages for the commit to carry; None where they go before it."""
+        return self.carrier.messages(coordinator, tx, messages)
+
+    def position_cargo(
+        self,
+        coordinator: Coordinator,
+        _: Transaction,
+        group: str,
+        topic: str,
+        position: MessageId | None,
+    ) -> CarriedParts | None:
+        """Returns a position for the commit to carry; None where it goes before it."""
+        return self.carrier.position(coordinator, group, topic, position)
+
+    def producer_cargo(
+        self,
+        coordinator: Coordinator,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        _: Transaction,
+        *,
+        key: str | None = None,
+    ) -> CarriedParts | None:
+        """Returns a producer's count for the commit; None where it goes before it."""
+        return self.carrier.producer(coordinator, transactional_id, producer, key)
+
+    def info(self) -> ServerInfo:
+        """Returns the instance of the server, and its limits."""
+        return self._transport.run(self._calls.info())
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._transport.close()
+
+    def __repr__(self) -> str:
+        return f"<HttpService by {self._transport!r}>"
+
+
+class HttpTables:
+    """A `TableService` by way of a server.
+
+    Commits carry its rows where it has the `carrier` of the messages beside them.
+    """
+
+    def __init__(self, transport: Transport, carrier: Carrier | None = None) -> None:
+        self._transport = transport
+        self._calls = TableCalls(transport.link)
+        self._carrier = carrier
+
+    tables = blocking(TableService.tables, TableCalls.tables)
+    get_row = blocking(TableService.get_row, TableCalls.get_row)
+    scan_rows = blocking(TableService.scan_rows, TableCalls.scan_rows)
+    cut_rows = blocking(TableService.cut_rows, TableCalls.cut_rows)
+    save_rows = blocking(TableService.save_rows, TableCalls.save_rows)
+    take_back_rows = blocking(TableService.take_back_rows, TableCalls.take_back_rows)
+
+    def row_cargo(
+        self,
+        coordinator: Coordinator,
+        tx: Transaction,
+        tables: Iterable[tuple[str, Iterable[RowChange]]],
+    ) -> CarriedParts | None:
+        """Returns changes for the commit to carry; None where they go before it."""
+        carrier = self._carrier
+        return None if carrier is None else carrier.rows(coordinator, tx, tables)
+
+
+class HttpQueues:
+    """A `QueueService` by way of a server.
+
+    A popper that dies is known there by its leases alone, which end.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._calls = QueueCalls(transport.link)
+
+    create_queue = blocking(QueueService.create_queue, QueueCalls.create_queue)
+    update_queue = blocking(QueueService.update_queue, QueueCalls.update_queue)
+    queue_descriptor = blocking(
+        QueueService.queue_descriptor, QueueCalls.queue_descriptor
+    )
+    queues = blocking(QueueService.queues, QueueCalls.queues)
+    delete_queue = blocking(QueueService.delete_queue, QueueCalls.delete_queue)
+    truncate_queue = blocking(QueueService.truncate_queue, QueueCalls.truncate_queue)
+    pause_queue = blocking(QueueService.pause_queue, QueueCalls.pause_queue)
+    push = blocking(QueueService.push, QueueCalls.push)
+    pipe_for = blocking(QueueService.pipe_for, QueueCalls.pipe_for)
+    pipes_for = blocking(QueueService.pipes_for, QueueCalls.pipes_for)
+    close_pusher = blocking(QueueService.close_pusher, QueueCalls.close_pusher)
+    pop = blocking(QueueService.pop, QueueCalls.pop)
+    commit_job = blocking(QueueService.commit_job, QueueCalls.commit_job)
+    rollback_job = blocking(QueueService.rollback_job, QueueCalls.rollback_job)
+    end_handled = blocking(QueueService.end_handled, QueueCalls.end_handled)
+    extend_job = blocking(QueueService.extend_job, QueueCalls.extend_job)
+    release_jobs = blocking(QueueService.release_jobs, QueueCalls.release_jobs)
+    peek_queue = blocking(QueueService.peek_queue, QueueCalls.peek_queue)
+    queue_stats = blocking(QueueService.queue_stats, QueueCalls.queue_stats)
+    redrive = blocking(QueueService.redrive, QueueCalls.redrive)
+
+    def settle_jobs(self, name: str) -> None:
+        """Does nothing: the server notices a commit at the next call for the queue."""
+
+
+class HttpAdministration:
+    """An `OperatorService` by way of a server; no progress comes over the network.
+
+    `coordinator` is the one that keepers write with, by default the server's own.
+    """
+
+    def __init__(
+        self, transport: Transport, coordinator: Coordinator | None = None
+    ) -> None:
+        self._transport = transport
+        self._coordinator = coordinator or RemoteCoordinator(CoordinatorSend(transport))
+        self._calls = AdminCalls(transport.link)
+
+    peek = blocking(OperatorService.peek, AdminCalls.peek)
+    namespaces = blocking(OperatorService.namespaces, AdminCalls.namespaces)
+    inspect = blocking_verb(operator.INSPECT)
+    splits = blocking_verb(operator.SPLITS)
+    first_undecided = blocking_verb(operator.FIRST_UNDECIDED)
+    lag_ms = blocking(OperatorService.lag_ms, AdminCalls.lag_ms)
+    oldest_unread_ms = blocking(
+        OperatorService.oldest_unread_ms, AdminCalls.oldest_unread_ms
+    )
+    check = blocking_verb(operator.CHECK)
+    clean_up = blocking_verb(operator.CLEAN_UP)
+    plan_clean_up = blocking_verb(operator.PLAN_CLEAN_UP)
+    clean_piece = blocking_verb(operator.CLEAN_PIECE)
+    finish_clean_up = blocking_verb(operator.FINISH_CLEAN_UP)
+    prune = blocking_verb(operator.PRUNE)
+    report_keeper = blocking_verb(operator.REPORT_KEEPER)
+    forget_keeper = blocking_verb(operator.FORGET_KEEPER)
+    keepers = blocking_verb(operator.LIST_KEEPERS)
+    metrics = blocking_verb(operator.METRICS)
+
+    def backup(self) -> Iterator[bytes]:
+        """Yields all that is on disk there at this moment, as the bytes of a backup."""
+        return self._transport.stream(self._calls.backup())
+
+    def register_keeper(self, participant: KeepsRows) -> Keeper:
+        """Asks a participant here and now, and reports its answer to the server."""
+        return self.report_keeper(*named_pointer(participant, self._coordinator))
+
+
+def within_limits(settings: Settings, info: ServerInfo) -> Settings:
+    """Returns the settings with the limits of a server, where those are lower."""
+    return attrs.evolve(
+        settings,
+        message_limit_bytes=min(
+            settings.message_limit_bytes, info.largest_message_bytes
+        ),
+        buffer_limit_bytes=min(
+            settings.buffer_limit_bytes, info.buffer_bytes, info.largest_message_bytes
+        ),
+    )

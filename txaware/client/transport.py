@@ -1,0 +1,181 @@
+"""Performs calls in the thread of the caller, over connections that threads share."""
+
+import os
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import httpcore
+import tenacity
+
+from coordinator.brief_errors import shorten
+from txaware.client.calls.call import Call, Steps
+from txaware.client.calls.verb_calls import steps_of
+from txaware.client.connections import Connections, destination, shown
+from txaware.client.http_connection import HttpConnection
+from txaware.client.link import Link, ServerPlace
+from txaware.client.retry import FAILURES, Retry, again
+from txaware.errors import TxAwareError, Unavailable
+from txaware.model.signatures import signed_as
+from txaware.protocol.verb import Verb
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Key = tuple[int, ServerPlace, bool]
+
+
+class Transport:
+    """Performs calls of any number of threads. A forked child has its own connections.
+
+    Calls that wait for something have a pool of their own: however many they are, the
+    others find a connection.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        network_backend: httpcore.NetworkBackend | None = None,
+    ) -> None:
+        self.link = link
+        self._sleep = sleep
+        self._backend = network_backend or httpcore.SyncBackend()
+        self._destinations = {place: destination(link, place) for place in link.places}
+        # By process, by place, and whether for calls that wait. Of a parent's nothing
+        # may be used, not even its locks.
+        self._pools: dict[Key, Connections] = {}
+        self._closed = False
+
+    def run(self, steps: Steps[T] | Call[T]) -> T:
+        """Performs the calls of a verb, and answers what it returns."""
+        if isinstance(steps, Call):
+            return self.perform(steps)
+        try:
+            call = steps.send(None)
+            while True:
+                try:
+                    answer = self.perform(call)
+                except TxAwareError as error:
+                    call = steps.throw(error)  # which raises it, or goes on
+                else:
+                    call = steps.send(answer)
+        except StopIteration as done:
+            value: T = done.value
+            return value
+
+    def perform(self, call: Call[T]) -> T:
+        """Performs one call, with as many tries as it may have."""
+        tries = Retry(call, self.link)
+        try:
+            return self._try(tries)
+        except TxAwareError as error:
+            if tries.pause_s is None:
+                raise
+            first = [error]
+
+        def one_more() -> T:
+            # The first try has been made: only its failure costs what follows.
+            if first:
+                raise first.pop()
+            return self._try(tries)
+
+        retrying = tenacity.Retrying(**again(tries), sleep=self._sleep)
+        return retrying(one_more)
+
+    def stream(self, call: Call[Any]) -> Generator[bytes, None, None]:
+        """Yields the body of an answer in pieces, as they come, in one try.
+
+        A body that was cut off ends with `Unavailable`. It may take as long as it
+        comes: only its beginning has the time of a call.
+        """
+        tries = Retry(call, self.link)
+        request = tries.request()
+        try:
+            with self._one(tries) as connection:
+                answer = connection.begin(request, streams=True)
+                while not answer.is_complete:
+                    connection.read_more(answer)
+                    if answer.status == 200:
+                        connection.lift_deadline()
+                        yield from answer.take_pieces()
+        except FAILURES as error:
+            raise tries.failed(error) from error
+        if answer.status != 200:
+            tries.answered(answer)
+
+    def _try(self, tries: Retry[T]) -> T:
+        request = tries.request()
+        try:
+            with self._one(tries) as connection:
+                answer = connection.ask(request)
+        except FAILURES as error:
+            raise tries.failed(error) from error
+        return tries.answered(answer)
+
+    def _one(self, tries: Retry[Any]) -> AbstractContextManager[HttpConnection]:
+        key = (os.getpid(), tries.place, tries.waits)
+        pool = self._pools.get(key) or self._open(key)
+        return pool.one(tries.deadline.within(self.link.settings.connect_timeout_s))
+
+    def _open(self, key: Key) -> Connections:
+        if self._closed:
+            raise Unavailable(f"{self.link.url}: this client is closed")
+        for inherited in [one for one in list(self._pools) if one[0] != key[0]]:
+            pool = self._pools.pop(inherited, None)
+            if pool is not None:
+                pool.forsake()
+        _, place, waits = key
+        limit = self.link.settings.limit(waits=waits)
+        connect = partial(HttpConnection, self._destinations[place], self._backend)
+        pool = self._pools.setdefault(key, Connections(limit, connect))
+        if self._closed:  # just now, and the pool was not seen there
+            self.close()
+            raise Unavailable(f"{self.link.url}: this client is closed")
+        return pool
+
+    def close(self) -> None:
+        """Closes all connections; what is asked later is `Unavailable`."""
+        self._closed = True
+        for key in list(self._pools):
+            pool = self._pools.pop(key, None)
+            if pool is None:
+                continue
+            if key[0] == os.getpid():
+                pool.close()
+            else:  # a parent's: shut down, they would be so for the parent as well
+                pool.forsake()
+
+    def __repr__(self) -> str:
+        pools = [
+            pool for key, pool in list(self._pools.items()) if key[0] == os.getpid()
+        ]
+        state = "closed" if self._closed else shown(*pools)
+        return f"<Transport to {self.link.url}, {state}>"
+
+
+def blocking(
+    verb: Callable[Concatenate[Any, P], T],
+    steps: Callable[Concatenate[Any, P], Steps[T] | Call[T]],
+) -> Callable[Concatenate[Any, P], T]:
+    """Makes the method that performs a verb of a port, in the thread of its caller.
+
+    Its object has a `_transport`, and `_calls`, whose method `steps` is.
+    """
+
+    def performed(self: Any, *args: P.args, **options: P.kwargs) -> T:
+        try:
+            answer: T = self._transport.run(steps(self._calls, *args, **options))
+        except TxAwareError as error:
+            shorten(error)
+            raise
+        return answer
+
+    return signed_as(verb)(performed)
+
+
+def blocking_verb(verb: Verb[P, T]) -> Callable[Concatenate[Any, P], T]:
+    """Makes the method that performs a declared verb, in the thread of its caller."""
+    return blocking(verb.does, steps_of(verb))

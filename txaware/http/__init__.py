@@ -1,1 +1,0 @@
-"""The service over HTTP: both sides, and what travels between them."""

@@ -1,0 +1,90 @@
+"""Pages of messages as JSON: an array of them, or an object that says more."""
+
+import json
+from collections.abc import Callable
+
+from txaware.model.labels import Labels, unpacked
+from txaware.model.messages import BlockedBy, Message, PageEnd, text_or_base64
+from txaware.protocol.formats.avro_reading import Cursor, read_items
+from txaware.protocol.json_values import Fields, to_base64
+
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def _by_avro_rule(payload: bytes) -> str:
+    return payload.decode("latin-1")
+
+
+_PAYLOAD: dict[str, Callable[[bytes], str | dict[str, str]]] = {
+    "avro": _by_avro_rule,
+    "utf8": text_or_base64,
+    "base64": to_base64,
+}
+
+
+class JsonArray:
+    """CDAP's answer: an array of {"id", "payload"}."""
+
+    takes_encoded = False
+
+    def __init__(self, payload_as: str) -> None:
+        self._payload = _PAYLOAD[payload_as]
+        self._comma = b""
+
+    def begin(self) -> bytes:
+        """Begins the array."""
+        return b"["
+
+    def messages(self, messages: list[Message]) -> bytes:
+        """Writes some more objects, and a comma between any two."""
+        if not messages:
+            return b""
+        payload = self._payload
+        comma, self._comma = self._comma, b","
+        objects: list[Fields] = []
+        for message_id, data, key, headers in messages:
+            message: Fields = {"id": str(message_id), "payload": payload(data)}
+            if key is not None:
+                message["key"] = payload(key)
+            if headers:
+                found = unpacked(headers).items()
+                message["headers"] = {name: payload(value) for name, value in found}
+            objects.append(message)
+        return comma + _dumps(objects)[1:-1].encode()
+
+    def encoded(self, count: int, data: bytes) -> bytes:
+        """Writes some more objects, of messages in Avro."""
+        return self.messages(read_items(Cursor(data, what="the messages"), count))
+
+    def labelled(self, blocks: bytes, labels: Labels | None) -> bytes:
+        """Returns the objects as they are."""
+        return blocks
+
+    def end(self, end: PageEnd) -> bytes:
+        """Ends the array."""
+        return b"]"
+
+
+class JsonPage(JsonArray):
+    """The answer to `"page": true`: the same array in an object that says more."""
+
+    def begin(self) -> bytes:
+        """Begins the object and its array."""
+        return b'{"messages":['
+
+    def end(self, end: PageEnd) -> bytes:
+        """Ends the array, and writes the other fields."""
+        fields = {
+            "next": str(end.next),
+            "blockedBy": end.blocked_by and _blocked_by(end.blocked_by),
+            "skippedBefore": end.skipped_before,
+            "lastStable": end.last_stable and str(end.last_stable),
+        }
+        return b"]," + _dumps(fields)[1:].encode()
+
+
+def _blocked_by(blocked_by: BlockedBy) -> dict[str, int]:
+    return {"pointer": blocked_by.pointer, "sinceMs": blocked_by.since_ms}
+
+
+PAYLOAD_AS = tuple(_PAYLOAD)

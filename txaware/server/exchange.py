@@ -1,0 +1,191 @@
+"""Requests and replies, as the routes see them: no sockets, no framework."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
+from urllib.parse import parse_qsl
+
+import attrs
+
+from txaware.auth import Principal
+from txaware.errors import BadRequest
+from txaware.model.messages import ID_BYTES, MessageId
+from txaware.model.requests import Start
+from txaware.server.admission import WORTH_BYTES, compressed, takes_gzip
+
+JSON = "application/json"
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class Peer(Protocol):
+    """The other end of the connection."""
+
+    @property
+    def is_gone(self) -> bool:
+        """True when nobody reads the answer any more."""
+
+    @property
+    def is_closed(self) -> bool:
+        """True when nothing can be sent any more."""
+
+    def cut(self) -> None:
+        """Closes the connection at once, so that a broken answer is noticed."""
+
+    def stop_body(self) -> None:
+        """Refuses the request whose body is coming, which gave its place up."""
+
+    @property
+    def address(self) -> str | None:
+        """Its address, where it has one."""
+
+    @property
+    def host_and_port(self) -> str | None:
+        """Its address with the port, by which it differs from others of its host."""
+
+    async def writable(self) -> None:
+        """Returns once it has read most of what was written."""
+
+    def tell_when_gone(self, event: asyncio.Event | None) -> None:
+        """Sets the event when the other end goes; None takes that back."""
+
+
+@attrs.frozen
+class Head:
+    """The head of a request; `listed` are its headers as they came, in their order."""
+
+    method: str
+    path: str
+    query_string: bytes
+    headers: Mapping[bytes, bytes]
+    listed: Headers
+    peer: Peer
+
+
+@attrs.frozen
+class Request:
+    """One request, read to its end; `params` are the names in its path.
+
+    `ask_again` raises where its token, or the rule that it needed, was taken away.
+    """
+
+    method: str
+    path: str
+    params: Mapping[str, str]
+    headers: Mapping[bytes, bytes]
+    query_string: bytes
+    body: bytes
+    principal: Principal
+    peer: Peer
+    ask_again: Callable[[], object]
+
+    @property
+    def content_type(self) -> str | None:
+        """The header Content-Type."""
+        value = self.headers.get(b"content-type")
+        return None if value is None else value.decode("latin-1")
+
+    @property
+    def accepts(self) -> tuple[str, ...]:
+        """The media types that the header Accept names, without their weights."""
+        value = self.headers.get(b"accept", b"").decode("latin-1").lower()
+        named = (part.partition(";")[0].strip() for part in value.split(","))
+        return tuple(filter(None, named))
+
+    @property
+    def topic(self) -> str:
+        """`namespace:topic`, from the path."""
+        return f"{self.params['namespace']}:{self.params['topic']}"
+
+    def query(self) -> dict[str, str]:
+        """Returns the query's fields."""
+        return query_fields(self.query_string)
+
+
+@attrs.frozen
+class Reply:
+    """One answer, as a whole."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str | None = None
+    headers: Headers = ()
+
+
+@attrs.frozen
+class Stream:
+    """One answer in pieces; what fails after the first one cuts the connection."""
+
+    pieces: AsyncIterator[bytes]
+    content_type: str
+    headers: Headers = ()
+
+
+GZIPPED = ((b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
+
+
+def dressed(reply: Reply, asked: Mapping[bytes, bytes]) -> tuple[bytes, Headers]:
+    """Returns the body as it goes out, and all headers that go with it."""
+    body, headers = reply.body, [*reply.headers]
+    if len(body) >= WORTH_BYTES and takes_gzip(asked):
+        body = compressed(body)
+        headers += GZIPPED
+    if reply.content_type is not None:
+        headers.append((b"content-type", reply.content_type.encode()))
+    headers.append((b"content-length", b"%d" % len(body)))
+    return body, headers
+
+
+def query_fields(query_string: bytes) -> dict[str, str]:
+    """Returns the fields of a query, decoded; `BadRequest` for one that is repeated."""
+    text = query_string.decode("latin-1")
+    if "%" in text or "+" in text:
+        pairs = parse_qsl(text, keep_blank_values=True)
+        fields, count = dict(pairs), len(pairs)
+    else:
+        # The same, in a quarter of the time: each push has a query.
+        parts = [part.partition("=") for part in text.split("&") if part]
+        fields, count = {name: value for name, _, value in parts}, len(parts)
+    if len(fields) != count:
+        raise BadRequest("the query has a field twice, and nobody knows which counts")
+    return fields
+
+
+def start_in(fields: Mapping[str, str]) -> Start:
+    """Returns the field `startFrom` of a query: an id, a time in ms, or None."""
+    text = fields.get("startFrom")
+    if text is None:
+        return None
+    is_id = len(text) == 2 * ID_BYTES
+    return MessageId.parse(text) if is_id else whole_number(text, "startFrom")
+
+
+def whole_number(text: str, name: str) -> int:
+    """Returns the number of a field in a query; raises `BadRequest` for other text."""
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise BadRequest(f"{name} is a whole number, not {text[:50]!r}")
+    return int(text)
+
+
+def exists_ok(fields: Mapping[str, str]) -> bool:
+    """Returns the field `existOk` of a query: whether what exists may be answered."""
+    text = fields.get("existOk", "false")
+    if text not in ("true", "false"):
+        raise BadRequest(f"existOk is true or false, not {text[:50]!r}")
+    return text == "true"
+
+
+def check_query(query_string: bytes, known: Collection[str]) -> None:
+    """Refuses a query with a field that is not known: it may be one misspelt."""
+    unknown = query_fields(query_string).keys() - set(known)
+    if unknown:
+        raise BadRequest(f"no such field in the query: {', '.join(sorted(unknown))}")
+
+
+DONE = Reply()
+DONE_IN_JSON = Reply(200, b"{}", JSON)
+
+
+def json_reply(value: Any, *, status: int = 200) -> Reply:
+    """Returns a reply of JSON."""
+    return Reply(status, json.dumps(value).encode(), JSON)

@@ -1,0 +1,167 @@
+"""Polls that wait: no thread, no looking, until something happens in the topic."""
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import Protocol
+
+import attrs
+
+from txaware.server.exchange import Peer
+from txaware.server.server_context import ServerContext, Stopping
+from txaware.service.read.reading import FIRST_PAUSE_S
+from txaware.service.read.scan import Scan
+from txaware.service.topic_handles import TopicHandle
+from txaware.service.wakeups import Signal
+
+
+class Read(Protocol):
+    """Reads the next piece of a scan; a quick one does not wait for the disk."""
+
+    def __call__(self, scan: Scan, *, quick: bool = False, fresh: bool = False) -> None:
+        """Reads a piece; `fresh` rows were written just now, and are in memory."""
+
+
+async def read_piece(
+    server_context: ServerContext, read: Read, scan: Scan, *, fresh: bool = False
+) -> None:
+    """Reads the next piece here as far as it is cached, and the rest in a thread."""
+    scan.is_paused = True
+    if fresh or scan.is_cached:
+        read(scan, quick=True, fresh=fresh)
+    if scan.is_paused:
+        await server_context.in_thread(read, scan)
+
+
+class Begin(Protocol):
+    """Begins a look at a topic; who was `woken` looks at something new."""
+
+    def __call__(self, place: TopicHandle, *, woken: bool = False) -> Scan:
+        """Returns the look, to be read in pieces."""
+
+
+@attrs.frozen
+class Look:
+    """Says how to look at a topic, and how long to wait for something to be there.
+
+    The topic is found anew for every look. `asks_coordinator` tells whether a look
+    begins with a snapshot.
+    """
+
+    topic: str
+    begin: Begin
+    read: Read
+    peer: Peer
+    wait_s: float = attrs.field(kw_only=True)
+    asks_coordinator: bool = attrs.field(kw_only=True)
+
+
+class LongPolls:
+    """Looks until something is there, the time is up, or nobody wants it any more."""
+
+    def __init__(self, server_context: ServerContext) -> None:
+        self._server_context = server_context
+
+    def at_once(self, look: Look, place: TopicHandle) -> Scan | None:
+        """Looks as far as nothing waits; the scan is paused where there is more.
+
+        Returns None where the look itself would wait.
+        """
+        if look.asks_coordinator:
+            return None
+        scan = look.begin(place)
+        scan.is_paused = True
+        if scan.is_cached:
+            look.read(scan, quick=True)
+        return scan
+
+    async def first_piece(self, look: Look, scan: Scan | None = None) -> Scan:
+        """Returns the scan of the last look, whose first piece is read.
+
+        `scan` is a look that has begun. Rows that a signal tells of were written just
+        now, and are in memory: a look after it needs no thread, unless rows come over a
+        network.
+        """
+        server_context, pause_s = self._server_context, FIRST_PAUSE_S
+        reads_wait = server_context.service.reads_wait
+        until_s = time.monotonic() + min(
+            look.wait_s, server_context.settings.long_poll_s
+        )
+        is_signalled = False
+        while True:
+            is_fresh = is_signalled and not reads_wait
+            if scan is None:
+                scan = await self._looked(look, is_fresh=is_fresh)
+            elif scan.is_paused:
+                await server_context.in_thread(look.read, scan)
+            left_s = until_s - time.monotonic() if look.wait_s > 0 else 0
+            peer = look.peer
+            if (
+                scan.count
+                or left_s <= 0
+                or peer.is_gone
+                or server_context.stopping.is_set
+            ):
+                return scan
+            pause_s = server_context.service.pause_s(scan, pause_s)
+            timeout_s = min(left_s, pause_s)
+            signal, stopping = scan.place.writer.signal, server_context.stopping
+            is_signalled = await signalled(
+                signal, scan.seen, timeout_s, peer=peer, stopping=stopping
+            )
+            server_context.answers.require_room()
+            scan = None
+
+    async def _looked(self, look: Look, *, is_fresh: bool) -> Scan:
+        server_context = self._server_context
+        place = await server_context.place(look.topic)
+        if look.asks_coordinator and (
+            not is_fresh or server_context.coordinator_may_wait()
+        ):
+            return await server_context.in_coordinator_thread(
+                _begun_and_read, look.begin, look.read, place
+            )
+        scan = look.begin(place, woken=is_fresh)
+        await read_piece(server_context, look.read, scan, fresh=is_fresh)
+        return scan
+
+
+async def signalled(
+    signal: Signal,
+    seen: int,
+    timeout_s: float,
+    *,
+    peer: Peer,
+    stopping: Stopping,
+    chooses: bool = False,
+) -> bool:
+    """Waits until something may have changed since the look that had `seen`.
+
+    Returns whether it did; otherwise the time is up.
+    """
+    loop, event = asyncio.get_running_loop(), asyncio.Event()
+
+    def tell() -> None:
+        with suppress(RuntimeError):  # the loop may be closed by now
+            loop.call_soon_threadsafe(event.set)
+
+    if not signal.listen(seen, tell, chooses=chooses):
+        return True
+    stopping.tell(event)
+    peer.tell_when_gone(event)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+        return True
+    except TimeoutError:
+        return False
+    finally:
+        signal.forget(tell)
+        stopping.forget(event)
+        peer.tell_when_gone(None)
+
+
+def _begun_and_read(begin: Begin, read: Read, place: TopicHandle) -> Scan:
+    scan = begin(place)
+    read(scan)
+    return scan

@@ -1,0 +1,172 @@
+"""The bodies and answers of the routes of messages."""
+
+from txaware.model.interfaces import COMMITTED, UNCOMMITTED
+from txaware.protocol.formats.schemas import AVRO_TYPE, OWN_TYPES
+from txaware.protocol.json_schema import (
+    FLAG,
+    HEX_ID,
+    any_of,
+    fields,
+    ref,
+    whole,
+)
+from txaware.server.openapi.operation import Content, Operation, in_avro, json_of
+from txaware.server.routes.topics import TOPIC, TOPICS
+
+TAG = "messages"
+_WRITES = (404, 409)
+_EXAMPLE_POINTER = 1_700_000_000_000_000_000
+_RESPONSE = {
+    "transactionWritePointer": _EXAMPLE_POINTER,
+    "startTimestamp": 1_700_000_000_000,
+    "startSequenceId": 0,
+    "endTimestamp": 1_700_000_000_000,
+    "endSequenceId": 1,
+}
+
+
+def in_all_formats(json: Content, *, body: str, own: str | None = None) -> Content:
+    """Adds all Avro types; `own` is the name in txaware's types, if another."""
+    names = {AVRO_TYPE: body, **dict.fromkeys(OWN_TYPES, own or body)}
+    return json | {
+        kind: {"schema": in_avro(kind, name)} for kind, name in names.items()
+    }
+
+
+_PUBLISH = in_all_formats(
+    json_of(
+        ref("PublishRequest"),
+        example={
+            "messages": [
+                "ann paid 5",
+                {"utf8": "grüße", "key": "ann", "headers": {"source": "till 3"}},
+                {"base64": "AAEC", "expireAfterMs": 60_000},
+            ]
+        },
+    ),
+    body="PublishRequest",
+)
+_STORE = in_all_formats(
+    json_of(
+        ref("PublishRequest"),
+        example={"transactionWritePointer": _EXAMPLE_POINTER, "messages": ["a", "b"]},
+    ),
+    body="PublishRequest",
+)
+_RECEIPT: Content = {
+    **json_of(ref("Receipt")),
+    **{kind: {"schema": in_avro(kind, "Receipt")} for kind in OWN_TYPES},
+}
+_POLL = in_all_formats(
+    json_of(
+        ref("ConsumeRequest"),
+        example={"startFrom": None, "limit": 10, "page": True},
+    ),
+    body="ConsumeRequest",
+    own="PollRequest",
+)
+_PAGE = in_all_formats(
+    json_of(any_of(ref("ConsumeResponse"), ref("Page"))),
+    body="ConsumeResponse",
+    own="PollResponse",
+)
+
+OPERATIONS: dict[tuple[str, str], Operation] = {
+    ("POST", TOPIC + "/publish"): Operation(
+        summary="Publishes messages; in a transaction answers what rollback takes, and "
+        "else nothing: {} in JSON.",
+        tag=TAG,
+        body=_PUBLISH,
+        answer=in_all_formats(
+            json_of(any_of(ref("PublishResponse"), fields({}))), body="PublishResponse"
+        ),
+        refuses=_WRITES,
+    ),
+    ("POST", TOPIC + "/store"): Operation(
+        summary="Stores messages ahead of the commit that a publish refers to.",
+        tag=TAG,
+        body=_STORE,
+        answer=_RECEIPT,
+        refuses=_WRITES,
+    ),
+    ("POST", TOPIC + "/rollback"): Operation(
+        summary="Takes back what a publish in a transaction answered.",
+        tag=TAG,
+        body=in_all_formats(
+            json_of(
+                any_of(ref("PublishResponse"), ref("NestedPublishResponse")),
+                example=_RESPONSE,
+            ),
+            body="PublishResponse",
+        ),
+        refuses=_WRITES,
+    ),
+    ("POST", TOPIC + "/poll"): Operation(
+        summary="Reads messages, and waits for some where it is asked to.",
+        tag=TAG,
+        body=_POLL,
+        answer=_PAGE,
+    ),
+    ("POST", TOPIC + "/wait"): Operation(
+        summary="Waits until there is something to poll.",
+        tag=TAG,
+        body=json_of(
+            ref("WaitRequest"),
+            example={"startFrom": 0, "isolation": "committed", "waitMs": 10},
+        ),
+        answer=json_of(fields({"ready": FLAG})),
+    ),
+    ("GET", TOPIC + "/bounds"): Operation(
+        summary="The first and the last id, and where the next one goes; for committed "
+        "readers, where they stop.",
+        tag=TAG,
+        query={
+            "startFrom": any_of(HEX_ID, whole(0)),
+            "isolation": {"type": "string", "enum": [UNCOMMITTED, COMMITTED]},
+        },
+        answer=json_of(ref("Bounds")),
+    ),
+}
+
+
+TOPICS_TAG, GROUPS = "topics", "groups"
+_EXAMPLE = {"ttl": 86_400, "publishing": "any", "owner": "billing"}
+_NAMES = json_of(ref("Names"))
+
+TOPIC_OPERATIONS: dict[tuple[str, str], Operation] = {
+    ("PUT", TOPIC): Operation(
+        summary="Creates a topic. With `existOk` it may exist where it is as the body "
+        "says; what the body leaves out may differ.",
+        tag=TOPICS_TAG,
+        body=json_of(ref("Properties"), example=_EXAMPLE),
+        needs_body=False,
+        query={"existOk": FLAG},
+        refuses=(409,),
+    ),
+    ("GET", TOPIC): Operation(
+        summary="A topic as it stands.", tag=TOPICS_TAG, answer=json_of(ref("Topic"))
+    ),
+    ("DELETE", TOPIC): Operation(
+        summary="Deletes a topic with its messages.", tag=TOPICS_TAG
+    ),
+    ("PUT", TOPIC + "/properties"): Operation(
+        summary="Replaces all properties of a topic.",
+        tag=TOPICS_TAG,
+        body=json_of(ref("Properties"), example=_EXAMPLE),
+    ),
+    ("PATCH", TOPIC + "/properties"): Operation(
+        summary="Changes what is named and leaves the rest; null takes away.",
+        tag=TOPICS_TAG,
+        body=json_of(ref("PropertyChanges"), example={"ttl": 86_400, "owner": None}),
+    ),
+    ("GET", TOPICS): Operation(
+        summary="The topics of a namespace, as far as the caller may see them.",
+        tag=TOPICS_TAG,
+        answer=_NAMES,
+    ),
+    ("GET", "/v1/namespaces"): Operation(
+        summary="Namespaces with a topic that the caller may see.",
+        tag=TOPICS_TAG,
+        answer=_NAMES,
+    ),
+}

@@ -1,0 +1,88 @@
+"""The bodies and answers of the routes of operators, and of those that are open."""
+
+from txaware.protocol.json_schema import (
+    BYTES,
+    FLAG,
+    TEXT,
+    Schema,
+    fields,
+    ref,
+)
+from txaware.server.dashboard import FILES
+from txaware.server.openapi.operation import Content, Operation, json_of
+
+OPERATORS, OPEN = "operators", "open"
+_NUMBER: Schema = {"type": "number"}
+_HEALTH = fields({"status": TEXT, "parts": {"type": "object"}, "stopping": FLAG})
+_LIMITS = (
+    *("requestBytes", "messageBytes", "bufferBytes", "pollMessages", "pollBytes"),
+    *("carriedBytes", "longPollS", "transactionTimeoutS", "maxTransactionTimeoutS"),
+)
+_SERVER = fields(
+    {
+        "instance": TEXT,
+        "version": TEXT,
+        "limits": fields(dict.fromkeys(_LIMITS, _NUMBER)),
+        "settleGraceS": _NUMBER,
+        "sharesJournal": {"type": "boolean"},
+        "takesParticipants": {"type": "boolean"},
+        "takesProducers": {"type": "boolean"},
+    }
+)
+_TEXT: Content = {"text/plain": {"schema": TEXT}}
+_PAGE: Content = {"text/html": {"schema": TEXT}}
+
+
+def _operator(summary: str, answer: Content, **query: Schema) -> Operation:
+    return Operation(summary=summary, tag=OPERATORS, answer=answer, query=query)
+
+
+def _open(summary: str, answer: Content) -> Operation:
+    return Operation(summary=summary, tag=OPEN, answer=answer)
+
+
+OPERATIONS: dict[tuple[str, str], Operation] = {
+    ("GET", "/v1/overview"): _operator(
+        "What the page for operators shows, of topics that the caller may see.",
+        json_of(ref("OverviewReport")),
+        search=TEXT,
+        namespace=TEXT,
+        history={"type": "string", "enum": ["true", "false"]},
+    ),
+    ("GET", "/metrics"): _operator("The same for Prometheus.", _TEXT),
+    ("GET", "/v1/admin/backup"): _operator(
+        "A copy of all that is committed now, for txaware restore.",
+        {"application/octet-stream": {"schema": BYTES}},
+    ),
+    ("GET", "/v1/server"): Operation(
+        summary="What a client has to know of the server.",
+        tag=OPEN,
+        answer=json_of(_SERVER),
+    ),
+    ("GET", "/v1/schemas"): _open(
+        "The Avro schemas, by media type and name.", json_of({"type": "object"})
+    ),
+    ("GET", "/openapi.json"): _open("This description.", json_of({"type": "object"})),
+    ("GET", "/ping"): _open("Whether it answers.", _TEXT),
+    ("POST", "/ping"): Operation(
+        summary="Takes any body and does nothing: what a request costs at the least.",
+        tag=OPEN,
+        body={"application/octet-stream": {"schema": BYTES}},
+        needs_body=False,
+    ),
+    ("GET", "/health"): Operation(
+        summary="Whether all parts are well; 503 where one is not.",
+        tag=OPEN,
+        answer=json_of(_HEALTH),
+        may_answer={503: _HEALTH},
+    ),
+    ("GET", "/"): _open("The page for operators.", _PAGE),
+    **{
+        ("GET", path): _open(
+            "A part of the page for operators.",
+            {content_type.partition(";")[0]: {"schema": TEXT}},
+        )
+        for path, (content_type, _) in FILES.items()
+        if path != "/"
+    },
+}

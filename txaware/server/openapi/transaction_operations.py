@@ -1,0 +1,210 @@
+"""The bodies and answers of the routes of the coordinator."""
+
+from typing import Any
+
+from coordinator.outcome import Outcome
+from coordinator.remote.client import BYTES as BYTES_TYPE
+from coordinator.remote.client import ROOT
+from coordinator.remote.server import DECIDABLE
+from coordinator.remote.wire import LONGEST_NAME
+from coordinator.transaction_status import ENDED, INVALID, NEVER, OPEN, STATES
+from txaware.protocol.json_schema import (
+    BASE64,
+    BYTES,
+    FLAG,
+    NULL,
+    TEXT,
+    TIMEOUT_S,
+    Schema,
+    any_of,
+    array,
+    fields,
+    or_null,
+    whole,
+)
+from txaware.server.openapi.operation import Content, Operation, json_of
+from txaware.server.routes.commits import CARRIED, COMMIT
+from txaware.server.routes.transactions import ONE
+
+TAG = "transactions"
+_POINTERS = array(whole(0))
+_NAME: Schema = TEXT | {"minLength": 1, "maxLength": LONGEST_NAME}
+NAMED: dict[str, Schema] = {
+    "type": {"enum": ["short", "long"]},
+    "checkpoints": _POINTERS | {"description": "Its further write pointers."},
+}
+_TRANSACTION: Content = {
+    BYTES_TYPE: {"schema": BYTES | {"description": "As Tephra's codec writes it."}}
+}
+_TRANSACTION |= json_of(
+    fields(
+        {
+            "transactionId": whole(0),
+            "writePointer": whole(0),
+            "readPointer": whole(0),
+            "type": {"enum": ["short", "long"]},
+            "timeoutS": or_null({"type": "number"})
+            | {"description": "null for a long one, and where it is not known here."},
+            "transaction": BASE64 | {"description": "The bytes, as a poll takes them."},
+        }
+    )
+)
+_NOTHING = json_of({"type": "object", "maxProperties": 0})
+_BEGIN = any_of(
+    fields({}, {"type": {"const": "short"}, "timeoutS": or_null(TIMEOUT_S)}),
+    fields({"type": {"const": "long"}}, {"timeoutS": NULL}),
+)
+_STANDING = fields(
+    {
+        "transactionId": whole(0),
+        "state": {"enum": [OPEN, INVALID, ENDED, NEVER]},
+        "pointers": _POINTERS,
+        "type": or_null({"enum": ["short", "long"]}),
+        "stage": or_null(TEXT),
+        "expiresMs": or_null(whole()),
+        "changes": or_null(whole(0)),
+        "beganMs": whole(0),
+        "principal": or_null(TEXT) | {"description": "Who began it, where known."},
+        "address": or_null(TEXT)
+        | {"description": "From where: HOST:PORT, or the coordinator's own process."},
+        "isHeld": FLAG | {"description": "Whether that client surely still has it."},
+        "heardMs": or_null(whole(0))
+        | {"description": "When that client last used it, where known."},
+    }
+)
+_STATE = fields(
+    {
+        "status": TEXT,
+        "open": whole(0),
+        "oldestMs": or_null(whole(0)),
+        "invalid": whole(0),
+    }
+)
+_LIFE: Schema = TEXT | {
+    "pattern": "^([0-9a-f]{16})?$",
+    "description": "The life of the data, from one opening to the next, that gave out "
+    "the pointer; empty for those of earlier versions, and where there is none.",
+}
+_TRUNCATE = any_of(
+    fields({"beforeMs": whole(0)}),
+    fields({}, {"pointers": _POINTERS}),
+)
+
+
+def _call(summary: str, *, answer: Content = _NOTHING, **more: Schema) -> Operation:
+    return Operation(
+        summary=summary,
+        tag=TAG,
+        body=json_of(fields({}, NAMED | more), example={"type": "short"}),
+        needs_body=False,
+        answer=answer,
+        refuses=(409,),
+    )
+
+
+def _look(summary: str, schema: Schema, **query: Schema) -> Operation:
+    return Operation(summary=summary, tag=TAG, answer=json_of(schema), query=query)
+
+
+_CHECK: dict[str, Any] = {
+    "type": ["boolean", "null"],
+    "description": "True where can-commit was not asked: it is now, for the changes.",
+}
+_REPEAT: dict[str, Any] = {
+    "type": ["boolean", "null"],
+    "description": "True where it is asked again after a lost answer, and what became "
+    "of it the first time is to be told.",
+}
+
+OPERATIONS: dict[tuple[str, str], Operation] = {
+    ("POST", ROOT): Operation(
+        summary="Begins a transaction.",
+        tag=TAG,
+        body=json_of(_BEGIN, example={"type": "short", "timeoutS": 30}),
+        needs_body=False,
+        answer=_TRANSACTION,
+        refuses=(429,),
+    ),
+    ("GET", ROOT): _look(
+        "All that are open, or invalid.", array(_STANDING), state={"enum": [*STATES]}
+    ),
+    ("GET", ROOT + "/find-hanging"): _look(
+        "Those that are open for long, and that nobody has or has used since.",
+        array(_STANDING),
+        olderThanS={"type": "number", "minimum": 0},
+    ),
+    ("GET", ROOT + "/state"): _look("How many there are.", _STATE),
+    ("GET", ROOT + "/invalid-size"): _look(
+        "How many pointers are invalid.", fields({"invalidSize": whole(0)})
+    ),
+    ("GET", ROOT + "/status"): _look(
+        "OK, or a sentence about what is wrong.", fields({"status": TEXT})
+    ),
+    ("POST", ROOT + "/snapshot"): Operation(
+        summary="A read-only transaction.", tag=TAG, answer=_TRANSACTION
+    ),
+    ("POST", ROOT + "/truncate"): Operation(
+        summary="Forgets invalid pointers, those named or those begun before a time.",
+        tag=TAG,
+        body=json_of(_TRUNCATE, example={"pointers": []}),
+        needs_body=False,
+        answer=json_of(fields({"truncated": FLAG})),
+        refuses=(409,),
+    ),
+    ("GET", ONE): _look("One transaction, whatever became of it.", _STANDING),
+    ("POST", ONE + "/can-commit"): _call(
+        "Checks the keys that it changed.", changes=array(BASE64)
+    ),
+    ("GET", ONE + "/outcome"): _look(
+        "What became of what was written with a pointer.",
+        fields({"outcome": {"enum": [one.value for one in Outcome]}, "life": _LIFE}),
+        life=_LIFE,
+    ),
+    ("POST", ONE + "/decide"): Operation(
+        summary="Writes down the outcome of a pointer that nobody knows.",
+        tag=TAG,
+        body=json_of(fields({"outcome": {"enum": [*DECIDABLE]}}, {"life": _LIFE})),
+        answer=_NOTHING,
+        refuses=(409,),
+    ),
+    ("POST", ONE + "/persist"): _call(
+        "Sees to it that it outlives a crash; called before rows are written elsewhere "
+        "with its pointer.",
+        participants=or_null(
+            array(_NAME, description="Who writes them, by name; none is nobody.")
+        ),
+        answer=json_of(fields({"life": _LIFE})),
+    ),
+    ("POST", COMMIT): Operation(
+        summary="Makes its writes visible, and what comes with the commit: all of it "
+        "or nothing.",
+        tag=TAG,
+        body=json_of(
+            fields(
+                {},
+                NAMED
+                | {"check": _CHECK, "changes": array(BASE64), "repeat": _REPEAT}
+                | CARRIED.schema["properties"],
+            ),
+            example={
+                "check": True,
+                "publishes": [{"topic": "orders", "messages": [{"utf8": "paid"}]}],
+            },
+        ),
+        needs_body=False,
+        answer=_NOTHING,
+        refuses=(404, 409),
+    ),
+    ("POST", ONE + "/abort"): _call(
+        "Ends one whose writes are all undone; of one that others may have begun, "
+        "nobody ever sees what it wrote."
+    ),
+    ("POST", ONE + "/invalidate"): _call(
+        "Aborts one whose writes are not undone: nobody ever sees them.",
+        answer=json_of(fields({"invalidated": FLAG})),
+    ),
+    ("POST", ONE + "/checkpoint"): _call(
+        "Gives it a further write pointer.",
+        answer=json_of(fields({"pointers": _POINTERS})),
+    ),
+}

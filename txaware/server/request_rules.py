@@ -1,0 +1,184 @@
+"""The rules of a request: who may ask, what is counted, and what a refusal says."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Protocol
+
+from txaware.auth import ANYBODY, NOBODY, AuditLog, Principal, Refusal, Tokens
+from txaware.errors import BadRequest, NotAuthorized, TxAwareError
+from txaware.server.admission import Admission, ClientGone
+from txaware.server.exchange import Head, Headers, Reply, Request, check_query
+from txaware.server.failures import error_reply, name_of, reply_to, status_of
+from txaware.server.hidden_paths import HiddenPaths
+from txaware.server.idempotency import (
+    INSTANCE,
+    KEY,
+    Idempotency,
+    KeyedRequest,
+)
+from txaware.server.permissions import Origins
+from txaware.server.routing import Match, Route, Routes
+
+log = logging.getLogger(__name__)
+
+_SINGLE = frozenset(
+    (
+        *(b"authorization", b"host", b"origin", b"sec-fetch-site"),
+        *(b"content-type", b"content-encoding"),
+    )
+) | {KEY, INSTANCE}
+
+
+class Observer(Protocol):
+    """An observer that is told of every answer; it raises nothing."""
+
+    def observe(self, route: str, status: int, took_s: float) -> None:
+        """Tells that a request to that route was answered."""
+
+    def count_error(self, name: str) -> None:
+        """Tells that an error of that class was answered."""
+
+
+class RequestRules:
+    """Decides on requests, whichever way they came; of one event loop only.
+
+    Both ways ask in this order: `admission`, `asks` before the body is read, `request`
+    with it, `repeat_of`; and `refusal` for whatever is raised.
+    """
+
+    def __init__(
+        self,
+        routes: Iterable[Route],
+        *,
+        admission: Admission,
+        repeats: Idempotency,
+        observer: Observer,
+        origins: Origins,
+        hidden_paths: HiddenPaths | None = None,
+        tokens: Tokens | None = None,
+        audit: AuditLog | None = None,
+    ) -> None:
+        self.routes = Routes(routes)
+        self.admission = admission
+        self.repeats = repeats
+        self.observer = observer
+        self._origins = origins
+        self._hidden_paths = hidden_paths or HiddenPaths()
+        self._tokens = tokens
+        self._audit = audit
+
+    def asks(self, match: Match, head: Head) -> Principal:
+        """Returns who asks; refuses what must not be asked, or not by them."""
+        headers, route = head.headers, match.route
+        if len(headers) != len(head.listed):
+            _check_single(head.listed)
+        self._origins.check(headers, is_page=route.is_page)
+        principal = self._allowed(match, headers)
+        if head.query_string and route.query is not None:
+            check_query(head.query_string, route.query)
+        return principal
+
+    def request(
+        self, match: Match, head: Head, principal: Principal, body: bytes
+    ) -> Request:
+        """Returns the request, read to its end."""
+        return Request(
+            head.method,
+            head.path,
+            match.params,
+            head.headers,
+            head.query_string,
+            body,
+            principal,
+            head.peer,
+            partial(self._allowed, match, head.headers),
+        )
+
+    def holder_of(self, principal: Principal, head: Head) -> str | None:
+        """Returns who has a share of what all have: the principal, or its address."""
+        return head.peer.address if self._tokens is None else principal.name
+
+    def repeat_of(self, match: Match, request: Request) -> KeyedRequest | None:
+        """Returns what its answer is remembered by; None without a key."""
+        if not match.route.keyed:
+            return None
+        instance = request.headers.get(INSTANCE)
+        if instance == b"":
+            raise BadRequest(
+                "the header Txaware-Instance is empty; it names the instance that an "
+                "earlier answer came from, or is left out"
+            )
+        key = request.headers.get(KEY)
+        if key is None:
+            return None
+        scope = (request.principal.name, match.route.method, request.path, key)
+        return KeyedRequest(scope, instance, hash((request.query_string, request.body)))
+
+    def refusal(self, error: BaseException, head: Head) -> Reply:
+        """Returns the answer to a request that raised this; others are raised on."""
+        if isinstance(error, TxAwareError):
+            return self._refused(error, head)
+        if isinstance(error, asyncio.CancelledError):  # the time to drain is up
+            return error_reply(503, "Unavailable", "the server stopped meanwhile")
+        if isinstance(error, ClientGone):
+            said = "the connection is half closed, as that of a client that is gone"
+            return self._refused(BadRequest(f"{said}: nothing was done"), head)
+        if not isinstance(error, Exception):
+            raise error
+        log.error("%s %s failed", head.method, head.path, exc_info=error)
+        return error_reply(500, "InternalError", "the server failed; its log says why")
+
+    def _allowed(self, match: Match, headers: Mapping[bytes, bytes]) -> Principal:
+        """Returns the principal that asks, where the rules allow it to."""
+        route = match.route
+        principal = (
+            self._visitor(headers) if route.is_open else self._principal(headers)
+        )
+        route.allow(principal, match.params)
+        return principal
+
+    def _visitor(self, headers: Mapping[bytes, bytes]) -> Principal:
+        """Returns the principal of a request that needs no token, and may have one."""
+        try:
+            return self._principal(headers)
+        except NotAuthorized:
+            return NOBODY
+
+    def _principal(self, headers: Mapping[bytes, bytes]) -> Principal:
+        if self._tokens is None:
+            return ANYBODY
+        value = headers.get(b"authorization")
+        return self._tokens.principal(
+            None if value is None else value.decode("latin-1")
+        )
+
+    def _refused(self, error: TxAwareError, head: Head) -> Reply:
+        message, status = str(error), status_of(error)
+        visitor = self._visitor(head.headers)
+        if status >= 500 and not visitor.is_operator:
+            message = self._hidden_paths.hidden_in(message)
+        reply = reply_to(error, message)
+        self.observer.count_error(name_of(error))
+        if status == 500:
+            log.error("%s %s failed: %s", head.method, head.path, error)
+        if isinstance(error, NotAuthorized) and self._audit is not None:
+            self._audit.refused(
+                Refusal(
+                    principal=None if visitor is NOBODY else visitor.name,
+                    remote=head.peer.address,
+                    method=head.method,
+                    path=head.path,
+                    status=reply.status,
+                    reason=str(error),
+                )
+            )
+        return reply
+
+
+def _check_single(headers: Headers) -> None:
+    """Refuses two tokens or two hosts: a proxy in front may read the other one."""
+    names = [name for name, _ in headers if name in _SINGLE]
+    if len(names) != len(set(names)):
+        raise BadRequest("a header is there twice, and must not be")

@@ -1,0 +1,52 @@
+"""All routes of the server."""
+
+from txaware.protocol import verbs
+from txaware.server.metrics.exposition import Exposition
+from txaware.server.routes import groups, operator, producers, queues
+from txaware.server.routes.commits import CommitRoutes
+from txaware.server.routes.dashboard import DashboardRoutes, MetricsRoutes
+from txaware.server.routes.messages import MessageRoutes
+from txaware.server.routes.polls import PollingRoutes
+from txaware.server.routes.prepared import PreparedRoutes
+from txaware.server.routes.producers import ProducerRoutes
+from txaware.server.routes.queue_jobs import QueueJobRoutes
+from txaware.server.routes.tables import TableRoutes
+from txaware.server.routes.topics import TopicRoutes
+from txaware.server.routes.transactional_ids import TransactionalIdRoutes
+from txaware.server.routes.transactions import TransactionRoutes
+from txaware.server.routes.unguarded import OpenApiRoutes, OpenRoutes
+from txaware.server.routes.verb_routes import verb_routes
+from txaware.server.routing import Route
+from txaware.server.server_context import ServerContext
+from txaware.service.monitor.overview import Overview
+
+ACTS = groups.ACTS | operator.ACTS | producers.ACTS | queues.ACTS
+
+
+def all_routes(
+    server_context: ServerContext,
+    overview: Overview,
+    exposition: Exposition,
+    *,
+    needs_tokens: bool,
+) -> list[Route]:
+    """Returns every route of the server."""
+    transactions = TransactionRoutes(server_context)
+    routes = [
+        *MessageRoutes(server_context).routes(),
+        *PollingRoutes(server_context).routes(),
+        *TopicRoutes(server_context).routes(),
+        *TableRoutes(server_context).routes(),
+        *PreparedRoutes(server_context).routes(),
+        *QueueJobRoutes(server_context).routes(),
+        *transactions.routes(),
+        *CommitRoutes(server_context, transactions).routes(),
+        *TransactionalIdRoutes(server_context, transactions).routes(),
+        *operator.BackupRoutes(server_context).routes(),
+        *verb_routes(server_context, verbs.VERBS, ACTS),
+        *ProducerRoutes(server_context).routes(),
+        *MetricsRoutes(server_context, exposition).routes(),
+        *DashboardRoutes(server_context, overview).routes(),
+        *OpenRoutes(server_context).routes(),
+    ]
+    return [*routes, *OpenApiRoutes(routes, needs_tokens=needs_tokens).routes()]

@@ -1,0 +1,269 @@
+"""The route of a commit: alone, or with the rows that it writes."""
+
+from base64 import b64encode
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain
+from typing import Any, NamedTuple
+
+from coordinator.cargo import joined
+from coordinator.remote.wire import check_known, fields_of, list_of, pointers_of
+from coordinator.transaction import Transaction
+from coordinator.transaction_status import OPEN, standing
+from txaware.auth import Principal
+from txaware.errors import (
+    BadRequest,
+    ProducerFenced,
+    RequestTooLarge,
+    TransactionNotInProgress,
+    TransactionTooLarge,
+    TxAwareError,
+)
+from txaware.model.interfaces import CargoCounted
+from txaware.model.markers import producer_change
+from txaware.model.rows import checked_changes_of_rows
+from txaware.model.topics import DEFAULT_NAMESPACE, LONGEST_ID
+from txaware.protocol.fields import ID, Body, Field, Kind, array_of, text
+from txaware.protocol.formats import MAX_MESSAGES, format_of
+from txaware.protocol.formats.json_format import MESSAGES
+from txaware.protocol.formats.requests import Listed
+from txaware.protocol.json_schema import BASE64, FULL_NAME, GROUP, TEXT
+from txaware.protocol.json_values import Fields, from_base64
+from txaware.protocol.rights import (
+    Params,
+    holder,
+    in_group,
+    on_table,
+    to_publish,
+    with_transactional_id,
+)
+from txaware.server.exchange import DONE_IN_JSON, Reply, Request
+from txaware.server.routes.tables import CHANGES, row_change
+from txaware.server.routes.transactional_ids import INSTANCE, KEY, instance
+from txaware.server.routes.transactions import ONE, TransactionRoutes
+from txaware.server.routing import Begun, Route, Told, in_a_task
+from txaware.server.server_context import ServerContext
+
+COMMIT = ONE + "/commit"
+_NAME = text(FULL_NAME)
+_GROUP = text(TEXT | {"pattern": GROUP})
+_ID = text(TEXT | {"pattern": GROUP, "maxLength": LONGEST_ID})
+_PUBLISH = Body("a publish", (Field("topic", _NAME), Field("messages", MESSAGES)))
+# The form in which the client of this project sends messages.
+_OWN_PUBLISH = Body(
+    "a publish",
+    (
+        Field("topic", text()),
+        Field("contentType", text()),
+        Field("body", Kind(from_base64, BASE64)),
+    ),
+)
+_POSITION = Body(
+    "a position", (Field("group", _GROUP), Field("topic", _NAME), Field("position", ID))
+)
+_TABLE = Body("a table", (Field("table", _NAME), Field("changes", CHANGES)))
+_PRODUCER = Body(
+    "a producer", (Field("transactionalId", _ID), Field("producer", INSTANCE), KEY)
+)
+
+
+class Publish(NamedTuple):
+    """The messages for a topic, and the transaction that they name, if any."""
+
+    topic: str
+    messages: Listed
+    pointer: int | None = None
+
+
+def _read_publish(value: object, *, what: str) -> Publish:
+    """Reads the messages for a topic: listed, or as the body of a publish."""
+    if not isinstance(value, dict) or "body" not in value:
+        return Publish(**_PUBLISH.read(value, what=what))
+    sent = _OWN_PUBLISH.read(value, what=what)
+    request = format_of(sent["contentType"]).publish_request(sent["body"])
+    if request.receipts is not None or request.attempt is not None:
+        raise BadRequest("a commit publishes messages, and refers to none")
+    return Publish(sent["topic"], request.labelled, request.pointer)
+
+
+CARRIED = Body(
+    "the body",
+    (
+        Field("publishes", array_of(Kind(_read_publish, _PUBLISH.schema)), default=[]),
+        Field("positions", array_of(_POSITION), default=[]),
+        Field("tables", array_of(_TABLE), default=[]),
+        Field("producers", array_of(_PRODUCER), default=[]),
+    ),
+)
+
+
+class CommitRoutes:
+    """Commits, and writes what comes in the same request: both or neither.
+
+    Whoever commits so needs the same rights as for a request of each part.
+    """
+
+    def __init__(
+        self, server_context: ServerContext, transactions: TransactionRoutes
+    ) -> None:
+        self._server_context = server_context
+        self._transactions = transactions
+        self._coordinator: Any = server_context.coordinator
+        self._service = server_context.service
+        self._owners = server_context.owners
+
+    def routes(self) -> list[Route]:
+        """Returns this route."""
+        handle = in_a_task(self._commit)
+        return [Route("POST", COMMIT, handle, holder, begin=self._commit)]
+
+    def _commit(self, request: Request, told: Told) -> Begun:
+        commit = partial(self._committed, request)
+        self._server_context.told_by_coordinator_thread(commit, told)
+        return None
+
+    def _committed(self, request: Request) -> Reply:
+        fields = dict(fields_of(request.body))
+        known = (*self._transactions.coordinator.commit_fields, *CARRIED.names)
+        check_known(fields, known)
+        sent = {name: fields.pop(name) for name in CARRIED.names if name in fields}
+        if not sent:
+            answer = self._transactions.called(request, "commit")
+            return self._transactions.passed_on(request, answer)
+        asked, pointer = CARRIED.read(sent), int(request.params["transaction"])
+        _check_pointers(asked["publishes"], pointer)
+        self._owners.used((pointer,), request.principal)
+        self._owners.check(pointers_of(fields, "checkpoints"), request.principal)
+        _check_rights(asked, request.principal)
+        if asked["producers"]:
+            # Of two transactions of a producer one conflicts, whoever forgets its key.
+            listed = list_of(fields, "changes")
+            fields["changes"] = [*listed, *map(_change_key, asked["producers"])]
+            fields["check"] = True
+        commit = partial(self._commit_with, asked)
+        self._transactions.coordinator.commit_by(pointer, fields, commit)
+        self._owners.ended(pointer)
+        return DONE_IN_JSON
+
+    def _commit_with(self, asked: Fields, tx: Transaction) -> None:
+        if not any(asked.values()):
+            self._coordinator.commit(tx)
+            return
+        try:
+            cargoes = [*self._cargoes(asked, tx)]
+        except TxAwareError as error:
+            if self._stays_open(tx, error):
+                raise
+            # It may have committed before, which is for a repeat to find out.
+            raise TransactionNotInProgress(str(error)) from error
+        if not cargoes:  # publishes without messages
+            self._coordinator.commit(tx)
+            return
+        self._coordinator.commit_with(tx, joined(cargoes))
+        for cargo in cargoes:
+            cargo.count()
+
+    def _stays_open(self, tx: Transaction, refusal: TxAwareError) -> bool:
+        """Tells whether no request before has committed it, nor will.
+
+        One for an instance that is fenced by now may be about to: it is ended first.
+        """
+        if not isinstance(refusal, ProducerFenced):
+            return standing(self._coordinator, tx.transaction_id).state == OPEN
+        was_open: bool = self._coordinator.invalidate(tx)
+        self._owners.ended(tx.transaction_id)
+        return was_open
+
+    def _cargoes(self, asked: Fields, tx: Transaction) -> Iterator[CargoCounted]:
+        """Yields them in the order of their locks; only topics have any."""
+        coordinator, service = self._coordinator, self._service
+        if not self._server_context.carried_bytes:
+            raise TransactionTooLarge(
+                "commits carry nothing at this server; send that before the commit"
+            )
+        for each in asked["producers"]:
+            name, producer = each["transactionalId"], instance(each["producer"])
+            yield _whole(
+                service.producing.producer_cargo(
+                    coordinator, name, producer, tx, key=each["key"]
+                )
+            )
+        for each in asked["positions"]:
+            yield _whole(service.position_cargo(coordinator, tx, **each))
+        if asked["tables"]:
+            limit_bytes = self._server_context.settings.message_limit_bytes
+            tables = [
+                (
+                    each["table"],
+                    checked_changes_of_rows(
+                        map(row_change, each["changes"]), limit_bytes=limit_bytes
+                    ),
+                )
+                for each in asked["tables"]
+            ]
+            yield _whole(self._server_context.tables.row_cargo(coordinator, tx, tables))
+        parts: dict[str, list[Listed]] = {}
+        for topic, listed, _ in asked["publishes"]:
+            parts.setdefault(_full(topic), []).append(listed)
+        topics = {topic: _joined(listed) for topic, listed in parts.items()}
+        messages = sum(map(len, topics.values()))
+        if messages > MAX_MESSAGES:  # empty ones take nearly nothing of a body
+            raise RequestTooLarge(
+                f"a commit with {messages} messages is above the limit of "
+                f"{MAX_MESSAGES}; send some before the commit"
+            )
+        if published := [each for each in topics.items() if len(each[1])]:
+            yield _whole(service.cargo(coordinator, tx, published))
+
+
+def _check_pointers(publishes: list[Publish], pointer: int) -> None:
+    """Refuses messages that name another transaction than the one that commits."""
+    for publish in publishes:
+        if publish.pointer not in (None, pointer):
+            raise BadRequest(
+                f"a publish to {publish.topic} names transaction {publish.pointer}, "
+                f"and this is the commit of {pointer}; name that one, or none"
+            )
+
+
+def _check_rights(asked: Fields, principal: Principal) -> None:
+    """Checks the rights that a request of each part would need."""
+    publishes, in_a_group = to_publish(transactions=True), in_group(transactions=True)
+    changes = on_table("publish")
+    for each in asked["publishes"]:
+        publishes(principal, _named("topic", each.topic))
+    for each in asked["positions"]:
+        named = _named("topic", each["topic"])
+        in_a_group(principal, {"group": each["group"], **named})
+    for each in asked["tables"]:
+        changes(principal, _named("table", each["table"]))
+    for each in asked["producers"]:
+        named = {"transactional_id": each["transactionalId"]}
+        with_transactional_id(principal, named)
+
+
+def _named(kind: str, name: str) -> Params:
+    """Returns what the path of a request would name."""
+    namespace, colon, rest = name.rpartition(":")
+    return {"namespace": namespace if colon else DEFAULT_NAMESPACE, kind: rest}
+
+
+def _full(topic: str) -> str:
+    return ":".join(_named("topic", topic).values())
+
+
+def _joined(parts: list[Listed]) -> Listed:
+    """Returns the messages of parts; those of a single one as they were checked."""
+    return parts[0] if len(parts) == 1 else [*chain.from_iterable(parts)]
+
+
+def _whole(cargo: CargoCounted | None) -> CargoCounted:
+    if cargo is None:
+        raise TransactionTooLarge(
+            "that is more than a commit carries here; send it before the commit"
+        )
+    return cargo
+
+
+def _change_key(producer: Fields) -> str:
+    return b64encode(producer_change(producer["transactionalId"])).decode("ascii")

@@ -1,0 +1,100 @@
+"""The page for operators, and what it shows."""
+
+from functools import partial
+
+import attrs
+
+from txaware.errors import BadRequest
+from txaware.protocol.rights import monitor
+from txaware.protocol.values import to_json
+from txaware.server.dashboard import FILES, HEADERS
+from txaware.server.exchange import JSON, Reply, Request
+from txaware.server.metrics.exposition import Exposition
+from txaware.server.permissions import sight
+from txaware.server.routing import Route
+from txaware.server.server_context import ServerContext
+from txaware.service.monitor.overview import Overview
+
+_HEADERS = tuple((name.encode(), value.encode()) for name, value in HEADERS.items())
+
+
+class DashboardRoutes:
+    """Routes of the page: its files for anybody, its data for those who may monitor."""
+
+    def __init__(self, server_context: ServerContext, overview: Overview) -> None:
+        self._server_context = server_context
+        self._overview = overview
+
+    def routes(self) -> list[Route]:
+        """Returns these routes, by method and path."""
+        return [
+            *(
+                Route(
+                    "GET",
+                    path,
+                    self._file,
+                    is_open=True,
+                    query=None,
+                    is_page=path == "/",
+                )
+                for path in FILES
+            ),
+            Route(
+                "GET",
+                "/v1/overview",
+                self._answer,
+                query=("search", "namespace", "history"),
+            ),
+        ]
+
+    async def _file(self, request: Request) -> Reply:
+        content_type, data = FILES[request.path]
+        return Reply(200, data, content_type, _HEADERS)
+
+    async def _answer(self, request: Request) -> Reply:
+        principal = request.principal
+        principal.require_monitor()
+        fields = request.query()
+
+        snapshot = partial(
+            self._overview.snapshot,
+            search=fields.get("search", ""),
+            namespace=fields.get("namespace"),
+            sees=sight(principal),
+            history=_flag(fields.get("history", "false")),
+        )
+        report = await self._server_context.in_monitor_thread(snapshot)
+        told = self._server_context.owners.told
+        found = [told(one.id, one) for one in report.transactions]
+        shown = attrs.evolve(
+            report,
+            transactions=found,
+            coordinator=self._server_context.told(principal, report.coordinator),
+            store=self._server_context.told(principal, report.store),
+        )
+        return Reply(200, to_json(shown), JSON)
+
+
+def _flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise BadRequest(f"history is true or false, not {text[:50]!r}")
+    return text == "true"
+
+
+class MetricsRoutes:
+    """Routes of metrics: what the client may see, in the form that it asks for."""
+
+    def __init__(self, server_context: ServerContext, exposition: Exposition) -> None:
+        self._server_context = server_context
+        self._exposition = exposition
+
+    def routes(self) -> list[Route]:
+        """Returns these routes, by method and path."""
+        return [Route("GET", "/metrics", self._metrics, monitor)]
+
+    async def _metrics(self, request: Request) -> Reply:
+        accept = request.headers.get(b"accept", b"").decode("latin-1")
+        content_type, body = await self._server_context.in_monitor_thread(
+            self._exposition.text, accept, sight(request.principal)
+        )
+        return Reply(200, body, content_type)

@@ -1,0 +1,68 @@
+"""Routes for operators: what a server adds to their verbs, and the backup."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from txaware.model.keeper import Keeper
+from txaware.model.metrics import Metrics
+from txaware.model.reports import Peeked
+from txaware.protocol.operator import METRICS, MOST_PEEKED, PEEK, REPORT_KEEPER
+from txaware.protocol.rights import operator
+from txaware.protocol.verb import Verb
+from txaware.server.exchange import Request, Stream
+from txaware.server.metrics.topic_labels import seen_metrics
+from txaware.server.permissions import sight
+from txaware.server.routes.verb_routes import Act
+from txaware.server.routing import Route
+from txaware.server.server_context import ServerContext
+
+
+def _peek(server_context: ServerContext, _: Request, asked: Any) -> list[Peeked]:
+    return server_context.administration.peek(
+        asked.topic, start=asked.start, limit=min(asked.limit, MOST_PEEKED)
+    )
+
+
+def _metrics(server_context: ServerContext, request: Request, _: Any) -> Metrics:
+    metrics, sees = server_context.administration.metrics(), sight(request.principal)
+    return metrics if sees is None else seen_metrics(metrics, sees)
+
+
+def _report_keeper(
+    server_context: ServerContext, request: Request, asked: Any
+) -> Keeper:
+    """Notes who reported: the server cannot ask a keeper of somebody else."""
+    return server_context.administration.report_keeper(
+        asked.name,
+        asked.smallest_pointer,
+        principal=request.principal.name,
+        is_operator=request.principal.is_operator,
+    )
+
+
+ACTS: dict[Verb[..., Any], Act] = {
+    PEEK: _peek,
+    METRICS: _metrics,
+    REPORT_KEEPER: _report_keeper,
+}
+
+
+class BackupRoutes:
+    """The route of a backup, which is streamed."""
+
+    def __init__(self, server_context: ServerContext) -> None:
+        self._server_context = server_context
+
+    def routes(self) -> list[Route]:
+        """Returns the route."""
+        return [Route("GET", "/v1/admin/backup", self._backup, operator)]
+
+    async def _backup(self, _: Request) -> Stream:
+        backup = self._server_context.administration.backup
+        chunks = await self._server_context.in_slow_thread(backup)
+        return Stream(self._pieces(chunks), "application/octet-stream")
+
+    async def _pieces(self, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+        """Yields one chunk at a time, as the client takes them."""
+        while chunk := await self._server_context.in_slow_thread(next, chunks, b""):
+            yield chunk

@@ -1,0 +1,243 @@
+"""Routes that read messages: poll and wait, and the bounds of a topic."""
+
+import time
+from collections.abc import AsyncIterator
+from functools import partial
+
+import attrs
+
+from txaware.errors import BadRequest
+from txaware.model.interfaces import COMMITTED, UNCOMMITTED
+from txaware.model.messages import MessageId
+from txaware.protocol.formats import (
+    LABELLED,
+    STABLE,
+    Format,
+    PageWriter,
+    PollRequest,
+    format_of,
+)
+from txaware.protocol.formats.json_format import read_wait
+from txaware.protocol.rights import on_topic
+from txaware.server.exchange import Reply, Request, Stream, json_reply, start_in
+from txaware.server.long_polls import LongPolls, Look, Read, read_piece
+from txaware.server.page_encoders import PIECE_MESSAGES, gathering
+from txaware.server.routes.messages import QUICK_BYTES
+from txaware.server.routes.topics import TOPIC
+from txaware.server.routing import Answer, Begun, Route, Told, in_a_task
+from txaware.server.server_context import ServerContext
+from txaware.service.read.scan import Messages, Scan
+from txaware.service.topic_handles import TopicHandle
+
+PIECE_BYTES = 1 << 20
+NO_LIMIT = 2**31 - 1
+_STABLE = STABLE.media_type.encode()
+
+
+class PollingRoutes:
+    """Routes that read: cached rows in the event loop, everything else in a thread."""
+
+    def __init__(self, server_context: ServerContext) -> None:
+        self._server_context = server_context
+        self._service = server_context.service
+        self._long_polls = LongPolls(server_context)
+
+    def routes(self) -> list[Route]:
+        """Returns these routes, by method and path."""
+        consume = on_topic("consume")
+        return [
+            Route(
+                "POST",
+                TOPIC + "/poll",
+                in_a_task(self._poll),
+                consume,
+                waits=True,
+                begin=self._poll,
+            ),
+            Route("POST", TOPIC + "/wait", self._wait, consume, waits=True),
+            Route(
+                "GET",
+                TOPIC + "/bounds",
+                self._bounds,
+                consume,
+                query=("startFrom", "isolation"),
+            ),
+        ]
+
+    def _poll(self, request: Request, told: Told) -> Begun:
+        """Answers here what is cached; what waits for something has a task."""
+        self._server_context.answers.require_room()
+        format_ = format_of(request.content_type)
+        place = self._service.place_at_once(request.topic)
+        if place is None or len(request.body) > QUICK_BYTES:
+            return self._poll_elsewhere(request, format_)
+        poll = self._asked(request, format_, format_.poll_request(request.body))
+        scan = self._long_polls.at_once(poll.look, place)
+        if scan is None or scan.is_paused or (poll.look.wait_s and not scan.count):
+            return self._poll_on(poll, scan)
+        return self._answer(poll, scan)
+
+    async def _poll_elsewhere(self, request: Request, format_: Format) -> Answer:
+        await self._server_context.place(request.topic)
+        read = format_.poll_request
+        if len(request.body) > QUICK_BYTES:  # a snapshot with very many invalid ids
+            asked = await self._server_context.in_thread(read, request.body)
+        else:
+            asked = read(request.body)
+        return await self._poll_on(self._asked(request, format_, asked), None)
+
+    async def _poll_on(self, poll: "Poll", scan: Scan | None) -> Answer:
+        scan = await self._long_polls.first_piece(poll.look, scan)
+        return self._answer(poll, scan)
+
+    def _asked(self, request: Request, format_: Format, asked: PollRequest) -> "Poll":
+        if format_ is LABELLED and request.headers.get(b"accept") == _STABLE:
+            format_ = STABLE
+        page = PollAnswer(format_.page_writer(asked))
+        return Poll(page, self._look(request, asked, page.read), format_.media_type)
+
+    def _answer(self, poll: "Poll", scan: Scan) -> Answer:
+        page = poll.page
+        first = page.begin() + page.take()
+        if scan.is_over or not scan.count:
+            return Reply(200, first + page.end(scan), poll.media_type)
+        return Stream(self._pieces(first, page, scan), poll.media_type)
+
+    async def _pieces(
+        self, first: bytes, page: "PollAnswer", scan: Scan
+    ) -> AsyncIterator[bytes]:
+        """Reads the next piece when the one before it was sent, and not earlier."""
+        yield first
+        del first  # it may be large, and was sent
+        while not scan.is_over:
+            await read_piece(self._server_context, page.read, scan)
+            yield page.take()
+        yield page.end(scan)
+
+    def _look(self, request: Request, asked: PollRequest, read: Read) -> Look:
+        _check_wait(asked)
+        return Look(
+            request.topic,
+            partial(self._begin, request, asked),
+            read,
+            wait_s=asked.wait_s,
+            asks_coordinator=asked.isolation == COMMITTED,
+            peer=request.peer,
+        )
+
+    def _begin(
+        self,
+        request: Request,
+        asked: PollRequest,
+        place: TopicHandle,
+        *,
+        woken: bool = False,
+    ) -> Scan:
+        request.ask_again()  # it may have waited since, and its token be gone
+        return self._service.begin_poll(
+            place,
+            start=asked.start,
+            inclusive=asked.inclusive,
+            limit=NO_LIMIT if asked.limit is None else asked.limit,
+            transaction=asked.transaction,
+            isolation=asked.isolation,
+            woken=woken,
+        )
+
+    async def _wait(self, request: Request) -> Reply:
+        await self._server_context.place(request.topic)
+        found = Messages()
+        look = self._look(request, read_wait(request.body), partial(_read, found))
+        await self._long_polls.first_piece(look)
+        return json_reply({"ready": bool(found)})
+
+    async def _bounds(self, request: Request) -> Reply:
+        fields = request.query()
+        isolation = fields.get("isolation", UNCOMMITTED)
+        server_context, asks = self._server_context, isolation == COMMITTED
+        bounds = await (
+            server_context.in_coordinator_thread if asks else server_context.in_thread
+        )(
+            self._service.bounds,
+            request.topic,
+            start=start_in(fields),
+            isolation=isolation,
+        )
+        return json_reply(
+            {
+                "first": _hex(bounds.first),
+                "last": _hex(bounds.last),
+                "next": _hex(bounds.next),
+            }
+        )
+
+
+@attrs.frozen
+class Poll:
+    """A poll that was asked for: how to look, and the answer as far as it has come."""
+
+    page: "PollAnswer"
+    look: Look
+    media_type: str
+
+
+class PollAnswer:
+    """The answer to one poll, as far as it has come; counts what it has read."""
+
+    def __init__(self, writer: PageWriter) -> None:
+        self._writer = writer
+        self._gather = gathering(writer)
+        self._written: list[bytes] = []
+        self._took_s = 0.0
+
+    def read(self, scan: Scan, *, quick: bool = False, fresh: bool = False) -> None:
+        """Reads the next piece, and writes it."""
+        began_s = time.perf_counter()
+        found = self._gather()
+        scan.read(
+            found,
+            # A quick one is read in the event loop, and keeps it from all others.
+            limit=PIECE_MESSAGES if quick else found.piece_messages,
+            limit_bytes=PIECE_BYTES,
+            quick=quick,
+            fresh=fresh,
+        )
+        if found.is_new:
+            scan.recount()
+        self._written.append(found.written())
+        self._took_s += time.perf_counter() - began_s
+
+    def begin(self) -> bytes:
+        """Returns what comes before the first piece."""
+        return self._writer.begin()
+
+    def take(self) -> bytes:
+        """Returns what was read since the last call, written."""
+        written, self._written = self._written, []
+        return b"".join(written)
+
+    def end(self, scan: Scan) -> bytes:
+        """Counts the poll, and returns what follows the last piece."""
+        counters = scan.place.counters
+        counters.polled(scan.count, scan.size_bytes, self._took_s)
+        return self._writer.end(scan.end)
+
+
+def _read(
+    found: Messages, scan: Scan, *, quick: bool = False, fresh: bool = False
+) -> None:
+    scan.read(found, quick=quick, fresh=fresh)
+
+
+def _check_wait(asked: PollRequest) -> None:
+    if asked.wait_s < 0:
+        raise BadRequest(f"waitMs is 0 or more, not {asked.wait_s * 1000:.0f}")
+    if asked.wait_s and asked.transaction is not None:
+        raise BadRequest(
+            "a poll in a transaction cannot wait: its snapshot sees nothing that "
+            "commits later; wait before the transaction begins"
+        )
+
+
+def _hex(message_id: MessageId | None) -> str | None:
+    return None if message_id is None else str(message_id)

@@ -1,0 +1,109 @@
+"""Routes of prepared transactions: who prepared one ends it, and so may operators."""
+
+import json
+from functools import partial
+
+from coordinator.remote.client import ROOT, Answer, CoordinatorRoutes
+from coordinator.remote.prepared_calls import name_in, prepared_as
+from coordinator.remote.wire import fields_of
+from txaware.auth import Principal
+from txaware.errors import NotAuthorized, PreparedNotFound
+from txaware.protocol.rights import Params
+from txaware.server.exchange import JSON, Reply, Request
+from txaware.server.routes.transactions import ONE, holder_or_operator
+from txaware.server.routing import Route
+from txaware.server.server_context import ServerContext
+
+PREPARED = ROOT + "/prepared"
+COMMIT, ROLL_BACK = ROOT + "/commit-prepared", ROOT + "/rollback-prepared"
+PREPARE = ONE + "/prepare"
+
+
+class PreparedRoutes:
+    """Routes that prepare transactions, list them, and end them by name."""
+
+    def __init__(self, server_context: ServerContext) -> None:
+        self._server_context = server_context
+        self._owners = server_context.owners
+        self._coordinator = CoordinatorRoutes(server_context.coordinator)
+
+    def routes(self) -> list[Route]:
+        """Returns these routes, by method and path."""
+        commit = partial(self._end, call="commit-prepared")
+        roll_back = partial(self._end, call="rollback-prepared")
+        return [
+            Route("POST", PREPARE, self._prepare, _preparer),
+            Route("GET", PREPARED, self._list, holder_or_operator),
+            Route("POST", COMMIT, commit, holder_or_operator),
+            Route("POST", ROLL_BACK, roll_back, holder_or_operator),
+        ]
+
+    async def _prepare(self, request: Request) -> Reply:
+        pointer = int(request.params["transaction"])
+        self._owners.used((pointer,), request.principal)
+        return await self._call(
+            "prepare",
+            pointer=pointer,
+            body=request.body,
+            principal=request.principal.name,
+        )
+
+    async def _list(self, request: Request) -> Reply:
+        answer = await self._server_context.in_coordinator_thread(
+            self._coordinator.call, "GET", "prepared"
+        )
+        if answer.status != 200:
+            return _reply(answer)
+        found = json.loads(answer.body)
+        principal = request.principal
+        if not principal.is_operator:
+            found = [one for one in found if one["principal"] == principal.name]
+        return Reply(200, json.dumps(found).encode(), JSON)
+
+    async def _end(self, request: Request, *, call: str) -> Reply:
+        body = await self._server_context.in_coordinator_thread(self._checked, request)
+        return await self._call(call, body=body)
+
+    async def _call(self, call: str, **named: object) -> Reply:
+        answer = await self._server_context.in_coordinator_thread(
+            self._coordinator.call, "POST", call, **named
+        )
+        return _reply(answer)
+
+    def _checked(self, request: Request) -> bytes:
+        """Returns the body; raises where the caller may not end what it names.
+
+        The body names the transaction as well: the name may be another one's by then.
+        An earlier, lost request may have ended it: then the id has to be the caller's.
+        """
+        principal, fields = request.principal, fields_of(request.body)
+        if principal.is_operator:
+            return request.body
+        name, pointer = name_in(fields), fields.get("transactionId")
+        found = prepared_as(self._server_context.coordinator, name)
+        if found is not None and found.principal != principal.name:
+            raise NotAuthorized(
+                f"{principal.name} may not end what is prepared as {name!r}: somebody "
+                f"else prepared it"
+            )
+        if found is None and not isinstance(pointer, int):
+            raise PreparedNotFound(f"no transaction is prepared as {name!r}")
+        if found is None and isinstance(pointer, int):
+            self._owners.check((pointer,), principal)
+        if found is not None and pointer is None:
+            pointer = found.transaction_id
+        return json.dumps({**fields, "transactionId": pointer}).encode()
+
+
+def _reply(answer: Answer) -> Reply:
+    return Reply(answer.status, answer.body, answer.content_type)
+
+
+def _preparer(principal: Principal, _: Params) -> None:
+    """Allows those who may keep readers waiting for long: it has no time-out."""
+    principal.require_transactions()
+    if not principal.may_use_long_transactions:
+        raise NotAuthorized(
+            f"{principal.name} may not prepare a transaction, which has no time-out: "
+            f"no rule gives it long = true"
+        )

@@ -1,0 +1,130 @@
+"""Routes of producers: they open, publish once, and operators see them."""
+
+from functools import partial
+from typing import Any
+
+from txaware.errors import NotAuthorized, Unavailable
+from txaware.model.messages import MessageId
+from txaware.model.producers import ProducerOpened
+from txaware.protocol.formats import Format
+from txaware.protocol.formats.publish_once import OnceRequest, read_once, write_ids
+from txaware.protocol.producers import FORGET_PRODUCER, OPEN_PRODUCER
+from txaware.protocol.rights import (
+    on_topic,
+    with_transactional_id,
+)
+from txaware.protocol.verb import Verb
+from txaware.server.exchange import DONE, Reply, Request
+from txaware.server.routes.messages import begun_at_topic
+from txaware.server.routes.topics import TOPIC
+from txaware.server.routes.verb_routes import Act
+from txaware.server.routing import Begun, Route, Told, in_a_task
+from txaware.server.server_context import ServerContext
+from txaware.service.topic_handles import TopicHandle
+
+PUBLISH_ONCE = TOPIC + "/publish-once"
+
+
+def _open(
+    server_context: ServerContext, request: Request, asked: Any
+) -> ProducerOpened:
+    """Opens a producer of the caller, who has to have the right to its name."""
+    principal, name = request.principal, asked.transactional_id
+    if name is not None:
+        with_transactional_id(principal, {"transactional_id": name})
+    producing = server_context.service.producing
+    return producing.open_producer(name, owner=principal.name)
+
+
+def _forget(server_context: ServerContext, request: Request, asked: Any) -> None:
+    principal, producer_id = request.principal, asked.producer_id
+    producing = server_context.service.producing
+    found = producing.describe_producer(producer_id)
+    if found.transactional_id is not None and not principal.is_operator:
+        named = {"transactional_id": found.transactional_id}
+        with_transactional_id(principal, named)
+    elif found.owner != principal.name and not principal.is_operator:
+        raise NotAuthorized(
+            f"{principal.name} may not forget producer {producer_id}: somebody "
+            f"else opened it"
+        )
+    producing.forget_producer(producer_id)
+
+
+ACTS: dict[Verb[..., Any], Act] = {OPEN_PRODUCER: _open, FORGET_PRODUCER: _forget}
+
+
+class ProducerRoutes:
+    """Routes of producers.
+
+    An id belongs to the principal that opened it, and that of a transactional id to all
+    that may use the name.
+    """
+
+    def __init__(self, server_context: ServerContext) -> None:
+        self._server_context = server_context
+        self._producing = server_context.service.producing
+
+    def routes(self) -> list[Route]:
+        """Returns these routes, by method and path."""
+        return [
+            Route(
+                "POST",
+                PUBLISH_ONCE,
+                in_a_task(self._publish),
+                on_topic("publish"),
+                begin=self._publish,
+            ),
+        ]
+
+    def _publish(self, request: Request, told: Told) -> Begun:
+        return begun_at_topic(
+            self._server_context,
+            request,
+            told,
+            large=self._publish_large,
+            here=self._publish_here,
+        )
+
+    def _publish_here(
+        self, place: TopicHandle, format_: Format, request: Request, told: Told
+    ) -> Begun:
+        asked = read_once(request.body, format_)
+
+        def answered(error: Unavailable | None) -> None:
+            told(_reply(asked, ids or [], format_) if error is None else error)
+
+        ids = self._producing.publish_soon(
+            place,
+            asked.messages,
+            producer=asked.producer,
+            sequence=asked.sequence,
+            caller=request.principal,
+            then=partial(self._server_context.outcomes.tell, answered),
+        )
+        if ids is None:
+            return self._server_context.in_thread(
+                self._publish_asked, request, format_, asked
+            )
+        return None
+
+    def _publish_large(self, request: Request, format_: Format) -> Reply:
+        return self._publish_asked(request, format_, read_once(request.body, format_))
+
+    def _publish_asked(
+        self, request: Request, format_: Format, asked: OnceRequest
+    ) -> Reply:
+        ids = self._producing.publish_once(
+            request.topic,
+            asked.messages,
+            producer=asked.producer,
+            sequence=asked.sequence,
+            caller=request.principal,
+        )
+        return _reply(asked, ids, format_)
+
+
+def _reply(asked: OnceRequest, ids: list[MessageId], format_: Format) -> Reply:
+    if asked.producer.by_client:  # whose plain publish returns no ids
+        return DONE
+    return Reply(200, write_ids(ids, format_), format_.media_type)

@@ -1,0 +1,307 @@
+"""Routes of the coordinator, passed on to `coordinator.remote`."""
+
+import base64
+import re
+from functools import partial
+
+from coordinator import codec
+from coordinator.errors import BadRequest, TxAwareError
+from coordinator.pointers import NO_POINTERS
+from coordinator.remote.client import BYTES, ROOT, Answer, CoordinatorRoutes
+from coordinator.remote.wire import fields_of, is_number, pointers_of
+from coordinator.transaction import LONGEST_TIMEOUT_S, TransactionType
+from txaware.auth import Principal
+from txaware.protocol.rights import (
+    Allow,
+    Params,
+    holder,
+    monitor,
+    operator,
+)
+from txaware.server.exchange import JSON, Reply, Request, json_reply
+from txaware.server.owners import Owners
+from txaware.server.routing import Begun, Route, Told, in_a_task
+from txaware.server.server_context import ServerContext
+
+ONE = ROOT + "/{transaction}"
+ENDS = ("commit", "abort", "invalidate")
+# The bodies in which clients of 0.1.0 ask for a transaction, and for a snapshot.
+_BEGIN_OF_BEFORE = re.compile(
+    rb'\{"type": "(long"|short", "timeoutS": (null|[0-9.e+-]+))\}'
+)
+_SNAPSHOT_OF_BEFORE = re.compile(rb"\{\}")
+CALLS = ("can-commit", "persist", "abort")
+
+
+class TransactionRoutes:
+    """Routes below `/v1/transactions`, all but that of a commit.
+
+    Each call has a route of its own.
+    A call that is passed on is named by its route, and only a number comes from the
+    path that was sent: parsed anew, `truncate%2F` would be another call than the one
+    that was allowed.
+    """
+
+    def __init__(self, server_context: ServerContext) -> None:
+        self._server_context = server_context
+        self._owners = server_context.owners
+        self.coordinator = CoordinatorRoutes(
+            server_context.coordinator,
+            clock_ms=server_context.clock_ms,
+            told=server_context.owners.told,
+        )
+
+    def routes(self) -> list[Route]:
+        """Returns these routes. Only operators see transactions of others."""
+        return [
+            Route(
+                "POST",
+                ROOT,
+                in_a_task(self._begin),
+                holder,
+                keyed=True,
+                begin=self._begin,
+            ),
+            self._whole("GET", "", operator, "state"),
+            self._whole("GET", "/find-hanging", operator, "olderThanS"),
+            self._whole("GET", "/state", monitor),
+            self._whole("GET", "/invalid-size", monitor),
+            self._whole("GET", "/status", holder),
+            Route("POST", ROOT + "/snapshot", self._snapshot, holder),
+            self._whole("POST", "/truncate", operator),
+            Route("GET", ONE, self._describe, holder_or_operator),
+            Route(
+                "GET",
+                ONE + "/outcome",
+                self._outcome,
+                holder_or_operator,
+                query=("life",),
+            ),
+            Route("POST", ONE + "/decide", self._decide, operator),
+            *(self._single(call, holder) for call in CALLS),
+            self._single("checkpoint", holder, keyed=True),
+            self._single("invalidate", holder_or_operator),
+        ]
+
+    def _whole(self, method: str, path: str, allow: Allow, *query: str) -> Route:
+        call = path.removeprefix("/")
+        handle = partial(self._pass_on, method=method, call=call)
+        return Route(method, ROOT + path, handle, allow, query=query)
+
+    def _single(self, call: str, allow: Allow, *, keyed: bool = False) -> Route:
+        handle = partial(self._call, call=call)
+        return Route("POST", f"{ONE}/{call}", handle, allow, keyed=keyed)
+
+    async def _pass_on(self, request: Request, *, method: str, call: str) -> Reply:
+        answer = await self._server_context.in_coordinator_thread(
+            self.coordinator.call,
+            method,
+            call,
+            query=request.query_string.decode("latin-1"),
+            body=request.body,
+        )
+        return self.passed_on(request, answer)
+
+    def _begin(self, request: Request, _: Told) -> Begun:
+        answer = self.begun_at_once(request, request.body)
+        if answer is None:
+            return self._begin_later(request)
+        return self._of(answer, request)
+
+    async def _begin_later(self, request: Request) -> Reply:
+        return self._of(await self.begun(request, request.body), request)
+
+    def _of(self, answer: Answer, request: Request) -> Reply:
+        return self._transaction(request, answer, self._default_timeout_s())
+
+    def begun_at_once(self, request: Request, body: bytes) -> Answer | None:
+        """Begins as `begun` does; None, with nothing done, where that may wait."""
+        principal, owners = request.principal, self._owners
+        if self._server_context.coordinator_may_wait() or not owners.take_place(
+            principal
+        ):
+            return None
+        try:
+            _check_length(owners, principal, body)
+            return self._noted(request, self.coordinator.call("POST", "", body=body))
+        finally:
+            owners.give_back(principal)
+
+    async def begun(self, request: Request, body: bytes) -> Answer:
+        """Begins a transaction for a principal, within its limits, and notes whose."""
+        principal, owners = request.principal, self._owners
+        _check_length(owners, principal, body)
+        if not owners.take_place(principal):
+            await self._server_context.in_coordinator_thread(owners.recount, principal)
+            if not owners.take_place(principal):
+                raise owners.too_many(principal)
+        try:
+            return self._noted(request, await self._quickly("", body))
+        finally:
+            owners.give_back(principal)
+
+    def _noted(self, request: Request, answer: Answer) -> Answer:
+        if answer.status == 200:
+            began = codec.decode(answer.body)
+            self._owners.began(began.transaction_id, request.principal, request.peer)
+        return answer
+
+    async def _snapshot(self, request: Request) -> Reply:
+        answer = await self._quickly("snapshot", request.body)
+        return self._transaction(request, answer, None)
+
+    def _transaction(
+        self, request: Request, answer: Answer, default_s: float | None
+    ) -> Reply:
+        """Answers with Tephra's bytes, or in JSON if the client accepts that."""
+        if answer.status != 200 or not _takes_json(request):
+            return self.passed_on(request, answer)
+        return _in_json(request, answer, default_s)
+
+    def passed_on(self, request: Request, answer: Answer) -> Reply:
+        """Passes an answer on, without what the caller may not know of this machine."""
+        body = answer.body
+        if answer.content_type == JSON and (
+            answer.status == 200 or answer.status > 499
+        ):
+            body = self._server_context.told(request.principal, body.decode()).encode()
+        return Reply(answer.status, body, answer.content_type)
+
+    def _default_timeout_s(self) -> float | None:
+        """Returns the time-out of a transaction that names none, if known here."""
+        is_here = self._server_context.coordinator_here is not None
+        return self._server_context.settings.transaction_timeout_s if is_here else None
+
+    async def _quickly(self, call: str, body: bytes) -> Answer:
+        """Answers in the event loop where nothing waits: a thread would take longer."""
+        if self._server_context.coordinator_may_wait():
+            return await self._server_context.in_coordinator_thread(
+                self.coordinator.call, "POST", call, body=body
+            )
+        return self.coordinator.call("POST", call, body=body)
+
+    async def _describe(self, request: Request) -> Reply:
+        return await self._look(request, "")
+
+    async def _outcome(self, request: Request) -> Reply:
+        return await self._look(request, "outcome")
+
+    async def _look(self, request: Request, call: str) -> Reply:
+        pointer = int(request.params["transaction"])
+        self._owners.check((pointer,), request.principal)
+        answer = await self._server_context.in_coordinator_thread(
+            self.coordinator.call,
+            "GET",
+            call,
+            pointer=pointer,
+            query=request.query_string.decode("latin-1"),
+        )
+        return self.passed_on(request, answer)
+
+    async def _decide(self, request: Request) -> Reply:
+        answer = await self._server_context.in_coordinator_thread(
+            self.coordinator.call,
+            "POST",
+            "decide",
+            pointer=int(request.params["transaction"]),
+            body=request.body,
+        )
+        return self.passed_on(request, answer)
+
+    async def _call(self, request: Request, *, call: str) -> Reply:
+        answer = await self._server_context.in_coordinator_thread(
+            self.called, request, call
+        )
+        return self.passed_on(request, answer)
+
+    def called(self, request: Request, call: str) -> Answer:
+        """Answers a call of one transaction, of its holder."""
+        pointer = int(request.params["transaction"])
+        self._owners.used((pointer,), request.principal)
+        try:
+            fields = fields_of(request.body)
+            checkpoints = pointers_of(fields, "checkpoints")
+        except TxAwareError:
+            checkpoints = NO_POINTERS  # the coordinator refuses it too, and says why
+        # Checkpoints end with the transaction; some coordinators do not look at them.
+        self._owners.check(checkpoints, request.principal)
+        pointers = (pointer, *checkpoints)
+        if call == "abort" and not self._owners.may_abort(pointers, request.principal):
+            return self._hide(pointer, request.body)
+        answer = self.coordinator.call("POST", call, pointer=pointer, body=request.body)
+        if call == "checkpoint" and answer.status == 200:
+            made = pointers_of(fields_of(answer.body), "pointers")
+            self._owners.given(made, request.principal)
+        elif call in ENDS and answer.status == 200:
+            self._owners.ended(pointer)
+        return answer
+
+    def _hide(self, pointer: int, body: bytes) -> Answer:
+        """Invalidates a transaction for somebody who may not know all writes in it.
+
+        An abort would show what was not undone. This does no harm where all was undone.
+        """
+        answer = self.coordinator.call("POST", "invalidate", pointer=pointer, body=body)
+        if answer.status == 200:
+            self._owners.ended(pointer)
+        # An abort of what nobody began, or what has ended, is no refusal either.
+        return Answer(200) if answer.status in (200, 409) else answer
+
+
+def _check_length(owners: Owners, principal: Principal, body: bytes) -> None:
+    """Refuses what would take too long for the caller or for all, and only that."""
+    try:
+        fields = fields_of(body)
+    except BadRequest:
+        return
+    timeout_s: float = fields.get("timeoutS") or 0
+    is_valid = is_number(timeout_s) and timeout_s <= LONGEST_TIMEOUT_S
+    owners.check_length(
+        principal,
+        is_long=fields.get("type") == "long",
+        timeout_s=timeout_s if is_valid else 0,
+    )
+
+
+def _in_json(request: Request, answer: Answer, default_s: float | None) -> Reply:
+    """Writes a transaction as JSON; a short one without a time-out has `default_s`."""
+    tx, asked_s = codec.decode(answer.body), fields_of(request.body).get("timeoutS")
+    is_short = tx.type is TransactionType.SHORT
+    return json_reply(
+        {
+            "transactionId": tx.transaction_id,
+            "writePointer": tx.write_pointer,
+            "readPointer": tx.read_pointer,
+            "type": tx.type.name.lower(),
+            "timeoutS": default_s if asked_s is None and is_short else asked_s,
+            "transaction": base64.b64encode(answer.body).decode("ascii"),
+        }
+    )
+
+
+def _takes_json(request: Request) -> bool:
+    """Tells whether to answer a transaction in JSON."""
+    accepts = request.accepts
+    return JSON in accepts and BYTES not in accepts and not _is_of_before(request)
+
+
+def _is_of_before(request: Request) -> bool:
+    """Tells a client of txaware 0.1.0, which accepts JSON alone and takes bytes.
+
+    No header tells it, so all must fit that it does: what it accepts, two headers that
+    it does not send, and its body, byte for byte.
+    """
+    headers = request.headers
+    body = _BEGIN_OF_BEFORE if request.path.endswith(ROOT) else _SNAPSHOT_OF_BEFORE
+    return (
+        headers.get(b"accept") == JSON.encode()
+        and b"user-agent" not in headers
+        and b"accept-encoding" not in headers
+        and body.fullmatch(request.body) is not None
+    )
+
+
+def holder_or_operator(principal: Principal, _: Params) -> None:
+    """Allows operators too: they look at transactions of others, and abort them."""
+    if not principal.is_operator:
+        principal.require_transactions()

@@ -1,0 +1,435 @@
+"""Serves a store over HTTP: a thread with an event loop, from start to drain."""
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+import ssl
+import threading
+import time
+import weakref
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, Self
+
+import attrs
+import uvicorn
+import uvloop
+
+from coordinator.threads import JoinableThread, SafeFuture, turns
+from txaware.auth import EVERYTHING, AuditLog, Principal, Tokens, new_token
+from txaware.errors import BadRequest, Unavailable
+from txaware.model.loopback import is_local
+from txaware.server.admission import Admission, Bodies
+from txaware.server.answer_memory import AnswerMemory
+from txaware.server.app import App
+from txaware.server.connection import CUT_S, Connection
+from txaware.server.connection_limits import ConnectionLimits
+from txaware.server.hidden_paths import HiddenPaths
+from txaware.server.idempotency import Idempotency
+from txaware.server.metrics.exposition import Exposition
+from txaware.server.permissions import Origins
+from txaware.server.request_rules import RequestRules
+from txaware.server.routes import all_routes
+from txaware.server.served import Served
+from txaware.server.server_context import (
+    Outcomes,
+    ServerContext,
+    Stopping,
+    Threads,
+)
+from txaware.server.server_file import ServerFile, own_certificate
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 2048
+# Programs of this machine find a server that listens at every address there.
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+AUDIT_FLUSH_S = 1.0
+TICK_S = 1.0
+FIRST_PAUSE_S = 0.001
+
+
+@attrs.frozen(kw_only=True)
+class Access:
+    """The address to listen at, and who may use the server; see `txaware serve`."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    tokens: Tokens | None = None
+    audit: AuditLog | None = None
+    is_insecure: bool = False
+    allow_plain_tokens: bool = False
+    certificate: str | Path | None = None
+    key: str | Path | None = None
+
+    def check(self) -> None:
+        """Refuses an address that others reach, unless somebody said that it is meant.
+
+        Without tokens others could do anything. Without TLS anybody on the way could
+        read the tokens.
+        """
+        if is_local(self.host):
+            return
+        is_plain = self.certificate is None and not self.allow_plain_tokens
+        if self.tokens is not None and is_plain:
+            raise BadRequest(
+                f"{self.host} can be reached from elsewhere, and tokens would go there "
+                f"in plain text: name a certificate (--certificate), or say that a "
+                f"proxy in front speaks TLS or that nobody listens on that network "
+                f"(--allow-plain-tokens)"
+            )
+        if self.tokens is None and not self.is_insecure:
+            raise BadRequest(
+                f"{self.host} can be reached from elsewhere, and there are no tokens: "
+                f"name a file of them (--auth), or say that everybody may do anything "
+                f"(--insecure)"
+            )
+
+    def try_out(self, *, binds: bool = True) -> None:
+        """Raises what would keep a server from its start, before data is opened."""
+        self.check()
+        if self.certificate is not None:
+            try:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.load_cert_chain(self.certificate, self.key)
+            except OSError as error:
+                raise _wrong_certificate(error) from error
+        if binds:
+            _bound(self.host, self.port).close()
+
+
+class Listener(uvicorn.Server):
+    """Stops when it is told to; uvicorn's own looks ten times a second."""
+
+    def __init__(self, config: uvicorn.Config, stopping: Stopping) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    async def main_loop(self) -> None:
+        """Keeps the date of the answers, until it has to stop."""
+        told = asyncio.Event()
+        self._stopping.tell(told)
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(told.wait(), TICK_S)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listens no more, and waits for what is in flight."""
+        for server in self.servers:
+            server.close()
+        for listening in sockets or ():
+            listening.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        drain_s = self.config.timeout_graceful_shutdown or 0
+        end_s = time.monotonic() + drain_s + 2 * CUT_S
+        pause_s = FIRST_PAUSE_S
+        while self._is_busy and not self.force_exit and time.monotonic() < end_s:
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, CUT_S)
+        if not self.force_exit and (tasks := self.server_state.tasks):
+            log.error("Cancel %d running task(s), the time to drain is up", len(tasks))
+            for task in tasks:
+                task.cancel()
+
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self.server_state.connections or self.server_state.tasks)
+
+
+class HttpServer:
+    """A server that listens from its making to `close`, in threads of its own.
+
+    One that nobody closes ends with the main thread.
+    """
+
+    def __init__(self, served: Served, access: Access) -> None:
+        if served.settings.allow_plain_tokens:
+            access = attrs.evolve(access, allow_plain_tokens=True)
+        access.check()
+        self.instance = secrets.token_hex(8)
+        self._served = served
+        self._access = access
+        self._audit = access.audit or AuditLog()
+        self._stopping = Stopping()
+        self._owner = os.getpid()
+        self._closing = threading.Lock()
+        self._is_closed = self._has_ended = False
+        self._answers = AnswerMemory(served.settings)
+        self._config = self._configured()
+        self._certificate = (
+            None if access.certificate is None else own_certificate(access.certificate)
+        )
+        self._socket = _bound(access.host, access.port, backlog=BACKLOG)
+        self._socket_name: tuple[str, int] = self._socket.getsockname()[:2]
+        self._server = Listener(self._config, self._stopping)
+        self._loop = uvloop.new_event_loop()
+        self._thread = JoinableThread(target=self._run, name="txaware-http")
+        self._server_file: ServerFile | None = None
+        self._began: Future[None] = SafeFuture()
+        self._thread.start()
+        _open.add(self)
+        try:
+            self._began.result()
+            self._server_file = self._made_known()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return self._url(self._socket_name[0])
+
+    def _url(self, host: str) -> str:
+        shown = f"[{host}]" if ":" in host else host
+        scheme = "http" if self._access.certificate is None else "https"
+        return f"{scheme}://{shown}:{self._socket_name[1]}"
+
+    @property
+    def is_running(self) -> bool:
+        """True while it listens or drains; what else ended it is in the log."""
+        return self._thread.is_alive()
+
+    def require_data(self) -> None:
+        """Raises where another process has taken over what is served here."""
+        if self._served.require_owned is not None:
+            self._served.require_owned()
+
+    def reload(self) -> None:
+        """Reads the tokens again, and goes on in new log files (SIGHUP)."""
+        if self._access.tokens is not None:
+            self._access.tokens.reload()
+        self._audit.reopen()
+
+    def close(self) -> None:
+        """Ends what waits, lets what is in flight finish, and listens no more."""
+        if os.getpid() != self._owner:
+            self._socket.close()  # a forked child's copy; the rest is its parent's
+            return
+        with self._closing:
+            if self._has_ended:
+                return
+            self._is_closed = True
+            self._make_unknown()
+            self._server.should_exit = True
+            with suppress(RuntimeError):  # the loop has ended by itself
+                self._loop.call_soon_threadsafe(self._stopping.set)
+            try:
+                self._drain()
+            finally:
+                self._audit.close()
+            self._has_ended = True  # or a second close finishes what is left
+            _open.discard(self)
+
+    def _drain(self) -> None:
+        """Waits for the thread; an interrupt does not wait for what is in flight."""
+        try:
+            self._thread.join()
+        except BaseException:
+            self._server.force_exit = True
+            self._thread.join()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "listening"
+        connections = len(self._server.server_state.connections)
+        return f"<HttpServer {self.url} {state}, {connections} connections>"
+
+    @property
+    def for_others(self) -> ServerFile | None:
+        """The address and token for other processes of this machine."""
+        return None if self._is_closed else self._server_file
+
+    def _made_known(self) -> ServerFile:
+        """Leads other processes of this user here, with a token of their own."""
+        host = self._socket_name[0]
+        local_url = self._url(LOOPBACK.get(host, host))
+        file = ServerFile(local_url, os.getpid(), new_token(), self._certificate)
+        if self._access.tokens is not None:
+            owner = Principal(name="owner of the data", rules=(EVERYTHING,))
+            self._access.tokens.admit(file.token, owner)
+        elsewhere = self._url(socket.gethostname() if host in LOOPBACK else host)
+        self._lead_others(file, elsewhere)
+        self._served.known.append((file, elsewhere))
+        return file
+
+    def _make_unknown(self) -> None:
+        """Leads others to another server of the same data, if there is one."""
+        served, file = self._served, self._server_file
+        if file is None:
+            return
+        served.known[:] = [each for each in served.known if each[0] != file]
+        if served.known:
+            self._lead_others(*served.known[-1])
+            return
+        if served.directory is not None:
+            file.remove(served.directory)
+        if served.announce is not None:
+            served.announce(None)
+
+    def _lead_others(self, file: ServerFile, elsewhere: str) -> None:
+        if self._served.directory is not None:
+            file.write(self._served.directory)
+        if self._served.announce is not None:
+            self._served.announce(elsewhere)
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._serve())
+        except Exception as error:
+            log.exception("the server at %s ended", self.url)
+            if not self._began.done():
+                self._began.set_exception(error)
+        finally:
+            self._socket.close()  # nobody shall wait for an answer that never comes
+
+    async def _serve(self) -> None:
+        turns.call_soon = self._loop.call_soon
+        with Threads(self._served.settings.server_threads) as threads:
+            self._config.loaded_app = self._app(threads)
+            self._began.set_result(None)
+            telling = asyncio.create_task(self._tell_refusals())
+            try:
+                await self._server.serve(sockets=[self._socket])
+            finally:
+                left: list[Any] = [*self._server.server_state.connections]
+                for connection in left:  # an interrupt did not wait for them
+                    connection.cut()
+                telling.cancel()
+                threads.drop()
+
+    async def _tell_refusals(self) -> None:
+        """Writes how many lines of the audit log were left out, when no more come."""
+        while True:
+            await asyncio.sleep(AUDIT_FLUSH_S)
+            self._audit.flush()
+
+    def _app(self, threads: Threads) -> App:
+        served, access = self._served, self._access
+        hidden_paths = HiddenPaths.of(served.directory)
+        server_context = ServerContext(
+            served.service,
+            served.tables,
+            served.queues,
+            served.administration,
+            served.coordinator,
+            served.settings,
+            served.clock_ms,
+            self.instance,
+            threads,
+            Outcomes(self._loop),
+            self._stopping,
+            served.owners,
+            self._answers,
+            shares_journal=served.shares_journal,
+            hidden_paths=hidden_paths,
+        )
+        admission = Admission(served.settings)
+        exposition = Exposition(
+            served.service,
+            served.administration,
+            served.overview,
+            admission,
+            refusals=served.owners.refusals,
+            clock_ms=served.clock_ms,
+        )
+        rules = RequestRules(
+            all_routes(
+                server_context,
+                served.overview,
+                exposition,
+                needs_tokens=access.tokens is not None,
+            ),
+            admission=admission,
+            repeats=Idempotency(self.instance, time.monotonic),
+            observer=exposition,
+            origins=Origins(
+                only_local=access.tokens is None and not access.is_insecure
+            ),
+            hidden_paths=hidden_paths,
+            tokens=access.tokens,
+            audit=self._audit,
+        )
+        return App(rules, Bodies(served.settings))
+
+    def _configured(self) -> uvicorn.Config:
+        settings, access = self._served.settings, self._access
+        shared = {
+            "settings": settings,
+            "stopping": self._stopping,
+            "limits": ConnectionLimits(settings),
+            "answers": self._answers,
+        }
+        protocol: Any = type("Connection", (Connection,), shared)
+        config = uvicorn.Config(
+            _not_yet,
+            http=protocol,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            headers=[("txaware-instance", self.instance)],
+            timeout_keep_alive=settings.idle_timeout_s,  # type: ignore[arg-type]
+            timeout_graceful_shutdown=settings.drain_timeout_s,  # type: ignore[arg-type]
+            ssl_certfile=access.certificate,
+            ssl_keyfile=access.key,
+        )
+        try:
+            config.load()
+        except OSError as error:
+            raise _wrong_certificate(error) from error
+        return config
+
+
+_open: weakref.WeakSet[HttpServer] = weakref.WeakSet()
+
+
+def _close_open() -> None:
+    """Closes what nobody closed, while the threads that answer are still there.
+
+    Python ends the pools of `concurrent.futures` with the main thread, and waits for
+    all other threads then. What is registered last is called first.
+    """
+    for server in list(_open):
+        server.close()
+
+
+threading._register_atexit(_close_open)  # type: ignore[attr-defined]
+
+
+async def _not_yet(_: object, __: object, ___: object) -> None:
+    raise Unavailable("the server is starting")
+
+
+def _wrong_certificate(error: OSError) -> BadRequest:
+    return BadRequest(f"the certificate or its key is wrong: {error}")
+
+
+def _bound(host: str, port: int, *, backlog: int | None = None) -> socket.socket:
+    """Returns a socket at that address; it listens where it has a `backlog`."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        with ExitStack() as on_failure:
+            bound = on_failure.enter_context(socket.socket(family))
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind((host, port))
+            if backlog is not None:
+                bound.listen(backlog)
+            on_failure.pop_all()
+    except OSError as error:
+        raise Unavailable(f"{host}:{port} cannot be listened at: {error}") from error
+    return bound

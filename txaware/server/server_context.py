@@ -1,0 +1,257 @@
+"""The parts of a server that all its routes work on."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, Self, TypeVar
+
+import attrs
+
+from coordinator.embedded.batch import Then
+from coordinator.interfaces import Coordinator
+from coordinator.optional_ports import InProcess, in_process
+from txaware.auth import Principal
+from txaware.errors import Unavailable
+from txaware.model.clock import ClockMs
+from txaware.model.settings import Settings
+from txaware.server.answer_memory import AnswerMemory
+from txaware.server.hidden_paths import HiddenPaths
+from txaware.server.owners import Owners
+from txaware.service.administration import Administration
+from txaware.service.local import LocalService
+from txaware.service.queue.local_queues import LocalQueues
+from txaware.service.table_store import TableStore
+from txaware.service.topic_handles import TopicHandle
+
+MOST_CARRIED_BYTES = 256 << 10
+SLOW_THREADS = 4
+PLANNING_THREADS = 4
+MONITOR_THREADS = 2
+
+
+class Threads:
+    """Pools, by what their threads wait for; threads begin when needed.
+
+    `rows` wait for the table, and `coordinator` for a coordinator elsewhere: while that
+    hangs, rows are read and written. `slow` may take minutes. `planning` is for work
+    that readers wait for before they begin: no clean-up keeps it waiting. `monitor` is
+    for questions that machines ask all the time, and do not wait for long.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.rows = ThreadPoolExecutor(count, "txaware-http")
+        self.coordinator = ThreadPoolExecutor(count, "txaware-coordinator")
+        self.slow = ThreadPoolExecutor(SLOW_THREADS, "txaware-slow")
+        self.planning = ThreadPoolExecutor(PLANNING_THREADS, "txaware-plan")
+        self.monitor = ThreadPoolExecutor(MONITOR_THREADS, "txaware-monitor")
+        self._pools = (
+            *(self.rows, self.coordinator),
+            *(self.slow, self.planning, self.monitor),
+        )
+        self._is_dropped = False
+
+    def go_on(self, *_: object) -> None:
+        """Raises once nobody waits; long work calls it now and then."""
+        if self._is_dropped:
+            raise Unavailable("the server stopped meanwhile")
+
+    def drop(self) -> None:
+        """Cancels queued work; what is running goes on.
+
+        Long work ends at its next `go_on`.
+        """
+        self._is_dropped = True
+        for pool in self._pools:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for pool in self._pools:
+            pool.shutdown()
+
+
+class Outcomes:
+    """Brings outcomes from any thread to one event loop.
+
+    The loop is woken once for all that is told until it comes to look.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._told: deque[tuple[Then, Unavailable | None]] = deque()
+        self._called = False
+
+    def tell(self, then: Then, error: Unavailable | None) -> None:
+        """Has the loop call `then` with that error, or None; for any thread."""
+        self._told.append((then, error))
+        if not self._called:
+            self._called = True
+            # The loop may close at any moment, and whoever shares the batch must be
+            # told all the same.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._called = False  # first: what is told from here on calls again
+        try:
+            while self._told:
+                then, error = self._told.popleft()
+                then(error)
+        finally:
+            if self._told:  # one has failed; the loop tells why, and here it goes on
+                self._called = True
+                self._loop.call_soon(self._deliver)
+
+
+T = TypeVar("T")
+
+
+class Stopping:
+    """The order to the server to stop, and the events that it sets at once."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._events: set[asyncio.Event] = set()
+
+    def tell(self, event: asyncio.Event) -> None:
+        """Sets the event when the server is told to stop."""
+        self._events.add(event)
+
+    def forget(self, event: asyncio.Event) -> None:
+        """Forgets an event that is not waited for any more."""
+        self._events.discard(event)
+
+    def set(self) -> None:
+        """Sets all events: the server is told to stop."""
+        self.is_set = True
+        for event in self._events:
+            event.set()
+
+
+@attrs.frozen(eq=False)
+class ServerContext:
+    """A store that is served: its parts, and the threads that wait for its disk.
+
+    `shares_journal` is True when commits are kept in the same table as rows.
+    `hidden_paths` are told to operators alone. `owners` knows who began which
+    transaction, and is shared by all servers of the store.
+    """
+
+    service: LocalService
+    tables: TableStore
+    queues: LocalQueues
+    administration: Administration
+    coordinator: Coordinator
+    settings: Settings
+    clock_ms: ClockMs
+    instance: str
+    threads: Threads
+    outcomes: Outcomes
+    stopping: Stopping
+    owners: Owners
+    answers: AnswerMemory
+    shares_journal: bool = False
+    hidden_paths: HiddenPaths = attrs.field(factory=HiddenPaths)
+    coordinator_here: InProcess | None = attrs.field(init=False)
+
+    @coordinator_here.default
+    def _coordinator_here(self) -> InProcess | None:
+        return in_process(self.coordinator)
+
+    def engine(self, port: str) -> Any:
+        """Returns the part of the engine that has the verbs of a port."""
+        return {
+            "MessagingService": self.service,
+            "OperatorService": self.administration,
+            "ProducerService": self.service.producing,
+            "QueueService": self.queues,
+            "TableService": self.tables,
+        }[port]
+
+    @property
+    def carried_bytes(self) -> int:
+        """Tells how many bytes of messages, or of changed rows, a commit carries.
+
+        It is so little that the rows of a commit, and its body, are within all limits.
+        """
+        settings = self.settings
+        return min(
+            MOST_CARRIED_BYTES,
+            self.service.carried_bytes(self.coordinator) // 4,
+            settings.request_limit_bytes // 4,
+        )
+
+    def told(self, principal: Principal, text: str) -> str:
+        """Returns a report's sentence; only operators are told where the data is."""
+        return text if principal.is_operator else self.hidden_paths.hidden_in(text)
+
+    def coordinator_may_wait(self) -> bool:
+        """Tells whether asking the coordinator may take more than a moment."""
+        here = self.coordinator_here
+        return here is None or here.may_wait()
+
+    async def place(self, topic: str) -> TopicHandle:
+        """Finds a topic that exists, and keeps the event loop free."""
+        found = self.service.place_at_once(topic)
+        if found is not None:
+            return found
+        return await self.in_thread(self.service.place, topic)
+
+    async def in_thread(self, act: Callable[..., T], *args: Any, **named: Any) -> T:
+        """Has a thread do what may wait for a disk or take long."""
+        return await _in(self.threads.rows, partial(act, *args, **named))
+
+    async def in_coordinator_thread(
+        self, act: Callable[..., T], *args: Any, **named: Any
+    ) -> T:
+        """Has a thread ask the coordinator: if it hangs, no plain call waits."""
+        return await _in(self._coordinator_threads, partial(act, *args, **named))
+
+    def told_by_coordinator_thread(
+        self, act: Callable[[], T], told: Callable[[T | Exception], None]
+    ) -> None:
+        """Has a thread ask the coordinator, and the event loop told what came of it.
+
+        That is two turns of the loop less than to await it.
+        """
+
+        def ask() -> None:
+            try:
+                outcome: T | Exception = act()
+            except Exception as error:
+                outcome = error
+            self.outcomes.tell(lambda _: told(outcome), None)
+
+        self._coordinator_threads.submit(ask)
+
+    @property
+    def _coordinator_threads(self) -> ThreadPoolExecutor:
+        is_elsewhere = self.coordinator_here is None
+        return self.threads.coordinator if is_elsewhere else self.threads.rows
+
+    async def in_slow_thread(
+        self, act: Callable[..., T], *args: Any, **named: Any
+    ) -> T:
+        """Has a thread do what may take minutes: it keeps nothing else waiting."""
+        return await _in(self.threads.slow, partial(act, *args, **named))
+
+    async def in_planning_thread(
+        self, act: Callable[..., T], *args: Any, **named: Any
+    ) -> T:
+        """Has a thread do what readers wait for first: no clean-up keeps it waiting."""
+        return await _in(self.threads.planning, partial(act, *args, **named))
+
+    async def in_monitor_thread(
+        self, act: Callable[..., T], *args: Any, **named: Any
+    ) -> T:
+        """Has a thread tell how things stand: no check keeps it waiting."""
+        return await _in(self.threads.monitor, partial(act, *args, **named))
+
+
+async def _in(pool: ThreadPoolExecutor, act: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(pool, act)
