@@ -1,6 +1,9 @@
 """All routes of the server."""
 
+from typing import Any
+
 from txaware.protocol import verbs
+from txaware.protocol.verb import Verb
 from txaware.server.metrics.exposition import Exposition
 from txaware.server.routes import groups, operator, producers, queues
 from txaware.server.routes.commits import CommitRoutes
@@ -18,9 +21,12 @@ from txaware.server.routes.unguarded import OpenApiRoutes, OpenRoutes
 from txaware.server.routes.verb_routes import verb_routes
 from txaware.server.routing import Route
 from txaware.server.server_context import ServerContext
+from txaware.server.verb_performer import Soon, performers
 from txaware.service.monitor.overview import Overview
 
 ACTS = groups.ACTS | operator.ACTS | producers.ACTS | queues.ACTS
+# The verbs that the event loop begins.
+SOON: dict[Verb[..., Any], Soon] = {}
 
 
 def all_routes(
@@ -43,7 +49,7 @@ def all_routes(
         *CommitRoutes(server_context, transactions).routes(),
         *TransactionalIdRoutes(server_context, transactions).routes(),
         *operator.BackupRoutes(server_context).routes(),
-        *verb_routes(server_context, verbs.VERBS, ACTS),
+        *verb_routes(performers(server_context, verbs.VERBS, ACTS, SOON)),
         *ProducerRoutes(server_context).routes(),
         *MetricsRoutes(server_context, exposition).routes(),
         *DashboardRoutes(server_context, overview).routes(),

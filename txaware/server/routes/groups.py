@@ -5,8 +5,8 @@ from typing import Any
 from txaware.protocol.groups import LAG
 from txaware.protocol.verb import Verb
 from txaware.server.exchange import Request
-from txaware.server.routes.verb_routes import Act
 from txaware.server.server_context import ServerContext
+from txaware.server.verb_performer import Act
 
 
 def _lag(server_context: ServerContext, _: Request, asked: Any) -> dict[str, int]:

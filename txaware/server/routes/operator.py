@@ -12,9 +12,9 @@ from txaware.protocol.verb import Verb
 from txaware.server.exchange import Request, Stream
 from txaware.server.metrics.topic_labels import seen_metrics
 from txaware.server.permissions import sight
-from txaware.server.routes.verb_routes import Act
 from txaware.server.routing import Route
 from txaware.server.server_context import ServerContext
+from txaware.server.verb_performer import Act
 
 
 def _peek(server_context: ServerContext, _: Request, asked: Any) -> list[Peeked]:

@@ -17,9 +17,9 @@ from txaware.protocol.verb import Verb
 from txaware.server.exchange import DONE, Reply, Request
 from txaware.server.routes.messages import begun_at_topic
 from txaware.server.routes.topics import TOPIC
-from txaware.server.routes.verb_routes import Act
 from txaware.server.routing import Begun, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext
+from txaware.server.verb_performer import Act
 from txaware.service.topic_handles import TopicHandle
 
 PUBLISH_ONCE = TOPIC + "/publish-once"

@@ -7,8 +7,8 @@ from txaware.model.topics import QueueName
 from txaware.protocol.queues import CREATE_QUEUE, LIST_QUEUES, REDRIVE, UPDATE_QUEUE
 from txaware.protocol.verb import Verb
 from txaware.server.exchange import Request
-from txaware.server.routes.verb_routes import Act
 from txaware.server.server_context import ServerContext
+from txaware.server.verb_performer import Act
 
 
 def _names(server_context: ServerContext, request: Request, asked: Any) -> list[str]:

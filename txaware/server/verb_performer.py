@@ -1,0 +1,120 @@
+"""Performs declared verbs, whichever way they came: owners, threads, the engine."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, Protocol
+
+from txaware.auth import Principal
+from txaware.protocol.verb import Verb, Work
+from txaware.server.exchange import Peer
+from txaware.server.server_context import ServerContext
+from txaware.service.queue.step_batch import WouldWait
+
+
+class Caller(Protocol):
+    """The one that asks: a `Request` of HTTP is one."""
+
+    @property
+    def principal(self) -> Principal:
+        """The principal, whose right to the verb was checked."""
+
+    @property
+    def peer(self) -> Peer:
+        """The other end, which may go while the verb is performed."""
+
+    @property
+    def ask_again(self) -> Callable[[], object]:
+        """Raises where its token, or the rule that it needed, was taken away."""
+
+
+# What a server does beside the engine, in a thread: by the context, who asks, and what.
+Act = Callable[[ServerContext, Any, Any], Any]
+# Is told the value of a verb, or the error, in the event loop.
+ToldValue = Callable[[Any], None]
+# Begins a verb in the event loop: returns its value, what to await for that, or `LATER`
+# where `ToldValue` is called with it. Where a thread is needed it raises `WouldWait`,
+# with nothing done.
+Soon = Callable[[ServerContext, Any, Any, ToldValue], Any]
+LATER: Final = object()
+
+
+class VerbPerformer:
+    """Performs one verb; `soon` begins it in the event loop, `act` does it in a thread.
+
+    Without an `act` the engine's method of the verb's name is called.
+    """
+
+    def __init__(
+        self,
+        server_context: ServerContext,
+        verb: Verb[..., Any],
+        act: Act | None = None,
+        soon: Soon | None = None,
+    ) -> None:
+        self.verb = verb
+        self._server_context = server_context
+        self._in_thread = _threads(server_context)[verb.work]
+        self._perform = (
+            _performing(server_context, verb)
+            if act is None
+            else partial(act, server_context)
+        )
+        self._soon = None if soon is None else partial(soon, server_context)
+
+    @property
+    def is_soon(self) -> bool:
+        """True when the event loop may begin it without a task."""
+        return self._soon is not None
+
+    def begin(self, caller: Caller, asked: Any, told: ToldValue) -> Any:
+        """Returns the value, what to await for it, or `LATER`; of the event loop.
+
+        A request with pointers of others' transactions is refused.
+        """
+        if self.verb.shape.pointers:
+            pointers = [getattr(asked, name) for name in self.verb.shape.pointers]
+            self._server_context.owners.used(pointers, caller.principal)
+        if self._soon is not None:
+            try:
+                return self._soon(caller, asked, told)
+            except WouldWait:
+                pass
+        return self._in_thread(self._perform, caller, asked)
+
+
+def performers(
+    server_context: ServerContext,
+    verbs: tuple[Verb[..., Any], ...],
+    acts: Mapping[Verb[..., Any], Act],
+    soon: Mapping[Verb[..., Any], Soon],
+) -> list[VerbPerformer]:
+    """Returns what performs each verb; `acts` and `soon` have what some need."""
+    return [
+        VerbPerformer(server_context, verb, acts.get(verb), soon.get(verb))
+        for verb in verbs
+    ]
+
+
+def _threads(server_context: ServerContext) -> dict[Work, Callable[..., Any]]:
+    return {
+        Work.ROWS: server_context.in_thread,
+        Work.COORDINATOR: server_context.in_coordinator_thread,
+        Work.SLOW: server_context.in_slow_thread,
+        Work.PLANNING: server_context.in_planning_thread,
+        Work.MONITOR: server_context.in_monitor_thread,
+    }
+
+
+def _performing(
+    server_context: ServerContext, verb: Verb[..., Any]
+) -> Callable[[Caller, Any], Any]:
+    """Returns what calls the engine with a request."""
+    engine = server_context.engine(verb.port)
+    shape = verb.shape
+    go_on = {} if shape.go_on is None else {shape.go_on: server_context.threads.go_on}
+
+    def perform(_: Caller, asked: Any) -> Any:
+        method = getattr(engine, verb.name)
+        return method(**shape.options(asked), **verb.fixed, **go_on)
+
+    return perform
