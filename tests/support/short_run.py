@@ -1,6 +1,7 @@
 """Leaves to `pytest --long` what another test of the short run says already.
 
-A file that the command line names is run whole, and so are soaks and benchmarks.
+A file that the command line names is run whole, without Java where it is tests of a
+store; a test that is named runs always, and so do soaks and benchmarks.
 """
 
 import re
@@ -46,17 +47,29 @@ def pytest_collection_modifyitems(
     separate = tuple(each for each in SEPARATE if each not in named)
     left_out = {item for item in items if _has_any(item, separate)}
     if not config.option.long:
-        files = _named_files(config)
-        rest = [item for item in items if item.path not in files]
+        whole, java = _named_files(config)
+        rest = [
+            item
+            for item in items
+            if item.path not in (java if _has_any(item, SERVERS) else whole)
+        ]
         left_out |= _long(item for item in rest if not _has_any(item, SEPARATE))
     config.hook.pytest_deselected(items=[each for each in items if each in left_out])
     items[:] = [item for item in items if item not in left_out]
 
 
-def _named_files(config: pytest.Config) -> set[Path]:
-    names = (each.partition("::")[0] for each in config.args)
-    found = (Path(config.invocation_params.dir, name) for name in names)
-    return {path.resolve() for path in found if path.suffix == ".py"}
+def _named_files(config: pytest.Config) -> tuple[set[Path], set[Path]]:
+    """Returns the files to be run whole, and of them those whose Java is meant, too."""
+    whole: set[Path] = set()
+    java: set[Path] = set()
+    for argument in config.args:
+        name, _, test = argument.partition("::")
+        path = Path(config.invocation_params.dir, name).resolve()
+        if path.suffix == ".py":
+            whole.add(path)
+            if test or _is_smoke(path):
+                java.add(path)
+    return whole, java
 
 
 def _has_any(item: pytest.Item, markers: Iterable[str]) -> bool:

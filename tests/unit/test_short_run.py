@@ -19,6 +19,9 @@ def test_third(kind): ...
 @pytest.mark.parametrize("kind", ["leveldb"])
 def test_on_disk(kind): ...
 
+@pytest.mark.hbase
+def test_in_hbase(): ...
+
 @pytest.mark.long
 def test_of_minutes(): ...
 
@@ -30,7 +33,9 @@ def test_of_hours(): ...
 @pytest.fixture
 def stores(pytester: pytest.Pytester) -> pytest.Pytester:
     """A folder like `tests/contract`, with one file."""
-    marks = "\n  ".join(("everywhere", "long", "memory", "soak", "benchmark"))
+    marks = "\n  ".join(
+        ("everywhere", "long", "memory", "soak", "benchmark", "java", "hbase")
+    )
     pytester.makeini(f"[pytest]\nmarkers =\n  {marks}\n  xdist_group")
     folder = pytester.mkdir("contract")
     (folder / "test_stores.py").write_text(STORE)
@@ -59,8 +64,15 @@ def test_long_adds_all_but_the_soaks(stores: pytest.Pytester) -> None:
     assert "of_hours" not in found
 
 
-def test_a_file_that_is_named_is_run_whole(stores: pytest.Pytester) -> None:
-    assert names(stores, "contract/test_stores.py") == names(stores, "--long")
+def test_a_file_that_is_named_is_run_whole_without_java(
+    stores: pytest.Pytester,
+) -> None:
+    found = names(stores, "contract/test_stores.py")
+    assert {*found, "in_hbase"} == set(names(stores, "--long"))
+
+
+def test_java_is_started_for_a_test_that_is_named(stores: pytest.Pytester) -> None:
+    assert "in_hbase" in names(stores, "contract/test_stores.py::test_in_hbase")
 
 
 def test_a_soak_runs_where_it_is_named(stores: pytest.Pytester) -> None:
