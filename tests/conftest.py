@@ -43,6 +43,7 @@ pytest_plugins = [
     "tests.support.queues",
     "tests.support.short_run",
     "tests.support.deciders",
+    "tests.support.durations",
     "tests.support.tephra_fixtures",
     "tests.support.workers",
     "tests.support.hbase_fixtures",
