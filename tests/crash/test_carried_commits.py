@@ -155,9 +155,7 @@ def test_a_failed_commit_leaves_all_messages_or_none(at: str) -> None:
             failures.clear()
             raise io_error()
 
-    publisher = TransactionPublisher(
-        store.service, shares_journal=True, carry=store.service.cargo
-    )
+    publisher = TransactionPublisher(store.service, shares_journal=True)
     directory.before = before
     context = transaction(store.coordinator, publisher)
     with suppress(Unavailable), context:
@@ -344,9 +342,7 @@ def test_a_coordinator_derived_from_ours_gets_every_call(tmp_path: Path) -> None
         site = StoreContext(table, coordinator, coordinator.barrier, Settings())
         service = LocalService(site)
         service.create_topic("a")
-        publisher = TransactionPublisher(
-            service, shares_journal=True, carry=service.cargo
-        )
+        publisher = TransactionPublisher(service, shares_journal=True)
         with transaction(coordinator, publisher):
             publisher.publish("a", b"one", size_bytes=3, limit_bytes=1000)
         assert coordinator.commits == 1

@@ -20,6 +20,8 @@ SHARES: dict[str, Any] = {"shares_journal": True}
 class Failing:
     """A service that does something else where `instead` says so, as `Watched` does."""
 
+    carrier = None  # a commit would not call what is replaced
+
     def __init__(self, inner: Any) -> None:
         self.inner = inner
         self.calls: list[str] = []

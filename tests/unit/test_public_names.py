@@ -141,6 +141,8 @@ def test_a_verb_has_the_signature_of_its_port_wherever_it_is(port: type) -> None
         *(HttpService, txaware.HttpAdministration, ServiceCalls, AdminCalls),
     ]
     for verb in functions(port):
+        if isinstance(vars(port).get(verb.__name__), property):
+            continue
         meant = inspect.signature(verb).parameters
         for one in classes:
             method = getattr(one, verb.__name__, None)

@@ -51,18 +51,18 @@ class Carrier:
         self._left_bytes: dict[int, int] = {}
         self._lock = threading.Lock()
 
-    def messages(
+    def cargo(
         self,
         coordinator: Coordinator,
         tx: Transaction,
-        topics: Iterable[tuple[str, list[Payload]]],
+        messages: Iterable[tuple[str, Iterable[Payload]]],
     ) -> CarriedParts | None:
         """Returns the messages for some topics."""
         info = self._info_for(coordinator)
         if info is None:
             return None
         size_bytes, parts = 0, list[Part]()
-        for topic, listed in topics:
+        for topic, listed in messages:
             payloads = checked_payloads(listed, limit_bytes=info.message_bytes)
             most_bytes = info.carried_bytes - size_bytes
             if payloads.size_bytes > most_bytes or len(payloads) > MAX_MESSAGES:
@@ -78,9 +78,10 @@ class Carrier:
             parts += (("publishes", sent),)
         return self._if_fits(tx, info, size_bytes, parts)
 
-    def position(
+    def position_cargo(
         self,
         coordinator: Coordinator,
+        _: Transaction,
         group: str,
         topic: str,
         position: MessageId | None,
@@ -93,7 +94,7 @@ class Carrier:
         moved = {"group": group, "topic": topic, "position": str(position)}
         return CarriedParts(("positions", moved))
 
-    def rows(
+    def row_cargo(
         self,
         coordinator: Coordinator,
         tx: Transaction,
@@ -113,12 +114,14 @@ class Carrier:
             parts += (("tables", {"table": table, "changes": sent}),)
         return self._if_fits(tx, info, size_bytes, parts)
 
-    def producer(
+    def producer_cargo(
         self,
         coordinator: Coordinator,
         transactional_id: str,
         producer: ProducerIdentity,
-        key: str | None,
+        _: Transaction,
+        *,
+        key: str | None = None,
     ) -> CarriedParts | None:
         """Returns the count of a transactional id's commits, and a key of it."""
         if self._info_for(coordinator) is None:

@@ -1,6 +1,6 @@
 """The services at the other end of a connection, for programs and for operators."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import attrs
 
@@ -12,20 +12,17 @@ from txaware.client.calls.coordinator_calls import CoordinatorSend
 from txaware.client.calls.queue_calls import QueueCalls
 from txaware.client.calls.service_calls import ServiceCalls
 from txaware.client.calls.table_calls import TableCalls
-from txaware.client.carried import CarriedParts, Carrier
+from txaware.client.carried import Carrier
 from txaware.client.server_info import ServerInfo
 from txaware.client.transport import Transport, blocking, blocking_verb
-from txaware.model.interfaces import MessagingService, OperatorService, Payload
+from txaware.model.interfaces import MessagingService, OperatorService
 from txaware.model.keeper import Keeper, KeepsRows, named_pointer
-from txaware.model.messages import MessageId
 from txaware.model.producers import (
     BeginsTransactions,
-    ProducerIdentity,
     ProducerService,
 )
 from txaware.model.queue_service import QueueService
 from txaware.model.requests import Start
-from txaware.model.rows import RowChange
 from txaware.model.settings import Settings
 from txaware.protocol import operator
 from txaware.protocol.formats import ColumnarPage
@@ -99,38 +96,6 @@ class HttpService:
             )
         )
 
-    def cargo(
-        self,
-        coordinator: Coordinator,
-        tx: Transaction,
-        messages: Iterable[tuple[str, list[Payload]]],
-    ) -> CarriedParts | None:
-        """Returns messages for the commit to carry; None where they go before it."""
-        return self.carrier.messages(coordinator, tx, messages)
-
-    def position_cargo(
-        self,
-        coordinator: Coordinator,
-        _: Transaction,
-        group: str,
-        topic: str,
-        position: MessageId | None,
-    ) -> CarriedParts | None:
-        """Returns a position for the commit to carry; None where it goes before it."""
-        return self.carrier.position(coordinator, group, topic, position)
-
-    def producer_cargo(
-        self,
-        coordinator: Coordinator,
-        transactional_id: str,
-        producer: ProducerIdentity,
-        _: Transaction,
-        *,
-        key: str | None = None,
-    ) -> CarriedParts | None:
-        """Returns a producer's count for the commit; None where it goes before it."""
-        return self.carrier.producer(coordinator, transactional_id, producer, key)
-
     def info(self) -> ServerInfo:
         """Returns the instance of the server, and its limits."""
         return self._transport.run(self._calls.info())
@@ -152,7 +117,7 @@ class HttpTables:
     def __init__(self, transport: Transport, carrier: Carrier | None = None) -> None:
         self._transport = transport
         self._calls = TableCalls(transport.link)
-        self._carrier = carrier
+        self.carrier = carrier
 
     tables = blocking(TableService.tables, TableCalls.tables)
     get_row = blocking(TableService.get_row, TableCalls.get_row)
@@ -160,16 +125,6 @@ class HttpTables:
     cut_rows = blocking(TableService.cut_rows, TableCalls.cut_rows)
     save_rows = blocking(TableService.save_rows, TableCalls.save_rows)
     take_back_rows = blocking(TableService.take_back_rows, TableCalls.take_back_rows)
-
-    def row_cargo(
-        self,
-        coordinator: Coordinator,
-        tx: Transaction,
-        tables: Iterable[tuple[str, Iterable[RowChange]]],
-    ) -> CarriedParts | None:
-        """Returns changes for the commit to carry; None where they go before it."""
-        carrier = self._carrier
-        return None if carrier is None else carrier.rows(coordinator, tx, tables)
 
 
 class HttpQueues:

@@ -5,7 +5,6 @@
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import attrs
 
@@ -101,10 +100,10 @@ class GroupPosition(Participant):
     def commit_cargo(self, coordinator: Coordinator) -> CargoCounted | None:
         """Returns the row for the commit to carry; None if it goes before it."""
         group, moved_to = self._group, self.position if self._moved else None
-        service: Any = group.service
-        if self._tx is None or not hasattr(type(service), "position_cargo"):
+        carrier = group.service.carrier
+        if self._tx is None or carrier is None:
             return None
-        self._cargo = service.position_cargo(
+        self._cargo = carrier.position_cargo(
             coordinator, self._tx, group.name, str(group.topic), moved_to
         )
         return self._cargo

@@ -38,6 +38,10 @@ class Verbs:
         self._shares_journal = shares_journal
 
     @property
+    def carrier(self) -> None:
+        """None: what is published by hand is written at once, and not by a commit."""
+
+    @property
     def shares_journal(self) -> bool:
         """True when one batch has rows of the store and records of the coordinator."""
         return self._shares_journal

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
-from coordinator.interfaces import Cargo
+from coordinator.interfaces import Cargo, Coordinator
 from coordinator.transaction import Transaction
 from txaware.model.clock import StoreClock
 from txaware.model.keeper import Keeper, KeepsRows
@@ -51,6 +51,14 @@ class MessagingService(Protocol):
     call. A topic is `name` or `namespace:name`. A call that raises `BadRequest`,
     `TopicNotFound` or `TransactionRefused` changed nothing.
     """
+
+    @property
+    def carrier(self) -> "CarriesMessages | None":
+        """Makes cargoes of its rows; None where no commit carries any.
+
+        What stands before another service has none: it may do something else in its
+        `publish`, which a commit would not call.
+        """
 
     def create_topic(
         self,
@@ -277,6 +285,31 @@ class CargoCounted(Cargo, Protocol):
 
     def count(self) -> None:
         """Counts what the commit has carried."""
+
+
+class CarriesMessages(Protocol):
+    """The part of a service whose messages and positions a commit carries."""
+
+    def cargo(
+        self,
+        coordinator: Coordinator,
+        tx: Transaction,
+        messages: Iterable[tuple[str, Iterable[Payload]]],
+    ) -> CargoCounted | None:
+        """Returns messages for topics; None where they go before the commit."""
+
+    def position_cargo(
+        self,
+        coordinator: Coordinator,
+        tx: Transaction,
+        group: str,
+        topic: str,
+        position: MessageId | None,
+    ) -> CargoCounted | None:
+        """Returns a group's position; None where it goes before the commit.
+
+        None for a position means that the group did not move.
+        """
 
 
 class OrderedTable(Protocol):

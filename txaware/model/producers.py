@@ -5,8 +5,10 @@ from typing import Protocol
 
 import attrs
 
+from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
+from txaware.model.interfaces import CargoCounted
 from txaware.model.messages import MessageId
 from txaware.model.requests import Payload, Pointer
 
@@ -168,12 +170,31 @@ def _checked(what: str, value: object, most: int) -> int:
     return value
 
 
+class CarriesCommits(Protocol):
+    """The part of a service whose count of a producer's commits a commit carries."""
+
+    def producer_cargo(
+        self,
+        coordinator: Coordinator,
+        transactional_id: str,
+        producer: "ProducerIdentity",
+        tx: Transaction,
+        *,
+        key: str | None = None,
+    ) -> CargoCounted | None:
+        """Returns the rows of a transaction; None where they go before the commit."""
+
+
 class ProducerService(Protocol):
     """The service of producers, whose repeated publishes store nothing twice.
 
     The calls are the same embedded, over HTTP and on HBase. Any number of threads may
     call. A call that raises `OutOfOrderSequence` or `ProducerFenced` stored nothing.
     """
+
+    @property
+    def carrier(self) -> CarriesCommits | None:
+        """Makes cargoes of its rows; None where no commit carries any."""
 
     def open_producer(self, transactional_id: str | None = None) -> ProducerOpened:
         """Opens a new producer with an id of its own; that is durable.

@@ -76,8 +76,7 @@ class CommitCount(Participant):
         self._tx: Transaction | None = None
         self._write = TrackedWrite()
         self._cargo: CargoCounted | None = None
-        # The commit may carry the row of a service in this process.
-        self._carries = hasattr(type(instance.service), "producer_cargo")
+        self._carrier = instance.service.carrier
 
     def begin(self, timeout_s: float | None) -> Transaction | None:
         """Begins a transaction and enters it, in one call; None where that is two."""
@@ -102,7 +101,7 @@ class CommitCount(Participant):
 
     def enter(self) -> None:
         """Begins; called once it has joined, so that a lost answer is undone."""
-        self._enter(**({"ahead": False} if self._carries else {}))
+        self._enter(**({"ahead": False} if self._carrier is not None else {}))
 
     def start_tx(self, tx: Transaction) -> None:
         """Remembers the transaction, whose first pointer goes with the row."""
@@ -114,19 +113,16 @@ class CommitCount(Participant):
 
     def commit_cargo(self, coordinator: Coordinator) -> CargoCounted | None:
         """Returns the rows for the commit to carry; None if they go before it."""
-        if self.entered.is_written:
+        carrier, instance, tx = self._carrier, self.instance, self._tx
+        if self.entered.is_written or carrier is None or tx is None:
             return None
-        instance, tx = self.instance, self._tx
-        service: Any = instance.service
         name, producer = instance.transactional_id, instance.producer
 
-        def cargo() -> CargoCounted | None:
-            found: CargoCounted | None = service.producer_cargo(
+        self._cargo = instance.ask(
+            lambda: carrier.producer_cargo(
                 coordinator, name, producer, tx, key=self._key
             )
-            return found
-
-        self._cargo = instance.ask(cargo)
+        )
         return self._cargo
 
     def commit_tx(self) -> bool:

@@ -206,11 +206,9 @@ class TransactionPublisher(Participant):
         service: MessagingService,
         *,
         shares_journal: bool,
-        carry: Callable[..., CargoCounted | None] | None = None,
     ) -> None:
         self.shares_journal = shares_journal
         self._service = service
-        self._carry = carry
         self._tx: Transaction | None = None
         self._outboxes: dict[str, Outbox] = {}
         self._held_bytes = 0
@@ -294,14 +292,15 @@ class TransactionPublisher(Participant):
 
     def commit_cargo(self, coordinator: Coordinator) -> CargoCounted | None:
         """Returns the messages for the commit to carry; None if they go before it."""
-        if self._carry is None or not self._outboxes:
+        carrier, tx = self._service.carrier, self._tx
+        if carrier is None or tx is None or not self._outboxes:
             return None
         messages: list[tuple[str, Iterable[Payload]]] = []
         for topic, outbox in self._outboxes.items():
             if outbox.receipts or outbox.in_doubt or not outbox.buffer.messages:
                 return None
             messages += ((topic, outbox.buffer.contents),)
-        self._cargo = self._carry(coordinator, self._tx, messages)
+        self._cargo = carrier.cargo(coordinator, tx, messages)
         return self._cargo
 
     def post_tx_commit(self) -> None:

@@ -167,10 +167,6 @@ class Publisher:
         self._shares_journal = shares_journal
         self._known_topics = known_topics or KnownTopics(service)
         self._key = publisher_key(service)
-        # The commit may carry the rows of a service in this process, and not of what
-        # stands before one: that may do something else in its `publish`.
-        own = hasattr(type(service), "cargo")
-        self._carry = getattr(service, "cargo") if own else None  # noqa: B009
         guard(self)
 
     def publish(
@@ -275,9 +271,7 @@ class Publisher:
         )
 
     def _make(self) -> TransactionPublisher:
-        return TransactionPublisher(
-            self._service, shares_journal=self._shares_journal, carry=self._carry
-        )
+        return TransactionPublisher(self._service, shares_journal=self._shares_journal)
 
 
 def publisher_key(service: MessagingService) -> tuple[str, int]:

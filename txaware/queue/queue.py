@@ -183,11 +183,8 @@ class Pusher(Generic[T]):
             joined.publish_stored(name, of_pipe)
 
     def _publisher(self) -> TransactionPublisher:
-        service = self._access.service
-        own = hasattr(type(service), "cargo")
-        carry = getattr(service, "cargo") if own else None  # noqa: B009
         return TransactionPublisher(
-            service, shares_journal=self._access.shares_journal, carry=carry
+            self._access.service, shares_journal=self._access.shares_journal
         )
 
     def close(self) -> None:

@@ -41,7 +41,7 @@ from txaware.service.producers.producing import Producing
 from txaware.service.producers.transactional_ids import TransactionalIds
 from txaware.service.read.reading import Ask, Reading
 from txaware.service.read.scan import Scan
-from txaware.service.store_context import StoreContext, carrier
+from txaware.service.store_context import StoreContext, carrying
 from txaware.service.topic_handles import TopicHandle, TopicHandles
 from txaware.service.write.message_cargo import RowCargo, TopicCargo, TopicsCargo
 from txaware.service.write.publishing import Publishing
@@ -68,11 +68,12 @@ class LocalService:
         self._writes = store_context.writes
         self._publishing = Publishing(store_context)
         # A class derived from ours may replace any call.
-        self._carrier = carrier(store_context) if type(self) is LocalService else None
+        self._carrying = carrying(store_context) if type(self) is LocalService else None
         self._reading = Reading(store_context)
         ids = TransactionalIds(
-            store_context, judge=self._reading.judge, carrier=self._carrier
+            store_context, judge=self._reading.judge, carrying=self._carrying
         )
+        self.carrier = self  # a commit of this process may carry its rows
         self.producing = Producing(store_context, self._places, self._publishing, ids)
         self._places.create_from_settings()
 
@@ -164,7 +165,7 @@ class LocalService:
 
         None where the coordinator cannot carry them, or where they are too many.
         """
-        if coordinator is not self._carrier:
+        if coordinator is not self._carrying:
             return None
         loads: list[tuple[TopicHandle, Payloads]] = []
         for topic, listed in messages:
@@ -176,7 +177,7 @@ class LocalService:
 
     def carried_bytes(self, coordinator: Coordinator) -> int:
         """Returns how many bytes of rows a commit carries, about; 0 for none."""
-        if coordinator is not self._carrier or not self._publishing.may_carry:
+        if coordinator is not self._carrying or not self._publishing.may_carry:
             return 0
         return self._settings.sync_limit_bytes
 
@@ -347,7 +348,7 @@ class LocalService:
         None for a position means that the group did not move. Returns None where the
         coordinator cannot carry rows.
         """
-        if coordinator is not self._carrier:
+        if coordinator is not self._carrying:
             return None
         if position is None:
             return RowCargo([])

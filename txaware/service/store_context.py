@@ -134,7 +134,7 @@ class StoreContext:
     )
 
 
-def carrier(store_context: StoreContext) -> Coordinator | None:
+def carrying(store_context: StoreContext) -> Coordinator | None:
     """Returns the coordinator if its commits can carry rows of this store.
 
     Its journal lies in the store then. A class derived from ours may replace any call,

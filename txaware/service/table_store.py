@@ -22,7 +22,7 @@ from txaware.model.rows import (
 )
 from txaware.model.topics import TableName, checked_namespace
 from txaware.service.read.reading import Reading
-from txaware.service.store_context import StoreContext, carrier
+from txaware.service.store_context import StoreContext, carrying
 from txaware.service.visibility import DELIVER, Visibility
 from txaware.service.write.message_cargo import RowCargo
 from txaware.store.columns import POINTED, pointer_of
@@ -59,12 +59,17 @@ class TableStore:
         self._barrier = store_context.barrier
         self._settings = store_context.settings
         self._clock_ms = store_context.clock_ms
-        self._carrier = carrier(store_context)
+        self._carrying = carrying(store_context)
         self._retention = store_context.versions
         self._versions = VersionedRows(store_context.table)
         self._reading = Reading(store_context)
         self._writes = store_context.writes
         self._names: dict[str, TableName] = {}
+
+    @property
+    def carrier(self) -> "TableStore":
+        """The service itself: a commit of this process may carry its rows."""
+        return self
 
     def tables(self, namespace: str = "default") -> list[str]:
         """Returns the names of a namespace's tables that have rows, in order."""
@@ -142,7 +147,7 @@ class TableStore:
 
         None where the coordinator cannot carry them, or where they are too many.
         """
-        if coordinator is not self._carrier:
+        if coordinator is not self._carrying:
             return None
         writes: list[Write] = []
         for table, changes in tables:

@@ -3,9 +3,23 @@
 from collections.abc import Iterable
 from typing import Protocol
 
+from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
+from txaware.model.interfaces import CargoCounted
 from txaware.model.requests import Pointer
 from txaware.model.rows import RowChange, Rows
+
+
+class CarriesRows(Protocol):
+    """The part of a service whose rows of tables a commit carries."""
+
+    def row_cargo(
+        self,
+        coordinator: Coordinator,
+        tx: Transaction,
+        tables: Iterable[tuple[str, Iterable[RowChange]]],
+    ) -> CargoCounted | None:
+        """Returns checked changes; None where they go before the commit."""
 
 
 class TableService(Protocol):
@@ -15,6 +29,10 @@ class TableService(Protocol):
     call. A table is `name` or `namespace:name`, and is there with its first row. Each
     row has a version for each transaction that changed it, until nobody can read it.
     """
+
+    @property
+    def carrier(self) -> CarriesRows | None:
+        """Makes cargoes of its rows; None where no commit carries any."""
 
     def tables(self, namespace: str = "default") -> list[str]:
         """Returns the names of a namespace's tables that have rows, in order."""

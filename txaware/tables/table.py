@@ -25,7 +25,7 @@ from txaware.model.rows import (
 )
 from txaware.model.topics import TableName
 from txaware.tables.interfaces import TableService
-from txaware.tables.table_changes import Carry, Conflicts, TableChanges
+from txaware.tables.table_changes import Conflicts, TableChanges
 
 
 class Table(JoinsByItself, Generic[T]):
@@ -69,8 +69,6 @@ class Table(JoinsByItself, Generic[T]):
         # What one request carries; None where there are no requests.
         self._request_bytes = request_bytes
         self._key = ("table", id(service), self.name, conflicts)
-        # The commit may carry the rows of a service in this process.
-        self._carry: Carry | None = getattr(service, "row_cargo", None)
         guard(self)
 
     def get(self, key: bytes) -> T | None:
@@ -182,7 +180,6 @@ class Table(JoinsByItself, Generic[T]):
             self.name,
             conflicts=self._conflicts,
             shares_journal=self._shares_journal,
-            carry=self._carry,
             request_bytes=self._request_bytes,
         )
 

@@ -1,6 +1,6 @@
 """The changes that one transaction makes to tables: held, and written at its commit."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Literal
 
@@ -18,8 +18,6 @@ Conflicts = Literal["row", "none"]
 
 # What a key takes in the request of its commit beside itself and its table's name.
 _BESIDE_KEY = 16
-
-Carry = Callable[..., CargoCounted | None]
 
 
 @attrs.frozen
@@ -47,7 +45,6 @@ class TableChanges(Participant):
         *,
         conflicts: Conflicts,
         shares_journal: bool,
-        carry: Carry | None = None,
         request_bytes: int | None = None,
     ) -> None:
         self.shares_journal = shares_journal
@@ -55,7 +52,6 @@ class TableChanges(Participant):
         self._service = service
         self._table = table
         self._conflicts = conflicts
-        self._carry = carry
         self._request_bytes = request_bytes if conflicts == "row" else None
         self._named_bytes = 0
         self._tx: Transaction | None = None
@@ -130,10 +126,11 @@ class TableChanges(Participant):
 
     def commit_cargo(self, coordinator: Coordinator) -> CargoCounted | None:
         """Returns the changes for the commit to carry; None if they go before it."""
-        if self._carry is None or self._writes:
+        carrier = self._service.carrier
+        if carrier is None or self._writes:
             return None
-        self._cargo = self._carry(
-            coordinator, self._tx, [(self._table, list(self._changes()))]
+        self._cargo = carrier.row_cargo(
+            coordinator, self._transaction, [(self._table, list(self._changes()))]
         )
         return self._cargo
 

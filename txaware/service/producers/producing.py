@@ -156,6 +156,11 @@ class Producing:
     enter_at_once = passed_on(TransactionalIds.enter_at_once, to="_transactional_ids")
     producer_cargo = passed_on(TransactionalIds.producer_cargo, to="_transactional_ids")
 
+    @property
+    def carrier(self) -> "Producing":
+        """The service itself: a commit of this process may carry its rows."""
+        return self
+
     def publish_once(
         self,
         topic: str,

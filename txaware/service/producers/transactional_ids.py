@@ -54,7 +54,7 @@ class TransactionalIds:
         store_context: StoreContext,
         *,
         judge: Callable[[Transaction | None], Visibility],
-        carrier: Coordinator | None,
+        carrying: Coordinator | None,
     ) -> None:
         self._ids = TransactionalIdTable(store_context.table)
         self._rows = VersionedRows(store_context.table)
@@ -63,7 +63,7 @@ class TransactionalIds:
         self._retention = store_context.versions
         self._writes = store_context.writes
         self._judge = judge
-        self._carrier = carrier
+        self._carrying = carrying
         self._reads_wait = store_context.table.reads_wait
         self._barrier = store_context.barrier
         self._clock_ms = store_context.clock_ms
@@ -123,7 +123,7 @@ class TransactionalIds:
             )
             self._advance(name, holder, tx)
             holder.commits = commits
-            is_written = ahead or self._carrier is None
+            is_written = ahead or self._carrying is None
             rows = _writes(name, tx.transaction_id, commits + 1, key)
             if is_done:
                 pass
@@ -149,7 +149,7 @@ class TransactionalIds:
         call for the same id, or a network.
         """
         holder = self._holders.known(transactional_id)
-        if self._carrier is None or self._reads_wait or holder is None:
+        if self._carrying is None or self._reads_wait or holder is None:
             return None
         if not holder.lock.acquire(blocking=False):
             return None
@@ -197,7 +197,7 @@ class TransactionalIds:
         opened anew since the transaction began: then it is entered here, where a fresh
         snapshot sees as many commits, or the commit conflicts.
         """
-        if coordinator is not self._carrier:
+        if coordinator is not self._carrying:
             return None
         if key is not None:
             checked_key(key)
