@@ -34,6 +34,8 @@ class FakeService:
     With `keeps=False` it throws payloads away.
     """
 
+    carrier = None
+
     def __init__(self, *topics: str, keeps: bool = True) -> None:
         self.calls: list[Call] = []
         self.instead: dict[str, Callable[[Callable[[], Any]], Any]] = {}

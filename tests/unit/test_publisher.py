@@ -486,6 +486,8 @@ def test_a_thread_started_inside_a_transaction_is_not_in_it(here: Setting) -> No
 class Storing:
     """Takes what is stored."""
 
+    carrier = None
+
     def store(
         self, topic: str, messages: list[Payload], *, transaction: int, attempt: bytes
     ) -> Receipt:
