@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import threading
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,13 +21,16 @@ from txaware.protocol import places, verbs
 from txaware.protocol.fields import plain
 from txaware.protocol.rights import on_topic
 from txaware.protocol.verb import In, Verb
+from txaware.server import routes
 from txaware.server.server import Access, HttpServer
+from txaware.server.verb_performer import LATER
 from txaware.service.administration import Administration
+from txaware.service.queue.step_batch import WouldWait
 
 
 class Echo(Struct, forbid_unknown_fields=True):
     topic: Annotated[str, places.TOPIC]
-    times: Annotated[int, plain(1, 3)] = 1
+    times: Annotated[int, plain(1, 4)] = 1
 
 
 def echo(_: Any, topic: str, *, times: int = 1) -> str:
@@ -62,8 +67,8 @@ def test_a_declared_verb_is_there_without_other_code(
                 part: Any = messaging._parts.administration
                 call = blocking_verb(ECHO)
                 assert call(part, "orders", times=2) == "default:orders default:orders"
-                with pytest.raises(BadRequest, match="times is from 1 to 3, not 4"):
-                    call(part, "orders", times=4)
+                with pytest.raises(BadRequest, match="times is from 1 to 4, not 5"):
+                    call(part, "orders", times=5)
             with txaware.connect(server.url, token=may_not) as messaging:
                 part = messaging._parts.administration
                 with pytest.raises(NotAuthorized, match="bob may not consume"):
@@ -73,9 +78,50 @@ def test_a_declared_verb_is_there_without_other_code(
                 described = json.load(answer)["paths"][ECHO.path]["post"]
     body = described["requestBody"]["content"]["application/json"]["schema"]
     assert body["properties"] == {
-        "times": {"type": "integer", "minimum": 1, "maximum": 3}
+        "times": {"type": "integer", "minimum": 1, "maximum": 4}
     }
     assert described["summary"] == "Says a name."
+
+
+WAYS_TO_BEGIN = ("at once", "later", "awaited", "in a thread")
+
+
+def begun(context: Any, request: Any, asked: Any, told: Callable[[Any], None]) -> Any:
+    """Echoes in the event loop, in the way that the topic's number names."""
+    way = WAYS_TO_BEGIN[asked.times - 1]
+    said = f"{way}, {threading.current_thread().name}"
+    if way == "at once":
+        return said
+    if way == "later":
+        context.outcomes.tell(lambda _: told(said), None)
+        return LATER
+    if way == "awaited":
+        return asyncio.sleep(0, said)
+    raise WouldWait
+
+
+def test_an_event_loop_begins_a_verb_and_a_thread_does_what_would_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def in_thread(_: Any, topic: str, *, times: int = 1) -> str:
+        return f"in a thread, {threading.current_thread().name}"
+
+    monkeypatch.setattr(Administration, "echo", in_thread, raising=False)
+    monkeypatch.setattr(verbs, "VERBS", (*verbs.VERBS, ECHO))
+    monkeypatch.setattr(routes, "SOON", routes.SOON | {ECHO: begun})
+    with txaware.connect("memory:") as embedded:
+        served = embedded._parts.served
+        assert served is not None
+        with (
+            HttpServer(served, Access()) as server,
+            txaware.connect(server.url) as messaging,
+        ):
+            part: Any = messaging._parts.administration
+            said = [blocking_verb(ECHO)(part, "a", times=n) for n in (1, 2, 3, 4)]
+    ways, threads = zip(*(one.split(", ") for one in said), strict=True)
+    assert ways == WAYS_TO_BEGIN
+    assert len({*threads[:3]}) == 1
+    assert threads[3] not in threads[:3]
 
 
 async def said_to(url: str, token: str) -> str:

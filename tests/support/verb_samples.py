@@ -8,7 +8,7 @@ import attrs
 from coordinator.transaction import Transaction
 from tests.support.messagings import Site, administration_of
 from txaware.model.messages import MessageId
-from txaware.protocol import groups, operator, producers, queues
+from txaware.protocol import groups, jobs, operator, producers, queues
 from txaware.protocol.verb import Verb
 
 
@@ -26,6 +26,13 @@ class Sample:
         """Makes a plan of a clean-up that has a piece, and returns its id."""
         expire(self.site)
         return administration_of(self.site.embedded).plan_clean_up().id
+
+    def job(self) -> dict[str, str]:
+        """Pushes an item and pops it, and names that job."""
+        queues = self.site.embedded._parts.queues
+        queues.push("work", [b"a"])
+        [popped] = queues.pop("work")
+        return {"name": "work", "item": popped.id, "lease": popped.lease}
 
 
 def expire(site: Site) -> None:
@@ -45,6 +52,7 @@ def prepared(site: Site) -> Sample:
     ids = [message.id for message in messaging.poll("orders")]
     administration_of(messaging).report_keeper("notes", 5)
     opened = messaging._parts.producers.open_producer()
+    messaging.create_queue("work")
     messaging.create_queue("mail")
     messaging.queue("mail").push_all([b"a", b"b"])
     return Sample(site, tx, ids[0], ids[-1], opened.producer_id)
@@ -85,6 +93,7 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     producers.LIST_PRODUCERS: lambda _: {},
     producers.DESCRIBE_PRODUCER: lambda s: {"producer_id": s.producer_id},
     producers.FORGET_PRODUCER: lambda s: {"producer_id": s.producer_id},
+    jobs.EXTEND_JOB: lambda s: s.job() | {"seconds": 5},
     queues.LIST_QUEUES: lambda _: {"namespace": "default"},
     queues.CREATE_QUEUE: lambda _: {"name": "new", "lease_s": 5, "exist_ok": True},
     queues.UPDATE_QUEUE: lambda _: {"name": "mail", "max_deliveries": 7},

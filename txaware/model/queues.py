@@ -254,10 +254,21 @@ def checked_items(items: object) -> list[str]:
     found = list(items)
     if len(found) > MOST_POPPED:
         raise BadRequest(f"{len(found)} items are more than {MOST_POPPED}")
-    for item in found:
-        if not isinstance(item, str):
-            raise BadRequest(f"{item!r:.100} is no job's id")
-    return found
+    return [checked_item(item) for item in found]
+
+
+def checked_item(item: object) -> str:
+    """Returns the id of a job as far as it is a text; else a `BadRequest`."""
+    if not isinstance(item, str):
+        raise BadRequest(f"{item!r:.100} is no job's id")
+    return item
+
+
+def checked_lease(lease: object) -> str:
+    """Returns the lease of a job as far as it is a text; else a `BadRequest`."""
+    if not isinstance(lease, str):
+        raise BadRequest(f"the lease of a job is a text, not {lease!r:.100}")
+    return lease
 
 
 class PushOptions(TypedDict):

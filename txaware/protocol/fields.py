@@ -60,7 +60,7 @@ class Kind:
 
     `given` checks what a program passes, `write` makes JSON of that, and `read_text`
     reads it in a query. `form` is the type by which msgspec reads it, with its bounds,
-    where nothing is left to convert; it takes nothing that `read` refuses.
+    it takes nothing that `read` refuses; `made` makes the value of what it reads.
     """
 
     read: Callable[..., Any]
@@ -69,6 +69,7 @@ class Kind:
     write: Callable[[Any], Any] = attrs.field(default=lambda value: value, kw_only=True)
     read_text: Callable[..., Any] = attrs.field(kw_only=True)
     form: Any = attrs.field(default=None, kw_only=True)
+    made: Callable[[Any], Any] | None = attrs.field(default=None, kw_only=True)
 
     @read_text.default
     def _default_read_text(self) -> Callable[..., Any]:
@@ -83,11 +84,16 @@ class Kind:
             write=lambda value: None if value is None else self.write(value),
             read_text=self.read_text,
             form=None if self.form is None else self.form | None,
+            made=None if self.made is None else partial(_made_or_none, self.made),
         )
 
 
 def _or_none(read: Callable[..., Any], value: object, *, what: str) -> Any:
     return None if value is None else read(value, what=what)
+
+
+def _made_or_none(make: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else make(value)
 
 
 def by(check: Callable[[Any], Any]) -> Callable[..., Any]:

@@ -206,6 +206,8 @@ class Shape:
                     found[name] = field.default
             elif field.kind.form is None:
                 found[name] = field.kind.read(value, what=field.name)
+            elif field.kind.made is not None:
+                found[name] = field.kind.made(value)
             else:
                 found[name] = value
         return found
@@ -271,13 +273,14 @@ class Verb(Generic[P, T]):
 
     `does` is the method of a port that it performs, whose parameters the fields of the
     `request` are. An `answer` may be annotated with a schema that says more than its
-    type. `query` names the fields that stand in the query of a verb with a
-    body. `check` looks at a request as a whole, before it is sent. `refuses` are the
-    statuses beside those that every verb of its kind may answer. `fixed` are the
-    parameters that the path stands for. `without_body` is what a server says where a
-    body is missing, all of whose fields may be. A `strict` verb refuses what is nearly
-    JSON, such as a byte order mark. A `spaced` answer has spaces in its JSON.
-    `schema_name` is the name of the body in the description, where it has one.
+    type. One that `waits` for something to be there has a field `wait_s`. `query` names
+    the fields that stand in the query of a verb with a body. `check` looks at a request
+    as a whole, before it is sent. `refuses` are the statuses beside those that every
+    verb of its kind may answer. `fixed` are the parameters that the path stands for.
+    `without_body` is what a server says where a body is missing, all of whose fields
+    may be. A `strict` verb refuses what is nearly JSON, such as a byte order mark. A
+    `spaced` answer has spaces in its JSON. `schema_name` is the name of the body in the
+    description, where it has one.
     """
 
     does: Callable[Concatenate[Any, P], T]
@@ -288,6 +291,7 @@ class Verb(Generic[P, T]):
     right: Allow
     repeat: Repeat = Repeat.HARMLESS
     work: Work = Work.ROWS
+    waits: bool = False
     check: Callable[[Any], object] | None = None
     summary: str
     tag: str

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from txaware.protocol import groups, operator, producers, queues
+from txaware.protocol import groups, jobs, operator, producers, queues
 from txaware.protocol.verb import Verb
 
 VERBS: tuple[Verb[..., Any], ...] = (
     *groups.VERBS,
+    *jobs.VERBS,
     *operator.VERBS,
     *producers.VERBS,
     *queues.VERBS,

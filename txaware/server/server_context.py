@@ -22,6 +22,7 @@ from txaware.server.hidden_paths import HiddenPaths
 from txaware.server.owners import Owners
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
+from txaware.service.queue.event_loop_queues import EventLoopQueues
 from txaware.service.queue.local_queues import LocalQueues
 from txaware.service.table_store import TableStore
 from txaware.service.topic_handles import TopicHandle
@@ -157,7 +158,12 @@ class ServerContext:
     answers: AnswerMemory
     shares_journal: bool = False
     hidden_paths: HiddenPaths = attrs.field(factory=HiddenPaths)
+    loop_queues: EventLoopQueues = attrs.field(init=False)
     coordinator_here: InProcess | None = attrs.field(init=False)
+
+    @loop_queues.default
+    def _loop_queues(self) -> EventLoopQueues:
+        return EventLoopQueues(self.queues)
 
     @coordinator_here.default
     def _coordinator_here(self) -> InProcess | None:

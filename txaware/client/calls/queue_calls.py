@@ -20,7 +20,6 @@ from txaware.client.calls.server_calls import ServerCalls
 from txaware.client.calls.verb_calls import call_of, steps_of
 from txaware.errors import BadRequest
 from txaware.model.queues import (
-    MAX_LEASE_S,
     MOST_LENT,
     MOST_POPPED,
     PipeShare,
@@ -30,7 +29,6 @@ from txaware.model.queues import (
     checked_delay_s,
     checked_items,
     checked_priority,
-    checked_seconds,
     described,
 )
 from txaware.model.requests import (
@@ -45,6 +43,7 @@ from txaware.model.topics import QueueName
 from txaware.protocol.fields import encoded_transaction
 from txaware.protocol.formats import encode_publish
 from txaware.protocol.formats.requests import milliseconds
+from txaware.protocol.jobs import EXTEND_JOB
 from txaware.protocol.queues import (
     CREATE_QUEUE,
     DELETE_QUEUE,
@@ -62,7 +61,6 @@ from txaware.protocol.verb import Repeat
 
 _popped, _pipe = reading_json(list[Popped]), reading_field("pipe", str)
 _shares = reading_json(list[PipeShare])
-_until_ms = reading_field("leaseUntilMs", int)
 _left = reading_field("left", list[str])
 
 
@@ -90,6 +88,7 @@ class QueueCalls(ServerCalls):
     peek_queue = steps_of(PEEK_QUEUE)
     queue_stats = steps_of(QUEUE_STATS)
     redrive = steps_of(REDRIVE)
+    extend_job = steps_of(EXTEND_JOB)
 
     def pause_queue(self, name: str, *, paused: bool) -> Steps[None]:
         """Has pops get nothing, or go on."""
@@ -240,15 +239,6 @@ class QueueCalls(ServerCalls):
         yield from self._keyed(
             name, "rollback", id=item, lease=lease, delayMs=delay_ms, error=said
         )
-
-    def extend_job(
-        self, name: str, item: str, lease: str, seconds: float
-    ) -> Steps[int]:
-        """Has a lease end some seconds from now; a repeat counts from then on."""
-        checked_seconds("the time of a lease", seconds, most=MAX_LEASE_S)
-        body = json_body(id=item, lease=lease, forMs=max(1, int(seconds * 1000)))
-        until_ms: int = yield Call("POST", _path(name) + "/extend", _until_ms, body)
-        return until_ms
 
     def release_jobs(self, name: str, transaction: Pointer) -> Steps[None]:
         """Gives back what a transaction popped."""

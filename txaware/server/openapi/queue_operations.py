@@ -9,7 +9,6 @@ from txaware.server.routes.queue_jobs import (
     CLOSE_PUSHER,
     COMMIT,
     END_HANDLED,
-    EXTEND,
     PIPE_OF,
     PIPES_OF,
     POP,
@@ -93,13 +92,6 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         summary="Has a job wait again; the error goes to its dead letter.",
         tag=_TAG,
         body=json_of(ROLLBACK.schema),
-        refuses=_WITH_A_LEASE,
-    ),
-    ("POST", QUEUE + "/extend"): Operation(
-        summary="Has a lease end so many ms from now.",
-        tag=_TAG,
-        body=json_of(EXTEND.schema),
-        answer=json_of(fields({"leaseUntilMs": whole(0)})),
         refuses=_WITH_A_LEASE,
     ),
     ("POST", QUEUE + "/release"): Operation(

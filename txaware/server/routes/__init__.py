@@ -5,7 +5,7 @@ from typing import Any
 from txaware.protocol import verbs
 from txaware.protocol.verb import Verb
 from txaware.server.metrics.exposition import Exposition
-from txaware.server.routes import groups, operator, producers, queues
+from txaware.server.routes import groups, operator, producers, queue_jobs, queues
 from txaware.server.routes.commits import CommitRoutes
 from txaware.server.routes.dashboard import DashboardRoutes, MetricsRoutes
 from txaware.server.routes.messages import MessageRoutes
@@ -26,7 +26,7 @@ from txaware.service.monitor.overview import Overview
 
 ACTS = groups.ACTS | operator.ACTS | producers.ACTS | queues.ACTS
 # The verbs that the event loop begins.
-SOON: dict[Verb[..., Any], Soon] = {}
+SOON: dict[Verb[..., Any], Soon] = {**queue_jobs.SOON}
 
 
 def all_routes(

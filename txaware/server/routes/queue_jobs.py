@@ -11,7 +11,6 @@ from txaware.auth import ANYBODY
 from txaware.errors import BadRequest, Unavailable
 from txaware.model.queues import (
     MAX_DELAY_S,
-    MAX_LEASE_S,
     MAX_PRIORITY,
     MOST_LENT,
     MOST_POPPED,
@@ -29,10 +28,12 @@ from txaware.protocol.fields import (
     text,
 )
 from txaware.protocol.formats import Format, format_of
+from txaware.protocol.jobs import EXTEND_JOB
 from txaware.protocol.json_values import Fields, load
 from txaware.protocol.queues import QUEUE
 from txaware.protocol.rights import Allow, on_queue, queue_in
 from txaware.protocol.values import popped_to_json, to_json
+from txaware.protocol.verb import Verb
 from txaware.server.admission import ClientGone
 from txaware.server.exchange import (
     DONE,
@@ -53,6 +54,7 @@ from txaware.server.routing import (
     in_a_task,
 )
 from txaware.server.server_context import ServerContext
+from txaware.server.verb_performer import LATER, Caller, Soon, ToldValue
 from txaware.service.queue.event_loop_queues import EventLoopQueues, Look
 from txaware.service.queue.step_batch import WouldWait
 
@@ -87,7 +89,6 @@ _WITHIN = Field("transaction", plain(1).or_null(), default=None)
 COMMIT = Body("the body", (*_JOB, _WITHIN, _INBOX))
 END_HANDLED = Body("the body", (Field("ids", array_of(_ITEM)), _WITHIN))
 ROLLBACK = Body("the body", (*_JOB, _DELAY, Field("error", _NO_ZERO, default="")))
-EXTEND = Body("the body", (*_JOB, Field("forMs", plain(1, MAX_LEASE_S * 1000))))
 RELEASE = Body("the body", (_POINTER,))
 CLOSE_PUSHER = Body("the body", (Field("pusher", _NO_ZERO),))
 _PIPE_OF = (
@@ -114,7 +115,7 @@ class QueueJobRoutes:
     def __init__(self, server_context: ServerContext) -> None:
         self._server_context = server_context
         self._queues = server_context.queues
-        self._soon = EventLoopQueues(server_context.queues)
+        self._soon = server_context.loop_queues
         self._returning: set[asyncio.Future[None]] = set()
         self._owners = server_context.owners
 
@@ -131,7 +132,6 @@ class QueueJobRoutes:
             _quick("pop", self._pop, pops, keyed=True, waits=True),
             _quick("commit", self._commit, pops, keyed=True),
             _quick("rollback", self._rollback, pops, keyed=True),
-            _quick("extend", self._extend, pops),
             Route("POST", QUEUE + "/end-handled", self._end_handled, pops),
             Route("POST", QUEUE + "/release", self._release, pops_within),
         ]
@@ -324,16 +324,6 @@ class QueueJobRoutes:
             partial(self._queues.rollback_job, *given, **options),
         )
 
-    def _extend(self, request: Request, told: Told) -> Begun:
-        asked, name = EXTEND.read(load(request.body)), queue_named(request)
-        given = (name, asked["id"], asked["lease"], asked["forMs"] / 1000)
-        return self._begun(
-            told,
-            partial(self._soon.extend_job, *given),
-            partial(self._queues.extend_job, *given),
-            answer=lambda until_ms: json_reply({"leaseUntilMs": until_ms}),
-        )
-
     def _begun(
         self,
         told: Told,
@@ -415,3 +405,27 @@ def _popper(request: Request, named: str) -> str:
 def queue_named(request: Request) -> str:
     """Returns the queue that a request's path names."""
     return str(queue_in(request.params))
+
+
+def _when_on_disk(step: Callable[..., Any], verb: Verb[..., Any]) -> Soon:
+    """Returns what takes that step of a queue, and tells when it is on disk."""
+
+    def begin(
+        server_context: ServerContext, _: Caller, asked: Any, told: ToldValue
+    ) -> object:
+        def ended(error: Unavailable | None) -> None:
+            told(found if error is None else error)
+
+        found = step(
+            server_context.loop_queues,
+            **verb.shape.options(asked),
+            then=partial(server_context.outcomes.tell, ended),
+        )
+        return LATER
+
+    return begin
+
+
+SOON: dict[Verb[..., Any], Soon] = {
+    EXTEND_JOB: _when_on_disk(EventLoopQueues.extend_job, EXTEND_JOB),
+}

@@ -39,6 +39,7 @@ def _route(performer: VerbPerformer) -> Route:
         verb.path,
         in_a_task(begin),
         verb.right,
+        waits=verb.waits,
         keyed=verb.repeat is Repeat.KEYED,
         query=tuple(field.name for field in verb.shape.query.values()),
         begin=begin if performer.is_soon else None,

@@ -10,7 +10,13 @@ from txaware.errors import LeaseLost
 from txaware.model.interfaces import Write
 from txaware.model.labels import unpacked
 from txaware.model.messages import ID_BYTES, MessageId
-from txaware.model.queues import GENERATION_BYTES, PIPE_BYTES, PipeName, Popped
+from txaware.model.queues import (
+    GENERATION_BYTES,
+    PIPE_BYTES,
+    PipeName,
+    Popped,
+    checked_lease,
+)
 from txaware.service.queue.pipe import Item, Pipe
 from txaware.service.queue.pipe_reader import deletion
 from txaware.store.keys import MESSAGE, ROW_KEY_BYTES
@@ -205,6 +211,7 @@ class Taken:
 
 def held(lease: Lease | None, item: str, token: str, queue: str) -> Lease:
     """Returns the lease of a job in work; raises `LeaseLost` where it is over."""
+    checked_lease(token)
     if lease is None or lease.state in (LeaseState.GONE, LeaseState.ENDING):
         raise LeaseLost(
             f"job {item} of queue {queue} is gone: it was committed or removed"
