@@ -24,13 +24,12 @@ from txaware.model.metrics import (
 from txaware.model.queues import Popped
 from txaware.model.reports import CleanUp, Peeked, Problem, Pruned, Report, TopicReport
 from txaware.model.topics import Topic, TopicName
+from txaware.protocol.topics import DESCRIBE_TOPIC
 from txaware.protocol.values import (
     from_json,
     popped_to_json,
     read_json,
     to_json,
-    topic_from_json,
-    topic_to_json,
 )
 
 ID = MessageId.of(1_700_000_000_000, 7)
@@ -156,7 +155,7 @@ def test_no_bytes_raise_anything_else(data: bytes) -> None:
     for read in (
         lambda: from_json(Metrics, data),
         lambda: from_json(list[Peeked], data),
-        lambda: topic_from_json("default", data),
+        lambda: DESCRIBE_TOPIC.answered(DESCRIBE_TOPIC.asked("t"), data),
         lambda: read_json(data),
     ):
         try:
@@ -167,11 +166,13 @@ def test_no_bytes_raise_anything_else(data: bytes) -> None:
 
 def test_a_topic_is_shown_as_cdap_shows_it() -> None:
     topic = Topic(TopicName("t", "n"), 3, 5, {"a": "b"})
-    assert json.loads(topic_to_json(topic)) == {
+    shown = DESCRIBE_TOPIC.written(topic)
+    assert shown is not None
+    assert json.loads(shown) == {
         "name": "t",
         "properties": {"a": "b", "generation": "3", "ttl": "5"},
     }
-    assert topic_from_json("n", topic_to_json(topic)) == topic
+    assert DESCRIBE_TOPIC.answered(DESCRIBE_TOPIC.asked("n:t"), shown) == topic
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,7 @@ def test_a_topic_is_shown_as_cdap_shows_it() -> None:
 def test_a_topic_without_its_properties_is_a_bad_request(properties: object) -> None:
     body = json.dumps({"name": "t", "properties": properties}).encode()
     with pytest.raises(BadRequest):
-        topic_from_json("default", body)
+        DESCRIBE_TOPIC.answered(DESCRIBE_TOPIC.asked("t"), body)
 
 
 @given(

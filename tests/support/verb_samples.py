@@ -8,7 +8,7 @@ import attrs
 from coordinator.transaction import Transaction
 from tests.support.messagings import Site, administration_of
 from txaware.model.messages import MessageId
-from txaware.protocol import groups, jobs, operator, producers, queues
+from txaware.protocol import groups, jobs, operator, producers, queues, topics
 from txaware.protocol.verb import Verb
 
 
@@ -105,4 +105,14 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     queues.RESUME_QUEUE: lambda _: {"name": "mail"},
     queues.TRUNCATE_QUEUE: lambda _: {"name": "mail"},
     queues.REDRIVE: lambda _: {"name": "mail", "limit": 3},
+    topics.CREATE_TOPIC: lambda _: {
+        **{"topic": "new", "ttl_s": 60, "properties": {"owner": "ann"}},
+        "exist_ok": True,
+    },
+    topics.DESCRIBE_TOPIC: lambda _: {"topic": "orders"},
+    topics.DELETE_TOPIC: lambda _: {"topic": "new"},
+    topics.REPLACE_TOPIC: lambda _: {"topic": "old", "ttl_s": 5},
+    topics.UPDATE_TOPIC: lambda _: {"topic": "old", "properties": {"owner": None}},
+    topics.LIST_TOPICS: lambda _: {"namespace": "default"},
+    topics.LIST_NAMESPACES: lambda _: {},
 }

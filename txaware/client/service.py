@@ -26,6 +26,7 @@ from txaware.model.requests import Start
 from txaware.model.settings import Settings
 from txaware.protocol import operator
 from txaware.protocol.formats import ColumnarPage
+from txaware.protocol.topics import LIST_NAMESPACES
 from txaware.tables.interfaces import TableService
 
 
@@ -178,7 +179,7 @@ class HttpAdministration:
         self._calls = AdminCalls(transport.link)
 
     peek = blocking(OperatorService.peek, AdminCalls.peek)
-    namespaces = blocking(OperatorService.namespaces, AdminCalls.namespaces)
+    namespaces = blocking_verb(LIST_NAMESPACES)
     inspect = blocking_verb(operator.INSPECT)
     splits = blocking_verb(operator.SPLITS)
     first_undecided = blocking_verb(operator.FIRST_UNDECIDED)

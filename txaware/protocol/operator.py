@@ -28,7 +28,7 @@ from txaware.protocol import places
 from txaware.protocol.fields import FLAG, ID, NAME, SNAPSHOT, START, Kind, by, plain
 from txaware.protocol.json_schema import HEX_ID, TEXT, array, ref, whole
 from txaware.protocol.rights import holder, monitor, on_topic, operator
-from txaware.protocol.verb import GoOn, In, Repeat, Verb, Work, verbs_in
+from txaware.protocol.verb import GoOn, In, Nothing, Repeat, Verb, Work, verbs_in
 
 TOPIC = "/v1/namespaces/{namespace}/topics/{topic}"
 ADMIN, KEEPERS = "/v1/admin", "/v1/keepers"
@@ -84,10 +84,6 @@ class Range(Struct, forbid_unknown_fields=True):
     start: Annotated[MessageId, ID] = field(name="from")
     stop: Annotated[MessageId, ID] = field(name="to")
     snapshot: Annotated[Transaction, SNAPSHOT] = field(name="transaction")
-
-
-class Nothing(Struct):
-    """Says nothing."""
 
 
 class Check(Struct):

@@ -1,9 +1,10 @@
 """Names in the path of a verb: topics, groups, queues, tables, and others."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import attrs
+import msgspec
 
 from txaware.model.queues import pipe_of
 from txaware.model.topics import QueueName, TopicName, checked_group, checked_namespace
@@ -50,3 +51,9 @@ GROUP = Place(
     lambda group: {"group": in_path(checked_group(group))},
     lambda words: words["group"],
 )
+
+
+class InNamespace(msgspec.Struct):
+    """Names a namespace."""
+
+    namespace: Annotated[str, NAMESPACE] = "default"

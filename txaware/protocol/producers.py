@@ -15,7 +15,7 @@ from txaware.model.topics import checked_transactional_id
 from txaware.protocol.fields import by, plain, text
 from txaware.protocol.places import Place
 from txaware.protocol.rights import anybody, monitor
-from txaware.protocol.verb import Repeat, Verb, Work, verbs_in
+from txaware.protocol.verb import Nothing, Repeat, Verb, Work, verbs_in
 
 PRODUCERS = "/v1/producers"
 TAG = "producers"
@@ -32,10 +32,6 @@ class Open(Struct, forbid_unknown_fields=True, rename="camel"):
     """Names what stays the same from one instance to the next."""
 
     transactional_id: Annotated[str | None, _NAME] = None
-
-
-class Nothing(Struct):
-    """Says nothing."""
 
 
 class OfProducer(Struct):

@@ -21,6 +21,7 @@ from txaware.model.topics import MAX_TTL_S
 from txaware.protocol import places
 from txaware.protocol.fields import FLAG, Kind, plain, text
 from txaware.protocol.json_schema import FULL_NAME, INT_MAX, whole
+from txaware.protocol.json_values import load
 from txaware.protocol.rights import on_queue, to_list, to_see_queue
 from txaware.protocol.verb import In, Repeat, Verb, Work, verbs_in
 
@@ -49,12 +50,6 @@ def _given_limit(value: Any, *, what: str) -> int:
 
 _Name = Annotated[str, places.QUEUE]
 _COUNT = plain(1, INT_MAX, given=_given_count)
-
-
-class InNamespace(Struct):
-    """Names a namespace."""
-
-    namespace: Annotated[str, places.NAMESPACE] = "default"
 
 
 class Named(Struct):
@@ -101,7 +96,7 @@ LIST_QUEUES = Verb(
     does=QueueService.queues,
     method="GET",
     path=QUEUES,
-    request=InNamespace,
+    request=places.InNamespace,
     answer=list[str],
     right=to_list,
     summary="The queues of a namespace that the caller may see.",
@@ -225,7 +220,7 @@ REDRIVE = Verb(
     summary="Moves dead letters back to where they came from.",
     tag=TAG,
     example={"limit": 100},
-    strict=True,
+    load=load,
 )
 
 VERBS = verbs_in(globals())

@@ -13,7 +13,6 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 from txaware.errors import BadRequest
 from txaware.model.messages import MessageId
 from txaware.model.queues import Popped
-from txaware.model.topics import Topic, TopicName, checked_ttl_s
 
 T = TypeVar("T")
 
@@ -57,28 +56,6 @@ def from_json(kind: type[T], data: bytes) -> T:
     that a newer server can say more.
     """
     return structured(kind, read_json(data))
-
-
-def topic_to_json(topic: Topic) -> bytes:
-    """Writes a topic as CDAP shows it: its bare name, and properties as text."""
-    properties = {
-        **topic.properties,
-        "generation": str(topic.generation),
-        "ttl": str(topic.ttl_s),
-    }
-    return to_json({"name": topic.name, "properties": properties})
-
-
-def topic_from_json(namespace: str, data: bytes) -> Topic:
-    """Reads what `topic_to_json` wrote of a topic in that namespace."""
-    fields = structured(dict[str, Any], read_json(data))
-    name = structured(str, fields.get("name"))
-    properties = dict(structured(dict[str, str], fields.get("properties")))
-    generation = properties.pop("generation", "")
-    ttl_s = checked_ttl_s(properties.pop("ttl", None))
-    if not (generation.isascii() and generation.isdigit()):
-        raise BadRequest(f"{generation!r} is no generation of a topic")
-    return Topic(TopicName(name, namespace), int(generation), ttl_s, properties)
 
 
 def read_json(data: bytes) -> Any:

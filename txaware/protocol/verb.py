@@ -21,8 +21,17 @@ import attrs
 import msgspec
 
 from txaware.errors import BadRequest
-from txaware.protocol.fields import LEFT_OUT, POINTER, REQUIRED, Body, Field, Kind
-from txaware.protocol.json_values import check_marks, load
+from txaware.protocol.fields import (
+    LEFT_OUT,
+    POINTER,
+    REQUIRED,
+    Body,
+    Field,
+    Kind,
+    Others,
+)
+from txaware.protocol.json_schema import Schema
+from txaware.protocol.json_values import check_marks
 from txaware.protocol.places import Place
 from txaware.protocol.rights import Allow, Params
 from txaware.protocol.values import (
@@ -35,6 +44,10 @@ from txaware.protocol.values import (
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Nothing(msgspec.Struct):
+    """Says nothing."""
 
 
 class Repeat(enum.Enum):
@@ -81,6 +94,19 @@ class In:
 
 
 @attrs.frozen
+class Form:
+    """An answer of a form of its own.
+
+    `write` makes JSON of a value, and `read` makes it again of the request and that.
+    """
+
+    write: Callable[[Any], Any]
+    read: Callable[[Any, Any], Any]
+    schema: Schema
+    schema_name: str | None = attrs.field(default=None, kw_only=True)
+
+
+@attrs.frozen
 class Part:
     """A field of a query or a body: its name there, its kind, and its default."""
 
@@ -92,8 +118,9 @@ class Part:
 class Shape:
     """The way of a request's fields: in the path, in the query, or in the body.
 
-    A field says it in its annotation: by a `Place`, by a `Kind`, or by `GoOn`. What is
-    no place stands in the body, and in the query where the verb has none.
+    A field says it in its annotation: by a `Place`, by a `Kind`, by `GoOn`, or as
+    `Others`. What is no place stands in the body, and in the query where the verb has
+    none.
     """
 
     def __init__(
@@ -103,13 +130,14 @@ class Shape:
         query: tuple[str, ...] | None,
         *,
         without_body: str | None = None,
-        strict: bool = False,
+        load: Callable[[bytes], object] = read_json,
     ) -> None:
         self.without_body = without_body
-        self.load = load if strict else read_json
+        self.load = load
         self.path, self.request = path, request
         self.places: dict[str, Place] = {}
         self.go_on: str | None = None
+        self.others: dict[str, Others] = {}
         self.query: dict[str, Part] = {}
         in_body: dict[str, Part] = {}
         hints = get_type_hints(request, include_extras=True)
@@ -121,20 +149,22 @@ class Shape:
                 is_asked = query is None or one.name in query
                 part = Part(one.encode_name, mark, _default(one))
                 (self.query if is_asked else in_body)[one.name] = part
+            elif isinstance(mark, Others):
+                self.others[one.name] = mark
             else:
                 self.go_on = one.name
-        self.kinds = {name: f.kind for name, f in (self.query | in_body).items()}
+        parts = (self.query | in_body).items()
+        self.kinds: dict[str, Kind | Others] = {name: f.kind for name, f in parts}
+        self.kinds |= self.others
         self.names = (*self.places, *self.kinds)
         self.pointers = tuple(n for n, kind in self.kinds.items() if kind is POINTER)
         self._in_body = in_body
-        self.body = Body(
-            "the body",
-            tuple(
-                Field(part.name, part.kind, default=part.default)
-                for part in in_body.values()
-            ),
-            others=not request.__struct_config__.forbid_unknown_fields,
-        )
+        declared = [Field(f.name, f.kind, default=f.default) for f in in_body.values()]
+        others: Kind | bool = not request.__struct_config__.forbid_unknown_fields
+        for mark in self.others.values():
+            declared += mark.named
+            others = mark.kind
+        self.body = Body("the body", tuple(declared), others=others)
         self.needs_body = without_body is not None or any(
             part.default is REQUIRED for part in in_body.values()
         )
@@ -168,7 +198,10 @@ class Shape:
         """Returns the body; a field with its default is left out."""
         if not self._in_body:
             return b""
-        return json.dumps(_sent(self._in_body, request)).encode()
+        sent = _sent(self._in_body, request)
+        for name in self.others:
+            sent |= getattr(request, name)
+        return json.dumps(sent).encode()
 
     # ---- the server's half
     def options(self, request: Any) -> dict[str, Any]:
@@ -192,6 +225,8 @@ class Shape:
     def read_body(self, body: bytes) -> dict[str, Any]:
         """Reads a body: at once what msgspec takes, and all else in our words."""
         check_marks(body)
+        if self.others:
+            return self.named(self.body.read(self.load(body)))
         try:
             if self.body.others:
                 body.decode()  # msgspec does not look into what it passes over
@@ -215,7 +250,11 @@ class Shape:
     def named(self, read: Mapping[str, Any]) -> dict[str, Any]:
         """Returns fields of a body by their names in Python."""
         parts = self._in_body.items()
-        return {name: read[part.name] for name, part in parts if part.name in read}
+        found = {name: read[part.name] for name, part in parts if part.name in read}
+        for name, mark in self.others.items():
+            known = {*mark.passed_over, *(part.name for _, part in parts)}
+            found[name] = {n: value for n, value in read.items() if n not in known}
+        return found
 
     def _read_query(self, sent: Mapping[str, str]) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -278,9 +317,10 @@ class Verb(Generic[P, T]):
     as a whole, before it is sent. `refuses` are the statuses beside those that every
     verb of its kind may answer. `fixed` are the parameters that the path stands for.
     `without_body` is what a server says where a body is missing, all of whose fields
-    may be. A `strict` verb refuses what is nearly JSON, such as a byte order mark. A
-    `spaced` answer has spaces in its JSON. `schema_name` is the name of the body in the
-    description, where it has one.
+    may be. `load` reads JSON where that of most is not strict enough, or has other
+    words. A `typed` verb refuses a body that says that it is no JSON. A `spaced` answer
+    has spaces in its JSON. `schema_name` is the name of the body in the description,
+    where it has one.
     """
 
     does: Callable[Concatenate[Any, P], T]
@@ -300,7 +340,8 @@ class Verb(Generic[P, T]):
     query: tuple[str, ...] = ()
     fixed: Mapping[str, Any] = attrs.field(factory=dict)
     without_body: str | None = None
-    strict: bool = False
+    load: Callable[[bytes], object] = read_json
+    typed: bool = False
     spaced: bool = False
     schema_name: str | None = None
     shape: Shape = attrs.field(init=False, repr=False)
@@ -314,7 +355,7 @@ class Verb(Generic[P, T]):
             self.request,
             query,
             without_body=self.without_body,
-            strict=self.strict,
+            load=self.load,
         )
 
     @property
@@ -340,13 +381,17 @@ class Verb(Generic[P, T]):
             return None
         if isinstance(self.answer, In):
             return json.dumps({self.answer.field: unstructured(value)}).encode()
+        if isinstance(self.answer, Form):
+            return to_json(self.answer.write(value))
         if self.spaced:
             return json.dumps(unstructured(value)).encode()
         return to_json(value)
 
-    def answered(self, body: bytes) -> T:
-        """Reads the body of an answer; raises `BadRequest` where it is none."""
+    def answered(self, asked: Any, body: bytes) -> T:
+        """Reads the answer to a request; raises `BadRequest` where it is none."""
         answer = self.answer
+        if isinstance(answer, Form):
+            return cast(T, answer.read(asked, read_json(body)))
         if isinstance(answer, In):
             value = field_of(body, answer.field)
             return cast(T, structured(_bare(answer.kind), value))

@@ -167,14 +167,6 @@ def whole_number(text: str, name: str) -> int:
     return int(text)
 
 
-def exists_ok(fields: Mapping[str, str]) -> bool:
-    """Returns the field `existOk` of a query: whether what exists may be answered."""
-    text = fields.get("existOk", "false")
-    if text not in ("true", "false"):
-        raise BadRequest(f"existOk is true or false, not {text[:50]!r}")
-    return text == "true"
-
-
 def check_query(query_string: bytes, known: Collection[str]) -> None:
     """Refuses a query with a field that is not known: it may be one misspelt."""
     unknown = query_fields(query_string).keys() - set(known)

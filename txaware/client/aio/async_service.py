@@ -14,6 +14,7 @@ from txaware.model.interfaces import MessagingService, OperatorService
 from txaware.model.producers import ProducerService
 from txaware.model.reports import CleanUp, Report
 from txaware.protocol import operator
+from txaware.protocol.topics import LIST_NAMESPACES
 
 
 class AllCalls(ServiceCalls, AdminCalls):
@@ -52,7 +53,7 @@ class AsyncService:
     )
 
     peek = awaited(OperatorService.peek, AdminCalls.peek)
-    namespaces = awaited(OperatorService.namespaces, AdminCalls.namespaces)
+    namespaces = awaited_verb(LIST_NAMESPACES)
     inspect = awaited_verb(operator.INSPECT)
     splits = awaited_verb(operator.SPLITS)
     lag_ms = awaited(OperatorService.lag_ms, AdminCalls.lag_ms)

@@ -7,7 +7,6 @@ from txaware.client.calls.call import (
     Steps,
     done,
     reading_field,
-    reading_json,
 )
 from txaware.client.calls.server_calls import ServerCalls
 from txaware.client.calls.verb_calls import LONG_S, call_of
@@ -18,7 +17,6 @@ from txaware.protocol.groups import LAG
 from txaware.protocol.operator import MOST_PEEKED, PEEK
 from txaware.protocol.verb import Repeat
 
-_names = reading_json(list[str])
 _lag, _unread = reading_field("lagMs", int), reading_field("oldestUnreadMs", int)
 
 
@@ -40,10 +38,6 @@ class AdminCalls(ServerCalls):
             if len(piece) < most or not left:
                 return peeked
             start = _row_after(piece[-1].id)
-
-    def namespaces(self) -> Call[list[str]]:
-        """Asks for all namespaces that have a topic."""
-        return Call("GET", "/v1/namespaces", _names)
 
     def lag_ms(self, group: str, topic: str) -> Call[int]:
         """Asks how far a group is behind."""

@@ -62,10 +62,6 @@ class Call(Generic[T]):
 Steps = Generator[Call[Any], Any, T]
 
 
-# What a create is asked with that takes what exists already.
-EXIST_OK = "?existOk=true"
-
-
 def json_body(**fields: Any) -> bytes:
     """Returns an object as JSON."""
     return json.dumps(fields).encode()

@@ -1,58 +1,60 @@
 """The verbs about topics as calls: pure, for a transport that waits."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Concatenate, ParamSpec
 from urllib.parse import urlencode
 
-from txaware.client.calls.call import (
-    EXIST_OK,
-    Call,
-    HttpAnswer,
-    Steps,
-    done,
-    json_body,
-    reading,
-    reading_json,
-)
+import attrs
+
+from txaware.client.calls.call import Call, HttpAnswer, Steps, done, reading_json
 from txaware.client.calls.server_calls import ServerCalls
+from txaware.client.calls.verb_calls import call_of, steps_of
 from txaware.model.interfaces import UNCOMMITTED, Isolation, Start
 from txaware.model.messages import Bounds
-from txaware.model.requests import checked_flag, checked_isolation, checked_start
-from txaware.model.topics import (
-    Topic,
-    TopicName,
-    checked_changes,
-    checked_namespace,
-    checked_properties,
-    checked_ttl_s,
-)
+from txaware.model.requests import checked_isolation, checked_start
+from txaware.model.signatures import signed_as
+from txaware.model.topics import Topic
 from txaware.protocol.fields import start_field
-from txaware.protocol.values import topic_from_json
-from txaware.protocol.verb import Repeat
+from txaware.protocol.topics import (
+    CREATE_TOPIC,
+    DELETE_TOPIC,
+    DESCRIBE_TOPIC,
+    LIST_TOPICS,
+    REPLACE_TOPIC,
+    UPDATE_TOPIC,
+)
+from txaware.protocol.verb import Verb
+
+P = ParamSpec("P")
 
 WRONG_METHOD = 405
-_names, _bounds = reading_json(list[str]), reading_json(Bounds)
+_bounds = reading_json(Bounds)
+
+
+def _described(
+    verb: Verb[P, Topic],
+) -> Callable[Concatenate[Any, P], Steps[Topic]]:
+    """Returns the method that yields the call of a verb, and asks how it stands now."""
+
+    def steps(
+        calls: ServerCalls, /, *args: P.args, **options: P.kwargs
+    ) -> Steps[Topic]:
+        asked = verb.asked(*args, **options)
+        yield from calls.info()
+        yield call_of(verb, asked)
+        topic: Topic = yield call_of(DESCRIBE_TOPIC, DESCRIBE_TOPIC.asked(asked.topic))
+        return topic
+
+    return signed_as(verb.does)(steps)
 
 
 class TopicCalls(ServerCalls):
     """Verbs about topics that yield their calls."""
 
-    def create_topic(
-        self,
-        topic: str,
-        *,
-        ttl_s: int | str | None = None,
-        properties: Mapping[str, str] | None = None,
-        exist_ok: bool = False,
-    ) -> Steps[Topic]:
-        """Creates a topic, and then asks how it stands."""
-        path, checked = self._paths.topic(topic), checked_properties(properties)
-        if checked_flag("exist_ok", exist_ok):
-            path += EXIST_OK
-        body = _body(None if ttl_s is None else checked_ttl_s(ttl_s), checked)
-        yield from self.info()
-        yield Call("PUT", path, done, body, repeat=Repeat.KEYED)
-        return (yield from self.topic(topic))
+    create_topic = _described(CREATE_TOPIC)
+    topic = steps_of(DESCRIBE_TOPIC)
+    topics = steps_of(LIST_TOPICS)
+    delete_topic = steps_of(DELETE_TOPIC)
 
     def update_topic(
         self,
@@ -66,35 +68,17 @@ class TopicCalls(ServerCalls):
         A server of version 0.1.0 knows only how to replace everything: it is told what
         it has, with the changes.
         """
-        path = self._paths.topic(topic) + "/properties"
-        changes = checked_changes(properties)
-        ttl = None if ttl_s is None else checked_ttl_s(ttl_s)
+        asked = UPDATE_TOPIC.asked(topic, ttl_s=ttl_s, properties=properties)
+        update: Call[Any] = call_of(UPDATE_TOPIC, asked)
         yield from self.info()
-        body = _body(ttl, changes)
-        if not (yield Call("PATCH", path, _is_known, body, repeat=Repeat.KEYED)):
-            found = (yield from self.topic(topic)).changed(ttl, changes)
-            body = _body(found.ttl_s, found.properties)
-            yield Call("PUT", path, done, body, repeat=Repeat.KEYED)
+        if not (yield attrs.evolve(update, read=_is_known)):
+            found = yield from self.topic(topic)
+            found = found.changed(asked.ttl_s, asked.properties)
+            replaced = REPLACE_TOPIC.asked(
+                topic, ttl_s=found.ttl_s, properties=found.properties
+            )
+            yield call_of(REPLACE_TOPIC, replaced)
         return (yield from self.topic(topic))
-
-    def topic(self, topic: str) -> Steps[Topic]:
-        """Asks for the topic as it stands."""
-        path, namespace = self._paths.topic(topic), TopicName.parse(topic).namespace
-        read = reading(lambda body: topic_from_json(namespace, body))
-        found: Topic = yield Call("GET", path, read)
-        return found
-
-    def topics(self, namespace: str = "default") -> Steps[list[str]]:
-        """Asks for the names of a namespace's topics."""
-        path = f"/v1/namespaces/{checked_namespace(namespace)}/topics"
-        names: list[str] = yield Call("GET", path, _names)
-        return names
-
-    def delete_topic(self, topic: str) -> Steps[None]:
-        """Deletes a topic."""
-        path = self._paths.topic(topic)
-        yield from self.info()
-        yield Call("DELETE", path, done, repeat=Repeat.KEYED)
 
     def bounds(
         self, topic: str, *, start: Start = None, isolation: Isolation = UNCOMMITTED
@@ -117,10 +101,3 @@ def _is_known(answer: HttpAnswer) -> bool:
         return False
     done(answer)
     return True
-
-
-def _body(ttl_s: int | None, properties: Mapping[str, str | None]) -> bytes:
-    fields: dict[str, Any] = {**properties}
-    if ttl_s is not None:
-        fields["ttl"] = ttl_s
-    return json_body(**fields)

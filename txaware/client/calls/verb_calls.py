@@ -1,6 +1,7 @@
 """Makes the calls of declared verbs."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from txaware.client.calls.call import Call, Steps, reading
@@ -20,7 +21,7 @@ def call_of(verb: Verb[P, T], asked: Any) -> Call[T]:
     return Call(
         verb.method,
         verb.shape.path_of(asked),
-        reading(verb.answered),
+        reading(partial(verb.answered, asked)),
         verb.shape.body_of(asked),
         repeat=verb.repeat,
         longer_s=LONG_S if verb.work.is_long else 0,

@@ -19,7 +19,7 @@ from txaware.protocol.json_schema import (
     fields,
     ref,
 )
-from txaware.protocol.verb import In, Verb
+from txaware.protocol.verb import Form, In, Verb
 from txaware.server.exchange import JSON
 from txaware.server.idempotency import LONGEST_KEY
 from txaware.server.openapi import (
@@ -37,7 +37,6 @@ from txaware.server.routing import Route
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
     **message_operations.OPERATIONS,
-    **message_operations.TOPIC_OPERATIONS,
     **table_operations.OPERATIONS,
     **queue_operations.OPERATIONS,
     **producer_operations.OPERATIONS,
@@ -85,8 +84,12 @@ def _answer_of(verb: Verb[..., Any]) -> Content | None:
     answer = verb.answer
     if answer is None:
         return None
-    if isinstance(answer, In):
-        schema: Schema = fields({answer.field: schema_of(answer.kind, {})})
+    if isinstance(answer, Form):
+        schema: Schema = answer.schema
+        if answer.schema_name is not None:
+            schema = ref(answer.schema_name)
+    elif isinstance(answer, In):
+        schema = fields({answer.field: schema_of(answer.kind, {})})
         if answer.schema_name is not None:
             schema = ref(answer.schema_name)
     else:

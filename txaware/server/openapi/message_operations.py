@@ -10,8 +10,8 @@ from txaware.protocol.json_schema import (
     ref,
     whole,
 )
+from txaware.protocol.topics import TOPIC
 from txaware.server.openapi.operation import Content, Operation, in_avro, json_of
-from txaware.server.routes.topics import TOPIC, TOPICS
 
 TAG = "messages"
 _WRITES = (404, 409)
@@ -125,48 +125,5 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
             "isolation": {"type": "string", "enum": [UNCOMMITTED, COMMITTED]},
         },
         answer=json_of(ref("Bounds")),
-    ),
-}
-
-
-TOPICS_TAG, GROUPS = "topics", "groups"
-_EXAMPLE = {"ttl": 86_400, "publishing": "any", "owner": "billing"}
-_NAMES = json_of(ref("Names"))
-
-TOPIC_OPERATIONS: dict[tuple[str, str], Operation] = {
-    ("PUT", TOPIC): Operation(
-        summary="Creates a topic. With `existOk` it may exist where it is as the body "
-        "says; what the body leaves out may differ.",
-        tag=TOPICS_TAG,
-        body=json_of(ref("Properties"), example=_EXAMPLE),
-        needs_body=False,
-        query={"existOk": FLAG},
-        refuses=(409,),
-    ),
-    ("GET", TOPIC): Operation(
-        summary="A topic as it stands.", tag=TOPICS_TAG, answer=json_of(ref("Topic"))
-    ),
-    ("DELETE", TOPIC): Operation(
-        summary="Deletes a topic with its messages.", tag=TOPICS_TAG
-    ),
-    ("PUT", TOPIC + "/properties"): Operation(
-        summary="Replaces all properties of a topic.",
-        tag=TOPICS_TAG,
-        body=json_of(ref("Properties"), example=_EXAMPLE),
-    ),
-    ("PATCH", TOPIC + "/properties"): Operation(
-        summary="Changes what is named and leaves the rest; null takes away.",
-        tag=TOPICS_TAG,
-        body=json_of(ref("PropertyChanges"), example={"ttl": 86_400, "owner": None}),
-    ),
-    ("GET", TOPICS): Operation(
-        summary="The topics of a namespace, as far as the caller may see them.",
-        tag=TOPICS_TAG,
-        answer=_NAMES,
-    ),
-    ("GET", "/v1/namespaces"): Operation(
-        summary="Namespaces with a topic that the caller may see.",
-        tag=TOPICS_TAG,
-        answer=_NAMES,
     ),
 }

@@ -32,8 +32,7 @@ from txaware.protocol.json_schema import (
     whole,
 )
 from txaware.protocol.values import camel
-from txaware.protocol.verb import In
-from txaware.server.routes.topics import CHANGES, PROPERTIES
+from txaware.protocol.verb import Form, In
 from txaware.service.monitor.overview_report import OverviewReport
 
 _HEX = {"type": "string", "pattern": "^[0-9a-f]{40}$"}
@@ -42,22 +41,7 @@ _PAYLOAD = any_of(TEXT, fields({"base64": BASE64}))
 
 def wire_schemas() -> dict[str, Schema]:
     """Returns schemas by name; bodies that the server reads have known fields only."""
-    return {**_topics(), **_messages(), **_polls()}
-
-
-def _topics() -> dict[str, Schema]:
-    answered: dict[str, Schema] = {
-        "generation": {"type": "string", "pattern": "^[1-9][0-9]*$"},
-        "ttl": {"type": "string", "pattern": "^[1-9][0-9]*$"},
-    }
-    return {
-        "Properties": PROPERTIES.schema,
-        "PropertyChanges": CHANGES.schema,
-        "Topic": fields(
-            {"name": TEXT, "properties": fields(answered, others=TEXT)},
-        ),
-        "Names": array(TEXT),
-    }
+    return {**_messages(), **_polls(), "Names": array(TEXT)}
 
 
 def _messages() -> dict[str, Schema]:
@@ -110,6 +94,10 @@ def report_schemas() -> dict[str, Schema]:
     for verb in verbs.VERBS:
         if verb.schema_name is not None:
             found[verb.schema_name] = verb.shape.body.schema
+        if isinstance(verb.answer, Form):
+            if verb.answer.schema_name is not None:
+                found[verb.answer.schema_name] = verb.answer.schema
+            continue
         if isinstance(verb.answer, In) and verb.answer.schema_name is not None:
             answered = {verb.answer.field: schema_of(verb.answer.kind, found)}
             found[verb.answer.schema_name] = fields(answered)

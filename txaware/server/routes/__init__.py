@@ -5,7 +5,14 @@ from typing import Any
 from txaware.protocol import verbs
 from txaware.protocol.verb import Verb
 from txaware.server.metrics.exposition import Exposition
-from txaware.server.routes import groups, operator, producers, queue_jobs, queues
+from txaware.server.routes import (
+    groups,
+    operator,
+    producers,
+    queue_jobs,
+    queues,
+    topics,
+)
 from txaware.server.routes.commits import CommitRoutes
 from txaware.server.routes.dashboard import DashboardRoutes, MetricsRoutes
 from txaware.server.routes.messages import MessageRoutes
@@ -14,7 +21,6 @@ from txaware.server.routes.prepared import PreparedRoutes
 from txaware.server.routes.producers import ProducerRoutes
 from txaware.server.routes.queue_jobs import QueueJobRoutes
 from txaware.server.routes.tables import TableRoutes
-from txaware.server.routes.topics import TopicRoutes
 from txaware.server.routes.transactional_ids import TransactionalIdRoutes
 from txaware.server.routes.transactions import TransactionRoutes
 from txaware.server.routes.unguarded import OpenApiRoutes, OpenRoutes
@@ -24,7 +30,7 @@ from txaware.server.server_context import ServerContext
 from txaware.server.verb_performer import Soon, performers
 from txaware.service.monitor.overview import Overview
 
-ACTS = groups.ACTS | operator.ACTS | producers.ACTS | queues.ACTS
+ACTS = groups.ACTS | operator.ACTS | producers.ACTS | queues.ACTS | topics.ACTS
 # The verbs that the event loop begins.
 SOON: dict[Verb[..., Any], Soon] = {**queue_jobs.SOON}
 
@@ -41,7 +47,6 @@ def all_routes(
     routes = [
         *MessageRoutes(server_context).routes(),
         *PollingRoutes(server_context).routes(),
-        *TopicRoutes(server_context).routes(),
         *TableRoutes(server_context).routes(),
         *PreparedRoutes(server_context).routes(),
         *QueueJobRoutes(server_context).routes(),

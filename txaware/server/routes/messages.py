@@ -12,9 +12,9 @@ from txaware.model.queues import pipe_of
 from txaware.model.requests import checked_pointer
 from txaware.protocol.formats import AVRO, Format, PublishRequest, format_of
 from txaware.protocol.rights import to_publish
+from txaware.protocol.topics import TOPIC
 from txaware.server.exchange import DONE, DONE_IN_JSON, JSON, Reply, Request
 from txaware.server.idempotency import KEY
-from txaware.server.routes.topics import TOPIC
 from txaware.server.routing import Answer, Begun, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext
 from txaware.service.topic_handles import TopicHandle

@@ -19,11 +19,11 @@ from txaware.protocol.formats import (
 )
 from txaware.protocol.formats.json_format import read_wait
 from txaware.protocol.rights import on_topic
+from txaware.protocol.topics import TOPIC
 from txaware.server.exchange import Reply, Request, Stream, json_reply, start_in
 from txaware.server.long_polls import LongPolls, Look, Read, read_piece
 from txaware.server.page_encoders import PIECE_MESSAGES, gathering
 from txaware.server.routes.messages import QUICK_BYTES
-from txaware.server.routes.topics import TOPIC
 from txaware.server.routing import Answer, Begun, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext
 from txaware.service.read.scan import Messages, Scan

@@ -13,10 +13,10 @@ from txaware.protocol.rights import (
     on_topic,
     with_transactional_id,
 )
+from txaware.protocol.topics import TOPIC
 from txaware.protocol.verb import Verb
 from txaware.server.exchange import DONE, Reply, Request
 from txaware.server.routes.messages import begun_at_topic
-from txaware.server.routes.topics import TOPIC
 from txaware.server.routing import Begun, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext
 from txaware.server.verb_performer import Act

@@ -3,10 +3,14 @@
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
+from txaware.protocol.formats import format_of
 from txaware.protocol.verb import Repeat
 from txaware.server.exchange import DONE, JSON, Reply, Request
 from txaware.server.routing import Begun, Route, Told, in_a_task
 from txaware.server.verb_performer import LATER, VerbPerformer
+
+# Clients send the latter for a body where a program names no type.
+UNNAMED = (None, "application/x-www-form-urlencoded")
 
 
 def verb_routes(performers: Iterable[VerbPerformer]) -> list[Route]:
@@ -28,6 +32,8 @@ def _route(performer: VerbPerformer) -> Route:
         def told_value(outcome: Any) -> None:
             told(outcome if isinstance(outcome, Exception) else reply(outcome))
 
+        if verb.typed and request.content_type not in UNNAMED:
+            format_of(request.content_type)
         asked = verb.shape.read(request.params, request.query, request.body)
         begun = performer.begin(request, asked, told_value)
         if begun is LATER:
