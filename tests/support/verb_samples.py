@@ -47,6 +47,7 @@ def prepared(site: Site) -> Sample:
     messaging.create_topic("old", ttl_s=1)
     expire(site)
     messaging.create_topic("orders")
+    messaging.create_topic("gone")
     messaging.publish("orders", [b"a", b"b", b"c"])
     tx = messaging.coordinator.start_short()
     ids = [message.id for message in messaging.poll("orders")]
@@ -110,7 +111,7 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
         "exist_ok": True,
     },
     topics.DESCRIBE_TOPIC: lambda _: {"topic": "orders"},
-    topics.DELETE_TOPIC: lambda _: {"topic": "new"},
+    topics.DELETE_TOPIC: lambda _: {"topic": "gone"},
     topics.REPLACE_TOPIC: lambda _: {"topic": "old", "ttl_s": 5},
     topics.UPDATE_TOPIC: lambda _: {"topic": "old", "properties": {"owner": None}},
     topics.LIST_TOPICS: lambda _: {"namespace": "default"},
