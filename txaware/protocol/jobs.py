@@ -14,6 +14,7 @@ from txaware.model.queues import (
 from txaware.protocol import places
 from txaware.protocol.fields import Kind, by, plain, text
 from txaware.protocol.json_schema import whole
+from txaware.protocol.json_values import load
 from txaware.protocol.queues import QUEUE, TAG
 from txaware.protocol.rights import on_queue
 from txaware.protocol.verb import In, Verb, Work, verbs_in
@@ -75,7 +76,7 @@ EXTEND_JOB = Verb(
     summary="Has a lease end so many ms from now.",
     tag=TAG,
     refuses=(409,),
-    strict=True,
+    load=load,
 )
 
 VERBS = verbs_in(globals())
