@@ -21,12 +21,13 @@ from coordinator.errors import (
     TransactionRefused,
 )
 from coordinator.fork_guard import refuse
-from coordinator.interfaces import Cargo, Coordinator, TransactionAware
+from coordinator.interfaces import Cargo, Coordinator, Participant, TransactionAware
 from coordinator.participants import (
     Participants,
     checked_participant,
     completed,
     note_others,
+    persist,
     persist_and_flush,
     raise_first,
     raise_interrupt,
@@ -132,6 +133,21 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
             self._participants.add(found, self._tx or self.transaction)
             self._known[key] = found
         return found  # type: ignore[no-any-return]  # the type that `make` has
+
+    def flush(self) -> None:
+        """Lets participants write what others may read before the commit.
+
+        Messages go to who reads with `isolation="uncommitted"`, who keeps them if they
+        are rolled back. All others get them with the commit, and wait for that from
+        here on. When this raises, the block may go on.
+        """
+        self._require_active("flush")
+        self._participants.flush_early(self)
+
+    def require_writable(self, participant: Participant) -> None:
+        """Has no crash forget the transaction, for one that writes before its end."""
+        self._require_active("flush")
+        persist(self.coordinator, [participant], self.transaction)
 
     def snapshot_for(self, call: str) -> Transaction:
         """Returns the snapshot to read with in the block; refuses after a rollback."""

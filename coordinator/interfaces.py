@@ -263,6 +263,12 @@ class Participant:
         """Returns True: there is nothing to write."""
         return True
 
+    def flush_early(self, context: Any) -> None:
+        """Has nothing to write that others may read before the commit.
+
+        Who writes asks `context.require_writable(self)` first.
+        """
+
     def post_tx_commit(self) -> None:
         """Has nothing left to do."""
 

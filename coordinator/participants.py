@@ -176,6 +176,15 @@ class Participants:
                 _name(error, participant, "update_tx", tx)
                 raise
 
+    def flush_early(self, context: Any) -> None:
+        """Lets all write what others may read before the commit."""
+        for participant in self._joined:
+            try:
+                participant.flush_early(context)
+            except BaseException as error:
+                _name(error, participant, "flush_early", context.transaction)
+                raise
+
     def changes(self, tx: Transaction) -> list[bytes]:
         """Returns the changed keys of all participants."""
         changes: list[bytes] = []
@@ -283,7 +292,15 @@ def flush(participants: Iterable[Participant], tx: Transaction) -> None:
 def persist_and_flush(
     coordinator: Coordinator, participants: list[Participant], tx: Transaction
 ) -> None:
-    """Lets participants write, once a crash cannot forget the transaction.
+    """Lets participants write, once a crash cannot forget the transaction."""
+    persist(coordinator, participants, tx)
+    flush(participants, tx)
+
+
+def persist(
+    coordinator: Coordinator, participants: Iterable[Participant], tx: Transaction
+) -> None:
+    """Has the coordinator remember a transaction whose participants are to write.
 
     Nothing is persisted for those that share the journal.
     """
@@ -294,7 +311,6 @@ def persist_and_flush(
             names = [one.transaction_aware_name for one in outside]
             note_writers(tx, names)
         coordinator.persist(tx)
-    flush(participants, tx)
 
 
 def take_cargo(

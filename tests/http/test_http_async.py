@@ -597,3 +597,23 @@ async def test_a_cancelled_task_still_calls_the_functions_for_its_end(
         with pytest.raises(asyncio.CancelledError):
             await task
     assert log == ["aborted"]
+
+
+async def flushed(url: str) -> None:
+    async with connect_async(url) as messaging:
+        publisher = messaging.publisher("t")
+        with pytest.raises(MisusedTransaction, match="none is open here"):
+            await publisher.flush()
+        async with messaging.transaction() as tx:
+            await publisher.publish(b"a")
+            await publisher.flush()
+            await publisher.publish(b"b")
+            await tx.flush()
+            page = await messaging.poll("t", isolation="uncommitted")
+            assert [message.payload for message in page] == [b"a", b"b"]
+            assert not await messaging.poll("t", isolation="committed")
+        assert len(await messaging.poll("t", isolation="committed")) == 2
+
+
+def test_a_flush_is_awaited(store: ServedStore) -> None:
+    asyncio.run(flushed(store.server.url))

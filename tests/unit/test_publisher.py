@@ -183,6 +183,46 @@ def test_a_definite_no_aborts(here: Setting, call: str, no: Exception) -> None:
     assert tx.status is Status.ABORTED
 
 
+def test_a_flush_whose_answer_is_lost_ends_in_a_rollback(here: Setting) -> None:
+    here.service.instead["publish"] = lost(Unavailable("no answer"))
+    publisher = here.publisher("a")
+
+    def step() -> None:
+        publisher.publish(b"1")
+        with pytest.raises(Unavailable):
+            publisher.flush()
+        publisher.publish(b"2")
+
+    assert here.failed(ParticipantFailed, step).status is Status.INVALIDATED
+
+
+def test_a_flush_that_is_refused_may_be_tried_again(here: Setting) -> None:
+    answers = iter([failing(BadRequest("x")), lambda write: write()])
+    here.service.instead["publish"] = lambda write: next(answers)(write)
+    publisher = here.publisher("a")
+    with here.transaction() as tx:
+        publisher.publish(b"1")
+        with pytest.raises(BadRequest):
+            tx.flush()
+        tx.flush()
+        assert here.service.published("a") == [b"1"]
+    assert here.writes() == ["publish a", "publish a"]
+
+
+def test_a_flush_rolls_back_all_that_it_published(here: Setting) -> None:
+    publisher = here.publisher("a")
+
+    def step() -> None:
+        for payload in (b"1", b"2"):
+            publisher.publish(payload)
+            publisher.flush()
+        raise ZeroDivisionError
+
+    tx = here.failed(ZeroDivisionError, step)
+    assert here.writes() == ["publish a", "publish a", "rollback a", "rollback a"]
+    assert tx.status is Status.ABORTED
+
+
 def test_a_lost_answer_still_rolls_back_the_topics_before_it(here: Setting) -> None:
     answers = iter([lambda write: write(), lost(OSError("reset"))])
     here.service.instead["publish"] = lambda write: next(answers)(write)

@@ -212,6 +212,13 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
         """Writes rows to the outbox."""
         raise NotImplementedError
 
+    def flush_early(self, context: object) -> NoReturn:
+        """Refuses: nobody but the database has the messages before its commit."""
+        raise MisusedTransaction(
+            f"messages of a block that {self.transaction_aware_name} decides are "
+            f"published after its commit, and cannot be flushed before"
+        )
+
     def _is_synced(self) -> bool:
         """Tells whether the last commit is on disk, whatever the program has set."""
         raise NotImplementedError
@@ -265,6 +272,10 @@ class OutboxPublisher(TakesItems):
     def push(self, queue: str, items: Sequence[Payload], options: PushOptions) -> None:
         """Writes checked items."""
         self._database.push(queue, items, options)
+
+    def flush_early(self, context: object, topic: str | None = None) -> NoReturn:
+        """Refuses: nobody but the database has the messages before its commit."""
+        self._database.flush_early(context)
 
     def publish_stored(self, topic: str, receipts: object) -> NoReturn:
         """Refuses: what others stored is not in the database."""

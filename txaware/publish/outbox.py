@@ -4,6 +4,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
+from coordinator.context import TransactionContext
 from coordinator.interfaces import Coordinator, Participant
 from coordinator.transaction import Transaction
 from txaware.errors import (
@@ -14,7 +15,7 @@ from txaware.errors import (
 )
 from txaware.model.interfaces import CargoCounted, MessagingService, Payload
 from txaware.model.messages import PublishResponse, Receipt
-from txaware.model.queues import PushOptions
+from txaware.model.queues import PushOptions, pipe_of
 from txaware.model.requests import Payloads
 
 
@@ -68,13 +69,13 @@ STORE_BYTES = 1 << 20
 class Outbox:
     """The messages for one topic and one commit: in memory, or stored ahead of it.
 
-    It publishes the messages or a reference to the stored ones, and never both, since
-    a reference expands where it stands. `in_doubt` is True after a call whose answer
-    never came: then the transaction can only be rolled back.
+    A call publishes the messages or a reference to the stored ones, and never both,
+    since a reference expands where it stands. `in_doubt` is True after a call whose
+    answer never came: then the transaction can only be rolled back.
     """
 
     __slots__ = (
-        "_response",
+        "_responses",
         "_service",
         "_topic",
         "_tx",
@@ -90,7 +91,7 @@ class Outbox:
         self._tx = tx
         self.buffer = TopicBuffer()
         self.receipts: list[Receipt] = []
-        self._response: PublishResponse | None = None
+        self._responses: list[PublishResponse] = []
 
     def store(self) -> int:
         """Stores the buffer ahead of the commit; answers how many bytes that freed."""
@@ -130,24 +131,28 @@ class Outbox:
             self.store()
 
     def publish(self) -> None:
-        """Publishes the messages or the reference, whichever it is, in one call."""
+        """Publishes the messages or the reference, whichever it is, in one call.
+
+        What comes after it is published by a call of its own.
+        """
         if not self.receipts and not self.buffer.messages:
             return
         self._in_doubt(self._publish)
 
     def _publish(self) -> None:
-        self._response = self._published()
-        if self._response is None:
+        response = self._published()
+        if response is None:
             raise ParticipantFailed(
                 f"publishing to {self._topic} answered nothing to roll back"
             )
+        self._responses.append(response)
+        self.buffer, self.receipts = TopicBuffer(), []
 
     def rollback(self) -> None:
         """Hides what was published, if the answer to that came."""
-        if self._response is None:
-            return
         try:
-            self._service.rollback(self._topic, self._response)
+            for response in self._responses:
+                self._service.rollback(self._topic, response)
         except TopicNotFound:
             # The topic was deleted meanwhile, and its rows with it.
             return
@@ -279,6 +284,26 @@ class TransactionPublisher(Participant):
         """Stores what is in memory, so that it comes before what others store later."""
         for outbox in self._outboxes.values():
             self._held_bytes -= outbox.store()
+
+    def flush_early(
+        self, context: TransactionContext, topic: str | None = None
+    ) -> None:
+        """Publishes what is held for a topic, or for all, before the commit.
+
+        Who reads what is not committed gets it at once. Items of queues stay: nobody
+        pops them before the commit.
+        """
+        context.require_writable(self)
+        outboxes = [
+            outbox
+            for name, outbox in self._outboxes.items()
+            if topic in (None, name) and pipe_of(name) is None
+        ]
+        for outbox in outboxes:
+            held_bytes = outbox.buffer.size_bytes
+            outbox.store_rest()
+            outbox.publish()
+            self._held_bytes -= held_bytes
 
     def commit_tx(self) -> bool:
         """Publishes everything; one call for each topic."""

@@ -224,6 +224,20 @@ class Publisher:
             )
         joined.publish_stored(self.topic, list(receipts))
 
+    def flush(self) -> None:
+        """Publishes what the open transaction holds for the topic, before its commit.
+
+        Who reads with `isolation="uncommitted"` gets it at once, and keeps it if it is
+        rolled back. All others get it with the commit, and wait for that from here on.
+        """
+        context = current_transaction(self._coordinator)
+        if context is None:
+            raise MisusedTransaction(
+                f"flush() writes what the open transaction holds for {self.topic}, and "
+                f"none is open here; without one all is published at once"
+            )
+        self._joined_in(context).flush_early(context, self.topic)
+
     def __repr__(self) -> str:
         return f"<Publisher of {self.topic}>"
 
@@ -316,6 +330,10 @@ class EncodingPublisher(Generic[T]):
     def publish_stored(self, receipts: Iterable[Receipt]) -> None:
         """Publishes what others stored, as `Publisher.publish_stored` does."""
         self._publisher.publish_stored(receipts)
+
+    def flush(self) -> None:
+        """Publishes before the commit, as `Publisher.flush` does."""
+        self._publisher.flush()
 
     def __repr__(self) -> str:
         return f"<EncodingPublisher of {self.topic}>"

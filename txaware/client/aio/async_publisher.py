@@ -76,6 +76,22 @@ class TopicPublisher(Generic[T]):
             )
         await transaction.run(self._publish_stored, named)
 
+    async def flush(self) -> None:
+        """Publishes what the open transaction holds for the topic, before its commit.
+
+        See `Publisher.flush`.
+        """
+        transaction = open_transaction(self._coordinator)
+        if transaction is None:
+            raise MisusedTransaction(
+                f"flush() writes what the open transaction holds for {self.topic}, and "
+                f"none is open here; without one all is published at once"
+            )
+        await transaction.run(self._flush)
+
+    def _flush(self) -> None:
+        self._joined().flush()
+
     def _publish_stored(self, receipts: list[Receipt]) -> None:
         self._joined().publish_stored(receipts)
 

@@ -170,6 +170,13 @@ class AsyncTransaction(CallsBack):
         """Lets participants write what was changed, and goes on with a new pointer."""
         return await self.run(self._context.checkpoint)
 
+    async def flush(self) -> None:
+        """Lets participants write what others may read before the commit.
+
+        See `TransactionContext.flush`.
+        """
+        await self.run(self._context.flush)
+
     async def prepare(self, name: str) -> None:
         """Prepares the transaction, as the last call of the block; others end it.
 
