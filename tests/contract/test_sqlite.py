@@ -382,6 +382,16 @@ def test_what_others_stored_is_refused_in_its_block(
         messaging.publisher("t").publish_stored([])
 
 
+def test_its_block_publishes_nothing_before_the_commit(
+    messaging: Messaging, shop: Sqlite
+) -> None:
+    with messaging.transaction(shop) as tx:
+        messaging.publisher("t").publish(b"a")
+        for flush in (tx.flush, messaging.publisher("t").flush):
+            with pytest.raises(MisusedTransaction, match="cannot be flushed before"):
+                flush()
+
+
 def test_a_relay_that_meets_another_leaves_the_batch_to_it(
     messaging: Messaging, shop: Sqlite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
