@@ -197,13 +197,13 @@ def test_a_flush_whose_answer_is_lost_ends_in_a_rollback(here: Setting) -> None:
 
 
 def test_a_flush_that_is_refused_may_be_tried_again(here: Setting) -> None:
-    answers = iter([failing(BadRequest("x")), lambda write: write()])
-    here.service.instead["publish"] = lambda write: next(answers)(write)
     publisher = here.publisher("a")
     with here.transaction() as tx:
         publisher.publish(b"1")
+        here.service.instead["publish"] = failing(BadRequest("x"))
         with pytest.raises(BadRequest):
             tx.flush()
+        del here.service.instead["publish"]
         tx.flush()
         assert here.service.published("a") == [b"1"]
     assert here.writes() == ["publish a", "publish a"]
