@@ -89,6 +89,9 @@ class CallsBack:
     def _add(self, function: Callback, *, committed: bool) -> None:
         what = "on_commit" if committed else "on_rollback"
         _check(function, what=what, may_await=self._may_await)
+        self._keep(function, committed=committed)
+
+    def _keep(self, function: Callback, *, committed: bool) -> None:
         if self._callbacks is None:
             self._callbacks = Callbacks()
         self._callbacks.add(function, committed=committed)

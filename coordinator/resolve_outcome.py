@@ -20,11 +20,11 @@ def settle(
         if coordinator.invalidate(pointer):
             return False
         now = coordinator.snapshot()
+        grace_s = coordinator.settle_grace_s
     except Exception as error:
         raise _unknown(pointer, f"cannot be asked ({error})") from error
     if pointer in now.invalids:
         return False
-    grace_s = coordinator.settle_grace_s
     if open_for_s() >= grace_s:
         raise _unknown(pointer, f"remembers such things for {grace_s:g} s only")
     if not now.is_visible(pointer):

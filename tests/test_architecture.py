@@ -40,6 +40,7 @@ LAYERS = [
     ["txaware.client"],
     ["txaware.server"],
     ["txaware.messaging"],
+    ["txaware.client.aio"],
     ["txaware.participants", "txaware.testing"],
     ["txaware.spark"],
     ["txaware.bench", "pyspark_txaware"],

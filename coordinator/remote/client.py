@@ -62,10 +62,10 @@ class RemoteCoordinator:
         self,
         send: Send,
         *,
-        settle_grace_s: float = 86_400,
+        settle_grace_s: Callable[[], float] = lambda: 86_400,
         takes_writers: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.settle_grace_s = settle_grace_s
+        self._settle_grace_s = settle_grace_s
         self._send = send
         self._takes_writers = takes_writers
         self._writers: dict[int, list[str]] = {}
@@ -76,6 +76,11 @@ class RemoteCoordinator:
         self._changes: dict[int, list[str]] = {}
         self._unchecked: set[int] = set()
         self._ended: deque[int] = deque(maxlen=MOST_ENDED)
+
+    @property
+    def settle_grace_s(self) -> float:
+        """The time after its end for which an invalid pointer is surely remembered."""
+        return self._settle_grace_s()
 
     def start_short(
         self, timeout_s: float | None = None, *, outlives_process: bool = False

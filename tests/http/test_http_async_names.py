@@ -41,12 +41,11 @@ TWINS: list[tuple[type, type]] = [
     (Job, AsyncJob),
 ]
 # `wait` asks the first, and a pop the last ones; a producer calls others in its thread,
-# the loops of a worker, a processor and a relay block, databases that decide a block do
-# so too, and Spark's driver has what is stored pushed.
+# databases that decide a block do so too, and Spark's driver has what is stored pushed.
 NOT_AWAITED_OF: dict[type, set[str]] = {
     Consumer: {"may_go_on", "save_in"},
     Publisher: {"publish_in"},
-    Queue: {"worker", "options", "jobs", "reserve", "push_stored", "pusher_of"},
+    Queue: {"options", "jobs", "reserve", "push_stored", "pusher_of"},
     Popper: {"options", "jobs"},
     Pusher: {"push_stored"},
     Job: {"was_handled"},
@@ -65,11 +64,9 @@ NOT_AWAITED = {
     "longest_timeout_s": "is for Spark's driver, which asks for as much as it may",
     "message_limit_bytes": "is for participants, as `kept_once`",
     "persist_stored": "is for who hands transactions to others, as Spark's driver",
-    "process": "is a loop with a function that blocks",
     "reach": "is for processes beside an owner of data; here there is an address",
     "serve": "is for the owner of data",
     "shares_journal": "is for participants, as `kept_once`",
-    "subscribe": "`async for` over a consumer",
 }
 # `info` tells what server this is, which `connect` asks by itself; a producer that
 # blocks opens as it is made, and publishes by its own verb.

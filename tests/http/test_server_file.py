@@ -100,8 +100,11 @@ def test_the_certificate_of_a_server_may_be_for_another_name(
         assert told.count("BEGIN CERTIFICATE") == 1
         assert "PRIVATE KEY" not in told
         assert owner.reach().certificate
-        with pytest.raises(Unavailable, match="certificate verify failed"):
-            txaware.connect(server.url)
+        with (
+            txaware.connect(server.url) as other,
+            pytest.raises(Unavailable, match="certificate verify failed"),
+        ):
+            other.topics()
     assert payloads(owner.poll("t")) == [b"led"]
 
 

@@ -174,5 +174,8 @@ def test_a_token_taken_away_while_it_waited_is_refused(
         assert until(lambda: read_server_file(here / "data") is not None)
         found = read_server_file(here / "data")
         assert found is not None
-        with pytest.raises(txaware.errors.NotAuthenticated):
-            txaware.connect(found.url, token=token)
+        with (
+            txaware.connect(found.url, token=token) as ann,
+            pytest.raises(txaware.errors.NotAuthenticated),
+        ):
+            ann.topics()

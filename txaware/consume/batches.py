@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import attrs
@@ -49,6 +50,19 @@ logger = logging.getLogger(__name__)
 Handler = Callable[[Any], object]
 
 
+@attrs.frozen
+class Handled:
+    """The end of a handler: its error, or its answer."""
+
+    error: BaseException | None = None
+    answer: Any = None
+
+
+# Handles messages at once, until the function says that it is late; returns the ends of
+# those that were begun, in their order: one at least.
+HandlesAtOnce = Callable[[list[Any], Callable[[], bool]], list[Handled]]
+
+
 class MessageBatches:
     """The batches of a subscriber; each is one transaction that polls and handles."""
 
@@ -70,6 +84,7 @@ class MessageBatches:
         target: str | None = None,
         database: KeepsPositions | None = None,
         publish: Publish | None = None,
+        at_once: HandlesAtOnce | None = None,
     ) -> None:
         self.metrics = SubscriberMetrics()
         self._consumer = consumer
@@ -91,6 +106,7 @@ class MessageBatches:
             self._durable = DurableTries(marks, self._suspects)
         self._database = database
         self._publish = publish
+        self._at_once = at_once
         self._topic = topic
         self._target = target
         self._origins: str | None = None
@@ -145,6 +161,8 @@ class MessageBatches:
         try:
             if self._delivery.together:
                 self._handle_together(step, group, context)
+            elif self._at_once is not None:
+                self._handle_at_once(self._at_once, step, group, context, late_s)
             else:
                 self._handle_each(step, group, context, late_s)
         finally:
@@ -173,6 +191,37 @@ class MessageBatches:
             step.done.append(item)
         step.trying = None
 
+    def _handle_at_once(
+        self,
+        at_once: HandlesAtOnce,
+        step: HandlingStep,
+        group: list[DecodedMessage],
+        context: TransactionContext,
+        late_s: float,
+    ) -> None:
+        """Handles what lies between two messages that are given up at once."""
+
+        def is_late() -> bool:
+            return self._clock_s() >= late_s
+
+        rest = group
+        while rest and not (step.done and is_late()):
+            ready = [*takewhile(self._may_be_tried, rest)]
+            if not ready:
+                step.trying = rest[0]
+                self._gave_up(step, rest[0], context)
+                step.done.append(rest[0])
+            else:
+                ends = at_once([item.value for item in ready], is_late)
+                for item, end in zip(ready, ends, strict=False):
+                    step.trying = item
+                    if end.error is not None:
+                        raise end.error
+                    step.handled.append(item.value)
+                    step.done.append(item)
+            rest = group[len(step.done) :]
+        step.trying = None
+
     def _handle_together(
         self,
         step: HandlingStep,
@@ -193,15 +242,19 @@ class MessageBatches:
 
         The message goes to the dead letter topic, where there is one.
         """
-        message = item.message
-        if item.unreadable is None and not self._suspects.is_poison(message.id):
+        if self._may_be_tried(item):
             return False
+        message = item.message
         step.given_up.append(item)
         topic = self._delivery.dead_letter_topic
         if topic is not None:
             letters = self._dead_letters(context, topic)
             letters.add(letter_of(message), self._origin(item))
         return True
+
+    def _may_be_tried(self, item: DecodedMessage) -> bool:
+        is_poison = self._suspects.is_poison(item.message.id)
+        return item.unreadable is None and not is_poison
 
     def _origin(self, item: DecodedMessage) -> Origin | None:
         message_id = item.message.id

@@ -13,7 +13,7 @@ from coordinator.interfaces import Coordinator, TransactionAware
 from coordinator.participants import checked_participant
 from coordinator.retry import retry_on_conflict
 from coordinator.threads import Event
-from txaware.consume.batches import Handler, MessageBatches
+from txaware.consume.batches import Handler, HandlesAtOnce, MessageBatches
 from txaware.consume.consumer import Consumer
 from txaware.consume.cursors import Group
 from txaware.consume.inbox import Inbox, KeepsPositions
@@ -151,6 +151,7 @@ def subscribe(
     begin: Callable[..., TransactionContext] | None = None,
     target: str | None = None,
     publish: Publish | None = None,
+    at_once: HandlesAtOnce | None = None,
     **options: Any,
 ) -> Subscriber:
     """Makes a subscriber that calls `handler(message)` for every message of a topic.
@@ -161,7 +162,8 @@ def subscribe(
     makes each transaction of participants and a `timeout_s`, other than the usual one.
     While the topic `target`, which the handler publishes to, is missing, no message is
     given up. Where one of the participants is a database that decides, the position and
-    the tries lie there, and `publish` brings dead letters to its outbox.
+    the tries lie there, and `publish` brings dead letters to its outbox. `at_once`
+    handles several messages of a transaction at once.
     """
     check_function(handler, what="handler")
     delivery, participants = Delivery(**options), tuple(participants)
@@ -206,5 +208,6 @@ def subscribe(
         target=target,
         database=database,
         publish=publish,
+        at_once=at_once,
     )
     return Subscriber(consumer, batches, delivery, coordinator=coordinator, sleep=sleep)

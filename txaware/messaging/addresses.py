@@ -13,6 +13,7 @@ from coordinator.optional_ports import in_process
 from txaware.errors import BadRequest, Unavailable
 from txaware.messaging.parts import (
     ANOTHER_STORE,
+    Limits,
     Parts,
     Reach,
     is_http,
@@ -209,6 +210,7 @@ def _put_together(store_context: StoreContext, close: Callable[[], None]) -> Par
 
     administration = Administration(service, retention, store_context)
     table = store_context.table
+    limits = Limits(store_context.settings, store_context.barrier is not None)
     return Parts(
         service,
         tables,
@@ -216,9 +218,8 @@ def _put_together(store_context: StoreContext, close: Callable[[], None]) -> Par
         service.producing,
         store_context.coordinator,
         administration,
-        store_context.settings,
+        lambda: limits,
         store_context.clock_ms,
-        store_context.barrier is not None,
         close_all,
         Served(
             service=service,

@@ -3,7 +3,7 @@
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import (
     Any,
     Literal,
@@ -20,6 +20,7 @@ from coordinator.callbacks import check_function
 from coordinator.context import TransactionContext
 from coordinator.interfaces import TransactionAware
 from txaware.consume import Subscriber, subscribe
+from txaware.consume.batches import HandlesAtOnce
 from txaware.consume.start_places import StartAt
 from txaware.consume.subscribe_options import TIMEOUT_S
 from txaware.consume.subscriber import deciding
@@ -208,7 +209,7 @@ class LoopVerbs:
         the position ends with the process. `Delivery` explains the options from
         `decode` on.
         """
-        subscriber = self._subscribed(
+        return self._subscribed(
             topic,
             handler,
             group=group,
@@ -228,8 +229,6 @@ class LoopVerbs:
             longest_pause_s=longest_pause_s,
             idle_wait_s=idle_wait_s,
         )
-        self._to_close.add(subscriber)
-        return subscriber
 
     @overload
     def process(
@@ -288,6 +287,41 @@ class LoopVerbs:
         older loop of that id is fenced, and this one goes on behind its last commit.
         The options are those of `subscribe`, without `together`.
         """
+        return self._process(
+            source,
+            target,
+            function,
+            group=group,
+            producer=producer,
+            start=start,
+            inclusive=inclusive,
+            participants=participants,
+            decode=decode,
+            alone=alone,
+            messages_per_transaction=messages_per_transaction,
+            timeout_s=timeout_s,
+            tries=tries,
+            dead_letter_topic=dead_letter_topic,
+            tells_origins=tells_origins,
+            after_commit=after_commit,
+            first_pause_s=first_pause_s,
+            longest_pause_s=longest_pause_s,
+            idle_wait_s=idle_wait_s,
+        )
+
+    def _process(
+        self,
+        source: str,
+        target: str,
+        function: Function,
+        *,
+        group: str,
+        producer: str,
+        participants: Iterable[TransactionAware] = (),
+        at_once: HandlesAtOnce | None = None,
+        **options: Any,
+    ) -> Processor:
+        """Makes the loop of `process`; `at_once` calls its function for several."""
         check_function(function, what="function")
         if group is None:  # or the next loop would begin anew
             raise BadRequest("a loop that publishes each message once has a group")
@@ -310,20 +344,9 @@ class LoopVerbs:
             begin=processor.begin,
             target=target,
             group=group,
-            start=start,
-            inclusive=inclusive,
             participants=participants,
-            decode=decode,
-            alone=alone,
-            messages_per_transaction=messages_per_transaction,
-            timeout_s=timeout_s,
-            tries=tries,
-            dead_letter_topic=dead_letter_topic,
-            tells_origins=tells_origins,
-            after_commit=after_commit,
-            first_pause_s=first_pause_s,
-            longest_pause_s=longest_pause_s,
-            idle_wait_s=idle_wait_s,
+            at_once=at_once and partial(processor.handle_at_once, at_once),
+            **options,
         )
         # It fences an older loop, and so comes last.
         processor.of(subscriber, self._transactional(producer))
@@ -334,7 +357,7 @@ class LoopVerbs:
         self, topic: str, handler: Callable[..., object], **options: Any
     ) -> Subscriber:
         options.setdefault("begin", self.transaction)
-        return subscribe(
+        subscriber = subscribe(
             self._service,
             self._parts.coordinator,
             topic,
@@ -344,3 +367,5 @@ class LoopVerbs:
             clock_ms=self._parts.clock_ms,
             **options,
         )
+        self._to_close.add(subscriber)
+        return subscriber

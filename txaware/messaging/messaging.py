@@ -59,9 +59,7 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
     """
 
     def __init__(self, parts: Parts) -> None:
-        Verbs.__init__(
-            self, parts.service, parts.coordinator, shares_journal=parts.shares_journal
-        )
+        Verbs.__init__(self, parts.service, parts.coordinator)
         self._parts = parts
         QueueVerbs.__init__(self, parts.queues)
         OperatorVerbs.__init__(self, parts.administration, parts.producers)
@@ -71,6 +69,11 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
         self._known_queues: dict[str, Queue] = {}
         self._to_close: WeakSet[Closes] = WeakSet()
         guard(self, parts.service, parts.coordinator, parts.administration)
+
+    @property
+    def shares_journal(self) -> bool:
+        """True when one batch has rows of the store and records of the coordinator."""
+        return self._parts.shares_journal
 
     @property
     def coordinator(self) -> Coordinator:
@@ -150,7 +153,7 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
 
         A server has one. The program that has the data open has none.
         """
-        return self._parts.longest_timeout_s
+        return self._parts.ask_limits().longest_timeout_s
 
     def reach(self) -> Reach:
         """Tells where other processes reach this data: a server's address and token."""
@@ -205,7 +208,8 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
         return publisher
 
     def _publisher(self, topic: str, buffer_limit_bytes: int | None) -> Publisher:
-        settings, largest = self._parts.settings, self._parts.largest_buffer_bytes
+        limits = self._parts.ask_limits()
+        settings, largest = limits.settings, limits.largest_buffer_bytes
         if buffer_limit_bytes is None:
             buffer_limit_bytes = settings.buffer_limit_bytes
         elif largest is not None and isinstance(buffer_limit_bytes, int):
@@ -283,7 +287,7 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
             conflicts=conflicts,
             shares_journal=self._parts.shares_journal,
             value_limit_bytes=self._parts.settings.message_limit_bytes,
-            request_bytes=self._parts.largest_row_bytes,
+            request_bytes=self._parts.ask_limits().largest_row_bytes,
         )
 
     def tables(self, namespace: str = "default") -> list[str]:
@@ -327,7 +331,8 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
         known = self._known_queues.get(name) if isinstance(name, str) else None
         if known is not None:
             return known
-        settings, largest = self._parts.settings, self._parts.largest_buffer_bytes
+        limits = self._parts.ask_limits()
+        settings, largest = limits.settings, limits.largest_buffer_bytes
         access = QueueAccess(
             self._queue_service,
             self._service,

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 import attrs
 
@@ -23,7 +24,7 @@ from txaware.client import (
     within_limits,
 )
 from txaware.errors import BadRequest, NotAuthorized, Unavailable
-from txaware.model.clock import ClockMs
+from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.interfaces import MessagingService, OperatorService
 from txaware.model.producers import BeginsTransactions, ProducerService
 from txaware.model.queue_service import QueueService
@@ -47,12 +48,26 @@ class Reach:
 
 
 @attrs.frozen
+class Limits:
+    """The settings that hold where the data is, and what comes from there.
+
+    `largest_buffer_bytes` is set for a remote service: there a publisher's buffer goes
+    out in one request. `longest_timeout_s` is set where transactions have a maximum.
+    """
+
+    settings: Settings
+    shares_journal: bool
+    largest_buffer_bytes: int | None = None
+    largest_row_bytes: int | None = None
+    longest_timeout_s: float | None = None
+
+
+@attrs.frozen
 class Parts:
     """The parts of a `Messaging`; `close` releases them, and `served` is for a server.
 
-    `largest_buffer_bytes` is set for a remote service: there a publisher's buffer goes
-    out in one request. `begins` is set for one that begins the transactions itself, and
-    `longest_timeout_s` where it gives these a maximum.
+    `ask_limits` is called when they are first needed, as a server has to be asked for
+    them. `begins` is set for one that begins the transactions itself.
     """
 
     service: MessagingService
@@ -61,17 +76,25 @@ class Parts:
     producers: ProducerService
     coordinator: Coordinator
     administration: OperatorService
-    settings: Settings
+    ask_limits: Callable[[], Limits]
     clock_ms: ClockMs
-    shares_journal: bool
     close: Callable[[], None]
     served: Served | None = None
-    largest_buffer_bytes: int | None = None
-    largest_row_bytes: int | None = None
     reach: Reach | None = None
     begins: BeginsTransactions | None = None
-    longest_timeout_s: float | None = None
 
+    @property
+    def settings(self) -> Settings:
+        """The settings, with the limits that hold where the data is."""
+        return self.ask_limits().settings
+
+    @property
+    def shares_journal(self) -> bool:
+        """True when one batch has rows of the store and records of the coordinator."""
+        return self.ask_limits().shares_journal
+
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +118,8 @@ def open_remote(
 ) -> Parts:
     """Opens a server's service, and its coordinator unless another one is named.
 
-    `coordinator_token` is for that other coordinator.
+    The server is asked nothing before its first call, unless another coordinator has to
+    fit it. `coordinator_token` is for that one.
     """
     reach = attrs.evolve(reach, token=token_to_send(reach.token))
     client_settings = ClientSettings(
@@ -104,20 +128,51 @@ def open_remote(
         answer_limit_bytes=settings.answer_limit_bytes,
     )
     link = Link(reach.url, token=reach.token, settings=client_settings)
+    return parts_over(
+        link, coordinator, settings, clock_ms, reach=reach, token=coordinator_token
+    )
+
+
+def parts_over(
+    link: Link,
+    coordinator: str | Coordinator | None = None,
+    settings: Settings | None = None,
+    clock_ms: ClockMs = system_clock_ms,
+    *,
+    reach: Reach | None = None,
+    token: str | None = None,
+) -> Parts:
+    """Makes the parts that lie behind a link; `token` is for another coordinator."""
     transport = Transport(link)
-    try:
-        service = HttpService(transport)
-        info = service.info()
-        chosen = _coordinator_of(
-            coordinator, transport, settings, info, token=coordinator_token
+    service = HttpService(transport)
+    settings = settings or Settings()
+
+    @known_once
+    def info() -> ServerInfo:
+        return service.info()
+
+    @known_once
+    def limits() -> Limits:
+        found = info()
+        limited = within_limits(settings, found)
+        return Limits(
+            limited,
+            coordinator is None and found.shares_journal,
+            largest_buffer_bytes=limited.buffer_limit_bytes,
+            largest_row_bytes=found.largest_row_bytes,
+            longest_timeout_s=(
+                found.max_transaction_timeout_s if coordinator is None else None
+            ),
         )
+
+    try:
+        chosen = _coordinator_of(coordinator, transport, settings, info, token=token)
     except BaseException:
         transport.close()
         raise
 
     if coordinator is None:
         service.carrier.coordinator = chosen
-    limited = within_limits(settings, info)
 
     def close() -> None:
         try:
@@ -133,25 +188,31 @@ def open_remote(
         service,
         chosen,
         HttpAdministration(transport, chosen),
-        limited,
+        limits,
         clock_ms,
-        coordinator is None and info.shares_journal,
         close,
-        largest_buffer_bytes=limited.buffer_limit_bytes,
-        largest_row_bytes=info.largest_row_bytes,
         reach=reach,
         begins=service if coordinator is None else None,
-        longest_timeout_s=(
-            info.max_transaction_timeout_s if coordinator is None else None
-        ),
     )
+
+
+def known_once(ask: Callable[[], T]) -> Callable[[], T]:
+    """Returns what asks at its first call, and again while that fails."""
+    known: list[T] = []
+
+    def asked() -> T:
+        if not known:
+            known.append(ask())
+        return known[0]
+
+    return asked
 
 
 def _coordinator_of(
     coordinator: str | Coordinator | None,
     transport: Transport,
     settings: Settings,
-    info: ServerInfo,
+    info: Callable[[], ServerInfo],
     *,
     token: str | None,
 ) -> Coordinator:
@@ -159,16 +220,17 @@ def _coordinator_of(
         send = CoordinatorSend(transport)
         return RemoteCoordinator(
             send,
-            settle_grace_s=info.settle_grace_s,
-            takes_writers=lambda: info.takes_writers,
+            settle_grace_s=lambda: info().settle_grace_s,
+            takes_writers=lambda: info().takes_writers,
         )
     if coordinator == "embedded":
         raise BadRequest(
             "a server has a coordinator of its own; an embedded one would end with "
             "this process, and what it has committed would not be known there"
         )
+    shares_journal = info().shares_journal
     chosen = named_coordinator(coordinator, settings, token=token)
-    if info.shares_journal and not getattr(chosen, "is_at_server", False):
+    if shares_journal and not getattr(chosen, "is_at_server", False):
         raise BadRequest(
             f"{transport.link.url} has its own embedded coordinator; another one would "
             f"confuse its transactions with those"
@@ -226,7 +288,7 @@ class HostedCoordinator(RemoteCoordinator):
             if self._info is not None:
                 return
             info = HttpService(self._look).info()
-            self.settle_grace_s = info.settle_grace_s
+            self._settle_grace_s = lambda: info.settle_grace_s
             if info.takes_writers:
                 self._say_that_rows_are_elsewhere()
             self._info = info

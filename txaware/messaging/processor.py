@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any, Self
 
 from coordinator.context import TransactionContext
 from coordinator.interfaces import TransactionAware
 from txaware.consume import Consumer, Inbox, Subscriber, SubscriberMetrics
+from txaware.consume.batches import Handled, HandlesAtOnce
 from txaware.consume.poison import Publish
 from txaware.errors import BadRequest
 from txaware.model.interfaces import Payload
@@ -45,9 +47,22 @@ class Processor:
 
     def handle(self, message: Any) -> None:
         """Publishes what the function makes of a message."""
-        made = _made(self._function(message))
-        if made:
-            self.producer.publish(self._target, made)
+        self.publish(self._function(message))
+
+    def publish(self, made: object) -> None:
+        """Publishes what the function made of a message."""
+        payloads = _made(made)
+        if payloads:
+            self.producer.publish(self._target, payloads)
+
+    def handle_at_once(
+        self, at_once: HandlesAtOnce, messages: list[Any], is_late: Callable[[], bool]
+    ) -> list[Handled]:
+        """Publishes what the function makes of messages, in their order."""
+        ends = at_once(messages, is_late)
+        for end in takewhile(lambda end: end.error is None, ends):
+            self.publish(end.answer)
+        return ends
 
     @property
     def consumer(self) -> Consumer | Inbox:
@@ -106,11 +121,11 @@ class DecidedProcessor(Processor):
         self.producer.require_newest()
         return self._begin(*participants, timeout_s=timeout_s)
 
-    def handle(self, message: Any) -> None:
-        """Publishes what the function makes of a message, with the block."""
-        made = _made(self._function(message))
-        if made:
-            self._publish(self._target, made)
+    def publish(self, made: object) -> None:
+        """Publishes what the function made of a message, with the block."""
+        payloads = _made(made)
+        if payloads:
+            self._publish(self._target, payloads)
 
 
 def _made(answer: object) -> list[Payload]:

@@ -1,5 +1,6 @@
 """The verbs of a `Messaging`, passed on to the services that perform them."""
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO
 
@@ -26,25 +27,18 @@ from txaware.service.transfer.backup import Backup, save
 class Verbs:
     """A `MessagingService` over another one, which knows the block it is called in."""
 
-    def __init__(
-        self,
-        service: MessagingService,
-        coordinator: Coordinator,
-        *,
-        shares_journal: bool = False,
-    ) -> None:
+    def __init__(self, service: MessagingService, coordinator: Coordinator) -> None:
         self._service = service
         self._coordinator = coordinator
-        self._shares_journal = shares_journal
 
     @property
     def carrier(self) -> None:
         """None: what is published by hand is written at once, and not by a commit."""
 
     @property
+    @abstractmethod
     def shares_journal(self) -> bool:
         """True when one batch has rows of the store and records of the coordinator."""
-        return self._shares_journal
 
     create_topic = passed_on(MessagingService.create_topic, to="_service")
     update_topic = passed_on(MessagingService.update_topic, to="_service")
@@ -150,7 +144,7 @@ class Verbs:
             self._service,
             self._coordinator,
             transaction,
-            shares_journal=self._shares_journal,
+            shares_journal=self.shares_journal,
         )
 
     def persist_stored(self, transaction: Transaction) -> None:
@@ -161,7 +155,7 @@ class Verbs:
         forgotten.
         """
         note_writers = getattr(self._coordinator, "note_writers", None)
-        if self._shares_journal and note_writers is not None:
+        if self.shares_journal and note_writers is not None:
             note_writers(transaction, ())
         self._coordinator.persist(transaction)
 

@@ -7,6 +7,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+C = TypeVar("C", bound=Callable[..., Any])
 
 
 def signed_as(
@@ -39,3 +40,25 @@ def passed_on(
         return getattr(getattr(self, to), name)(*args, **options)
 
     return signed_as(verb)(call)
+
+
+def showing(verb: Callable[..., object]) -> Callable[[C], C]:
+    """Adds what a verb takes to what a method shows in `inspect.signature`.
+
+    The method has `**options` for it.
+    """
+
+    def shown(method: C) -> C:
+        own, taken = inspect.signature(method), inspect.signature(verb)
+        named = [
+            one
+            for one in own.parameters.values()
+            if one.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        names = {one.name for one in named}
+        more = [one for one in taken.parameters.values() if one.name not in names]
+        both = sorted([*named, *more], key=lambda one: one.kind)
+        method.__signature__ = own.replace(parameters=both)  # type: ignore[attr-defined]
+        return method
+
+    return shown

@@ -1,17 +1,18 @@
 """The asyncio client: the same calls, awaited; one implementation of what they say."""
 
-from collections.abc import Iterable, Mapping
-from functools import lru_cache, partial
-from typing import Any, Self, TypeVar, overload
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
-from coordinator.context import TransactionContext
+from coordinator.callbacks import check_function
 from coordinator.fork_guard import guard
 from coordinator.interfaces import TransactionAware
 from coordinator.prepared_transactions import PreparedTransaction
-from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
 from txaware.auth import token_to_send
 from txaware.client.aio.async_consumer import TopicConsumer
+from txaware.client.aio.async_loops import AsyncProcessor, AsyncSubscriber, for_threads
 from txaware.client.aio.async_producer import (
     AsyncProducer,
     AsyncTransactionalProducer,
@@ -26,21 +27,18 @@ from txaware.client.aio.async_transaction import (
     open_transaction,
 )
 from txaware.client.aio.async_transport import AsyncTransport
-from txaware.client.calls.coordinator_calls import CoordinatorSend
+from txaware.client.aio.handlers import Handlers
 from txaware.client.calls.queue_calls import QueueCalls
 from txaware.client.calls.table_calls import TableCalls
 from txaware.client.calls.verb_calls import steps_of
 from txaware.client.link import Link
-from txaware.client.service import (
-    HttpQueues,
-    HttpService,
-    HttpTables,
-    within_limits,
-)
 from txaware.client.settings import ClientSettings
-from txaware.client.transport import Transport
-from txaware.consume import Consumer, consumer_of
+from txaware.consume import Consumer, Subscriber
 from txaware.consume.start_places import StartAt
+from txaware.messaging import Messaging
+from txaware.messaging.loop_verbs import LoopOptions
+from txaware.messaging.parts import parts_over
+from txaware.messaging.processor import Made, Processor
 from txaware.model.encoding import Decode, Encode
 from txaware.model.interfaces import (
     COMMITTED,
@@ -49,32 +47,24 @@ from txaware.model.interfaces import (
     MessagingService,
 )
 from txaware.model.keeper import Keeper, KeepsRows, named_pointer
-from txaware.model.messages import MessageId, Page, PublishResponse, Receipt
+from txaware.model.messages import Message, MessageId, Page, PublishResponse, Receipt
 from txaware.model.queue_service import QueueService
-from txaware.model.queues import Popped, QueueDescriptor
+from txaware.model.queues import Popped, QueueDescriptor, checked_count
 from txaware.model.requests import Payload, Pointer, checked_positions
-from txaware.model.settings import Settings
-from txaware.model.signatures import signed_as
-from txaware.model.topics import QueueName, TopicName
+from txaware.model.signatures import showing, signed_as
+from txaware.model.topics import TopicName
 from txaware.protocol.operator import REPORT_KEEPER
-from txaware.publish import (
-    KnownTopics,
-    Producer,
-    Publisher,
-    WrittenByHand,
-    written_by_hand,
-)
-from txaware.publish.fenced_transaction import FencedTransaction
 from txaware.publish.transactional_producer import TransactionalProducer
-from txaware.queue import Queue, Worker
-from txaware.queue.queue_access import QueueAccess
+from txaware.queue import Queue
 from txaware.tables import Table
 from txaware.tables.table_changes import Conflicts
 
+L = TypeVar("L")
+R = TypeVar("R")
 V = TypeVar("V")
 
-# Publishers that a producer keeps, one a topic.
-KNOWN_PUBLISHERS = 1000
+# Queues that are kept for all who ask for them.
+KNOWN_QUEUES = 1000
 
 
 class AsyncMessaging(AsyncService):
@@ -83,27 +73,18 @@ class AsyncMessaging(AsyncService):
     Verbs go through the loop's own connections, and thousands may wait at once.
     Transactions, and consumers in them, run in threads, as many as there may be
     connections: their participants are the same ones as everywhere and may block.
-    Participants that are coroutines, subscribers, background publishers, backups and
-    the coordinator itself are not here.
+    Loops have threads as well, and await their handlers in the event loop. Background
+    publishers, backups and the coordinator itself are not here.
     """
 
     def __init__(self, link: Link) -> None:
-        transport = AsyncTransport(link)
-        super().__init__(transport)
-        blocking = Transport(link)
-        self._blocking = HttpService(blocking)
-        self._blocking_tables = HttpTables(blocking, self._blocking.carrier)
-        self._blocking_queues = HttpQueues(blocking)
+        super().__init__(AsyncTransport(link))
+        self._messaging = Messaging(parts_over(link))
         self._queue_calls = QueueCalls(link)
         self._known_queues: dict[str, AsyncQueue] = {}
-        self._known_topics = KnownTopics(self._blocking)
-        self._coordinator = RemoteCoordinator(
-            CoordinatorSend(blocking),
-            takes_writers=lambda: self._blocking.info().takes_writers,
-        )
-        self._blocking.carrier.coordinator = self._coordinator
+        self._coordinator = self._messaging.coordinator
         self._workers = Workers(link.settings.pool_connections)
-        guard(self, self._blocking, self._coordinator)
+        guard(self, self._messaging)
 
     def transaction(
         self,
@@ -112,8 +93,8 @@ class AsyncMessaging(AsyncService):
         long: bool = False,
     ) -> AsyncTransaction:
         """Returns a block that commits: `async with messaging.transaction(table):`."""
-        context = TransactionContext(
-            self._coordinator, *participants, timeout_s=timeout_s, long=long
+        context = self._messaging.transaction(
+            *participants, timeout_s=timeout_s, long=long
         )
         return AsyncTransaction(context, self._workers)
 
@@ -128,7 +109,7 @@ class AsyncMessaging(AsyncService):
     ) -> TopicPublisher[V] | TopicPublisher:
         """Returns a publisher in the open transaction of this task, or at once."""
         return TopicPublisher(
-            topic, self, self._coordinator, self._publisher, encode=encode
+            topic, self, self._coordinator, self._messaging.publisher, encode=encode
         )
 
     @overload
@@ -183,17 +164,14 @@ class AsyncMessaging(AsyncService):
 
         See `Messaging.table`.
         """
-        info = await self.info()
-        table = Table(
-            self._blocking_tables,
-            self._coordinator,
-            name,
-            encode=encode,
-            decode=decode,
-            conflicts=conflicts,
-            shares_journal=info.shares_journal,
-            value_limit_bytes=within_limits(Settings(), info).message_limit_bytes,
-            request_bytes=info.largest_row_bytes,
+        table: Table[Any] = await self._in_thread(
+            partial(
+                self._messaging.table,
+                name,
+                encode=encode,
+                decode=decode,
+                conflicts=conflicts,
+            )
         )
         return AsyncTable(table, self._coordinator, self._workers)
 
@@ -229,21 +207,9 @@ class AsyncMessaging(AsyncService):
         known = self._known_queues.get(name) if isinstance(name, str) else None
         if known is not None:
             return known
-        info = await self.info()
-        settings = within_limits(Settings(), info)
-        access = QueueAccess(
-            self._blocking_queues,
-            self._blocking,
-            self._coordinator,
-            info.shares_journal,
-            settings.buffer_limit_bytes,
-            settings.message_limit_bytes,
-            begin=partial(TransactionContext, self._coordinator),
-            opened=_no_workers,
-        )
-        queue: Queue = Queue(access, str(QueueName.parse(name)))
+        queue: Queue = await self._in_thread(partial(self._messaging.queue, name))
         loop = Loop(self._coordinator, self._workers, self._pop)
-        if len(self._known_queues) >= KNOWN_PUBLISHERS:
+        if len(self._known_queues) >= KNOWN_QUEUES:
             self._known_queues.clear()
         return self._known_queues.setdefault(name, AsyncQueue(queue, loop))
 
@@ -291,28 +257,16 @@ class AsyncMessaging(AsyncService):
         older instance of that id is fenced.
         """
         if transactional_id is None:
-            return AsyncProducer(self._idempotent, self._coordinator, self._workers)
+            made = self._messaging.producer
+            return AsyncProducer(made, self._coordinator, self._workers)
+
+        def newest() -> TransactionalProducer:
+            return self._messaging.producer(transactional_id)
+
         return AsyncTransactionalProducer(
-            partial(self._transactional, transactional_id),
+            newest,
             self._coordinator,
             self._workers,
-        )
-
-    def _idempotent(self) -> Producer:
-        limits = within_limits(Settings(), self._blocking.info())
-        return Producer(self._blocking, message_limit_bytes=limits.message_limit_bytes)
-
-    def _transactional(self, transactional_id: str) -> TransactionalProducer:
-        info = self._blocking.info()
-        return TransactionalProducer(
-            self._blocking,
-            transactional_id,
-            make=partial(FencedTransaction, self._coordinator),
-            publisher=lru_cache(KNOWN_PUBLISHERS)(self._publisher),
-            saves=self._blocking,
-            message_limit_bytes=within_limits(Settings(), info).message_limit_bytes,
-            shares_journal=info.shares_journal,
-            begins=self._blocking,
         )
 
     @overload
@@ -351,20 +305,17 @@ class AsyncMessaging(AsyncService):
     ) -> TopicConsumer[V] | TopicConsumer:
         """Returns a reader of a topic in order; `start` is looked up now."""
 
-        def make() -> Consumer[Any]:
-            return consumer_of(
-                decode,
-                self._blocking,
-                self._coordinator,
+        consumer: Consumer[Any] = await self._in_thread(
+            partial(
+                self._messaging.consumer,
                 topic,
                 group=group,
                 start=start,
                 inclusive=inclusive,
                 isolation=isolation,
-                shares_journal=self._blocking.info().shares_journal,
+                decode=decode,
             )
-
-        consumer = await self._workers.run(self._coordinator, make)
+        )
         return TopicConsumer(
             consumer,
             topic=str(TopicName.parse(topic)),
@@ -375,22 +326,156 @@ class AsyncMessaging(AsyncService):
             workers=self._workers,
         )
 
+    @overload
+    def subscribe(
+        self,
+        topic: str,
+        handler: Callable[[Message], object],
+        *,
+        group: str | None = None,
+        decode: None = None,
+        together: Literal[False] = False,
+        concurrency: int = 1,
+        **options: Unpack[LoopOptions],
+    ) -> AsyncSubscriber: ...
+
+    @overload
+    def subscribe(
+        self,
+        topic: str,
+        handler: Callable[[Message[V]], object],
+        *,
+        group: str | None = None,
+        decode: Decode[V],
+        together: Literal[False] = False,
+        concurrency: int = 1,
+        **options: Unpack[LoopOptions],
+    ) -> AsyncSubscriber: ...
+
+    @overload
+    def subscribe(
+        self,
+        topic: str,
+        handler: Callable[[list[Message[Any]]], object],
+        *,
+        group: str | None = None,
+        decode: Decode[Any] | None = None,
+        together: Literal[True],
+        concurrency: int = 1,
+        **options: Unpack[LoopOptions],
+    ) -> AsyncSubscriber: ...
+
+    @showing(Messaging.subscribe)
+    def subscribe(
+        self,
+        topic: str,
+        handler: Callable[..., object],
+        *,
+        concurrency: int = 1,
+        **options: Any,
+    ) -> AsyncSubscriber:
+        """Returns a loop that awaits `handler(message)` in transactions; `run` runs it.
+
+        Handlers are `async def`, or functions that do not block. Each is in a block of
+        its task, which commits with the position. At most `concurrency` of a
+        transaction's messages are handled at once, those of one key in their order; a
+        transaction commits all of them or none. See `Messaging.subscribe`.
+        """
+        check_function(handler, what="handler", may_await=True)
+        most = checked_count("concurrency", concurrency)
+
+        def make(handlers: Handlers) -> Subscriber:
+            at_once = None if most == 1 else handlers.at_once(handler, most)
+            return self._messaging._subscribed(
+                topic,
+                handlers.blocking(handler),
+                at_once=at_once,
+                **for_threads(options, handlers, "after_commit"),
+            )
+
+        return self._loop(AsyncSubscriber, make, topic)
+
+    @overload
+    def process(
+        self,
+        source: str,
+        target: str,
+        function: Callable[[Message], Made | Awaitable[Made]],
+        *,
+        group: str,
+        producer: str,
+        decode: None = None,
+        concurrency: int = 1,
+        **options: Unpack[LoopOptions],
+    ) -> AsyncProcessor: ...
+
+    @overload
+    def process(
+        self,
+        source: str,
+        target: str,
+        function: Callable[[Message[V]], Made | Awaitable[Made]],
+        *,
+        group: str,
+        producer: str,
+        decode: Decode[V],
+        concurrency: int = 1,
+        **options: Unpack[LoopOptions],
+    ) -> AsyncProcessor: ...
+
+    @showing(Messaging.process)
+    def process(
+        self,
+        source: str,
+        target: str,
+        function: Callable[..., Any],
+        *,
+        concurrency: int = 1,
+        **options: Any,
+    ) -> AsyncProcessor:
+        """Returns a loop from a topic to another, each message once; `run` runs it.
+
+        `await` of it, or the first `run`, fences an older loop of the same producer. At
+        most `concurrency` functions are at work at once, and what they return is
+        published in the order of the messages. See `Messaging.process`.
+        """
+        check_function(function, what="function", may_await=True)
+        most = checked_count("concurrency", concurrency)
+
+        def make(handlers: Handlers) -> Processor:
+            at_once = None if most == 1 else handlers.at_once(function, most)
+            return self._messaging._process(
+                source,
+                target,
+                handlers.blocking(function),
+                at_once=at_once,
+                **for_threads(options, handlers, "after_commit"),
+            )
+
+        return self._loop(AsyncProcessor, make, source)
+
+    def _loop(
+        self,
+        kind: Callable[..., L],
+        make: Callable[[Handlers], object],
+        of: str,
+    ) -> L:
+        return kind(make, self._coordinator, self._workers, of=of)
+
     async def prepared(self) -> list[PreparedTransaction]:
         """Returns the prepared transactions that the caller may end, the oldest first.
 
         See `Messaging.prepared`.
         """
-        return await self._workers.run(self._coordinator, self._coordinator.prepared)
+        return await self._in_thread(self._messaging.prepared)
 
     async def commit_prepared(self, name: str) -> None:
         """Commits a prepared transaction; raises `PreparedNotFound` without one."""
-        commit = self._coordinator.commit_prepared
-        await self._workers.run(self._coordinator, commit, name)
+        await self._in_thread(partial(self._messaging.commit_prepared, name))
 
     async def rollback_prepared(self, name: str) -> None:
         """Rolls a prepared transaction back; raises `PreparedNotFound` without one."""
-        roll_back = self._coordinator.rollback_prepared
-        await self._workers.run(self._coordinator, roll_back, name)
+        await self._in_thread(partial(self._messaging.rollback_prepared, name))
 
     async def register_keeper(self, participant: KeepsRows) -> Keeper:
         """Has `prune` keep what a participant with rows of its own still needs.
@@ -424,13 +509,10 @@ class AsyncMessaging(AsyncService):
                 topic, messages, transaction=transaction, receipts=receipts
             )
 
-        def publish() -> PublishResponse | None:
-            by_hand = self._by_hand(transaction) or self._blocking
-            return by_hand.publish(
-                topic, messages, transaction=transaction, receipts=receipts
-            )
-
-        return await block.run(publish)
+        publish = partial(
+            self._messaging.publish, topic, messages, transaction=transaction
+        )
+        return await block.run(partial(publish, receipts=receipts))
 
     @signed_as(MessagingService.poll)
     async def poll(
@@ -480,11 +562,8 @@ class AsyncMessaging(AsyncService):
             await super().save_position(group, topic, position, transaction=transaction)
             return
 
-        def save() -> None:
-            by_hand = self._by_hand(transaction) or self._blocking
-            by_hand.save_position(group, topic, position, transaction=transaction)
-
-        await block.run(save)
+        save = self._messaging.save_position
+        await block.run(save, group, topic, position, transaction=transaction)
 
     async def save_positions(
         self, group: str, positions: Mapping[str, MessageId], *, transaction: Pointer
@@ -493,31 +572,13 @@ class AsyncMessaging(AsyncService):
         for topic, position in checked_positions(group, positions).items():
             await self.save_position(group, topic, position, transaction=transaction)
 
-    def _by_hand(self, transaction: Pointer) -> WrittenByHand | None:
-        return written_by_hand(
-            self._blocking,
-            self._coordinator,
-            transaction,
-            shares_journal=self._blocking.info().shares_journal,
-        )
-
-    def _publisher(self, topic: str) -> Publisher:
-        info = self._blocking.info()
-        settings = within_limits(Settings(), info)
-        return Publisher(
-            self._blocking,
-            self._coordinator,
-            topic,
-            buffer_limit_bytes=settings.buffer_limit_bytes,
-            message_limit_bytes=settings.message_limit_bytes,
-            shares_journal=info.shares_journal,
-            known_topics=self._known_topics,
-        )
+    async def _in_thread(self, call: Callable[[], R]) -> R:
+        return await self._workers.run(self._coordinator, call)
 
     async def close(self) -> None:
         """Closes all connections and threads."""
         self._workers.close()
-        self._blocking.close()
+        await asyncio.to_thread(self._messaging.close)
         await self._transport.close()
 
     async def __aenter__(self) -> Self:
@@ -528,10 +589,6 @@ class AsyncMessaging(AsyncService):
 
     def __repr__(self) -> str:
         return f"<AsyncMessaging by {self._transport!r}>"
-
-
-def _no_workers(_: Worker) -> None:
-    """Does nothing: a queue makes no workers here, whose loops would block."""
 
 
 def connect_async(

@@ -4,18 +4,35 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 import attrs
 
 from coordinator.brief_errors import briefly
-from coordinator.interfaces import Coordinator
-from txaware.client.aio.async_transaction import Workers, open_transaction
+from coordinator.callbacks import check_function
+from coordinator.interfaces import Coordinator, TransactionAware
+from txaware.client.aio.async_loops import AsyncWorker
+from txaware.client.aio.async_transaction import (
+    AsyncTransaction,
+    Workers,
+    open_transaction,
+)
+from txaware.client.aio.handlers import Handlers, called
+from txaware.errors import BadRequest
 from txaware.model.encoding import Decode, Encode
 from txaware.model.messages import Outgoing, T
-from txaware.model.queues import Popped, QueueDescriptor, QueueStats, Waiting
-from txaware.queue import Job, Popper, Pusher, Queue
+from txaware.model.queues import (
+    Popped,
+    QueueDescriptor,
+    QueueStats,
+    Waiting,
+    checked_count,
+)
+from txaware.model.signatures import showing
+from txaware.queue import Job, Popper, Pusher, Queue, Worker
+from txaware.queue.participants_of_threads import MakesParticipant
 from txaware.queue.queue import popper_name
+from txaware.queue.worker_options import THREADS, WorkerArguments
 
 R = TypeVar("R")
 
@@ -225,6 +242,80 @@ class AsyncQueue(AsyncPopper[T]):
         return AsyncPopper(
             self._queue.popper(name=name, owns_pipe=owns_pipe), self._loop
         )
+
+    @overload
+    def worker(
+        self,
+        handler: Callable[[AsyncJob[T]], object],
+        *,
+        transaction: Literal[False] = False,
+        concurrency: int | None = None,
+        **options: Unpack[WorkerArguments],
+    ) -> AsyncWorker: ...
+
+    @overload
+    def worker(
+        self,
+        handler: Callable[[AsyncJob[T], AsyncTransaction], object],
+        *,
+        transaction: Literal[True],
+        concurrency: int | None = None,
+        **options: Unpack[WorkerArguments],
+    ) -> AsyncWorker: ...
+
+    @overload
+    def worker(
+        self,
+        handler: Callable[..., object],
+        *,
+        transaction: bool,
+        concurrency: int | None = None,
+        **options: Unpack[WorkerArguments],
+    ) -> AsyncWorker: ...
+
+    @showing(Queue.worker)
+    def worker(
+        self,
+        handler: Callable[..., object],
+        *,
+        concurrency: int | None = None,
+        threads: int = THREADS,
+        participants: Iterable[TransactionAware | MakesParticipant] = (),
+        timeout_s: float | None = None,
+        **options: Any,
+    ) -> AsyncWorker:
+        """Returns a loop that awaits `handler(job)`; `run` runs it.
+
+        At most `concurrency` jobs are handled at once; `threads` is its other name, as
+        each has a thread that pops. With `transaction` the handler is awaited with
+        `(job, tx)` in a block of its task. A function among the `participants`, which
+        may be `async def`, makes one for each. A handler that takes longer than
+        `timeout_s` is cancelled. See `Queue.worker`.
+        """
+        check_function(handler, what="handler", may_await=True)
+        if not isinstance(participants, Iterable):
+            raise BadRequest(f"participants are many, not {participants!r:.100}")
+        given = tuple(participants)
+        most = threads if concurrency is None else concurrency
+        checked_count("concurrency", most)
+
+        async def handle(job: Job[T], *tx: object) -> None:
+            block = open_transaction(self._loop.coordinator)
+            found = [] if block is None else [block]
+            async with asyncio.timeout(timeout_s):
+                await called(handler, AsyncJob(job, self._loop), *found)
+
+        def make(handlers: Handlers) -> Worker:
+            return self._queue.worker(
+                handlers.blocking(handle),
+                threads=most,
+                participants=[handlers.in_loop(one) for one in given],
+                timeout_s=timeout_s,
+                **options,
+            )
+
+        loop = self._loop
+        return AsyncWorker(make, loop.coordinator, loop.workers, of=self.queue)
 
     async def peek(self, limit: int = 10) -> list[Waiting]:
         """Returns items that wait, the oldest first, and pops none."""

@@ -6,9 +6,9 @@ which block and are called from that one thread. The event loop only waits for i
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import ParamSpec, Self, TypeVar
 
@@ -283,6 +283,16 @@ class AsyncTransaction(CallsBack):
 
 
 _open: ContextVar[tuple[AsyncTransaction, ...]] = ContextVar("_open", default=())
+
+
+@contextmanager
+def entered(block: AsyncTransaction) -> Iterator[None]:
+    """Makes a block one of those that this task is in."""
+    token = _open.set((*_open.get(), block))
+    try:
+        yield
+    finally:
+        _open.reset(token)
 
 
 def open_transaction(coordinator: Coordinator) -> AsyncTransaction | None:
