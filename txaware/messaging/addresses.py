@@ -82,7 +82,19 @@ def open_parts(
             raise served_already(owner)
         if coordinator == "embedded":  # that of the process that owns the data
             coordinator = None
-    return open_remote(owner, coordinator, settings, clock_ms, coordinator_token=token)
+    parts = open_remote(owner, coordinator, settings, clock_ms, coordinator_token=token)
+    if not is_http(url):
+        _ask_now(parts)
+    return parts
+
+
+def _ask_now(parts: Parts) -> None:
+    """Asks the owner that a caller was led to, who may not know that there is one."""
+    try:
+        parts.ask_limits()
+    except BaseException:
+        parts.close()
+        raise
 
 
 def _server_of_directory(url: str, error: DirectoryInUse) -> Reach:
