@@ -15,7 +15,11 @@ from txaware.client.aio.async_messaging import AsyncMessaging, connect_async
 from txaware.errors import BadRequest, MisusedTransaction, TopicNotFound
 from txaware.model.messages import Outgoing
 
-QUICK: dict[str, Any] = {"first_pause_s": 0.01, "longest_pause_s": 0.02, "idle_wait_s": 0.05}
+QUICK: dict[str, Any] = {
+    "first_pause_s": 0.01,
+    "longest_pause_s": 0.02,
+    "idle_wait_s": 0.05,
+}
 
 
 @pytest.fixture
