@@ -56,6 +56,7 @@ NOT_AWAITED = {
     "async_publisher": "a task of the program's own publishes in the background",
     "at_most_once_publisher": "as above; its errors are passed over by the program",
     "backup": "writes a file, which blocks",
+    "carrier": "is for what joins a block, in its thread",
     "clock_ms": "is for participants, as `kept_once`",
     "coordinator": "its calls block, and `transaction` makes them in threads",
     "direct_publisher": "`publish` of the messaging publishes at once",
