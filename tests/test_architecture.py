@@ -32,6 +32,7 @@ LAYERS = [
     ["txaware.model.encoding"],
     ["txaware.model.reports", "txaware.model.keeper"],
     ["txaware.auth", "txaware.model.interfaces", "txaware.model.queue_service"],
+    ["txaware.model.table_service"],
     ["txaware.model.producers"],
     ["txaware.protocol"],
     ["txaware.store", "txaware.local_hbase"],

@@ -8,7 +8,8 @@ import attrs
 from coordinator.transaction import Transaction
 from tests.support.messagings import Site, administration_of
 from txaware.model.messages import MessageId
-from txaware.protocol import groups, jobs, operator, producers, queues, topics
+from txaware.model.rows import RowChange
+from txaware.protocol import groups, jobs, operator, producers, queues, tables, topics
 from txaware.protocol.verb import Verb
 
 
@@ -106,6 +107,19 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     queues.RESUME_QUEUE: lambda _: {"name": "mail"},
     queues.TRUNCATE_QUEUE: lambda _: {"name": "mail"},
     queues.REDRIVE: lambda _: {"name": "mail", "limit": 3},
+    tables.LIST_TABLES: lambda _: {"namespace": "default"},
+    tables.GET_ROW: lambda s: {"table": "t", "key": b"k", "transaction": s.tx},
+    tables.SCAN_ROWS: lambda s: {
+        **{"table": "t", "prefix": b"", "start": b"a", "stop": None, "limit": 5},
+        "transaction": s.tx,
+    },
+    tables.SAVE_ROWS: lambda s: {
+        **{"table": "t", "changes": [RowChange(b"k", b"v"), RowChange(b"l", None, 9)]},
+        "transaction": s.tx,
+    },
+    tables.TAKE_BACK_ROWS: lambda s: {
+        **{"table": "t", "keys": [b"k"], "transaction": s.tx}
+    },
     topics.CREATE_TOPIC: lambda _: {
         **{"topic": "new", "ttl_s": 60, "properties": {"owner": "ann"}},
         "exist_ok": True,

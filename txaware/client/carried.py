@@ -8,7 +8,7 @@ from typing import Any
 from coordinator.interfaces import Coordinator, Loading
 from coordinator.transaction import Transaction
 from txaware.client.calls.request_fit import request_of, type_of
-from txaware.client.calls.table_calls import change_fields, json_bytes
+from txaware.client.calls.table_calls import json_bytes
 from txaware.client.calls.transactional_calls import instance_fields
 from txaware.client.server_info import ServerInfo
 from txaware.model.interfaces import Payload
@@ -17,6 +17,7 @@ from txaware.model.producers import ProducerIdentity
 from txaware.model.requests import checked_payloads
 from txaware.model.rows import RowChange
 from txaware.protocol.formats import MAX_MESSAGES, encode_publish
+from txaware.protocol.tables import change_fields
 
 Part = tuple[str, dict[str, Any]]
 # Of so many transactions it is known how much their commits carry already.

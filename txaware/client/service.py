@@ -24,10 +24,10 @@ from txaware.model.producers import (
 from txaware.model.queue_service import QueueService
 from txaware.model.requests import Start
 from txaware.model.settings import Settings
+from txaware.model.table_service import TableService
 from txaware.protocol import operator
 from txaware.protocol.formats import ColumnarPage
 from txaware.protocol.topics import LIST_NAMESPACES
-from txaware.tables.interfaces import TableService
 
 
 class HttpService:

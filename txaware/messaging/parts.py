@@ -29,8 +29,8 @@ from txaware.model.interfaces import MessagingService, OperatorService
 from txaware.model.producers import BeginsTransactions, ProducerService
 from txaware.model.queue_service import QueueService
 from txaware.model.settings import Settings
+from txaware.model.table_service import TableService
 from txaware.server.served import Served
-from txaware.tables.interfaces import TableService
 
 
 @attrs.frozen

@@ -2,13 +2,15 @@
 
 import sys
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from txaware.errors import BadRequest, RequestTooLarge
 
 # HBase takes keys of at most 32,767 bytes, and a zero byte takes two.
 KEY_LIMIT_BYTES = 8192
 PAGE_ROWS = 1000
+
+T = TypeVar("T")
 
 
 class RowChange(NamedTuple):
@@ -91,10 +93,10 @@ MAX_EXPIRE_AFTER_S = 3_155_760_000
 
 
 def checked_changes_of_rows(
-    changes: Iterable[RowChange], *, limit_bytes: int
+    changes: Iterable[RowChange], *, limit_bytes: int = sys.maxsize
 ) -> list[RowChange]:
     """Returns changes of rows as a list; raises `BadRequest` for anything else."""
-    listed = list(changes)
+    listed = _listed(changes, "changes of rows are a list of RowChange")
     for change in listed:
         if not isinstance(change, RowChange):
             raise BadRequest(f"a change of a row is a RowChange, not {change!r:.100}")
@@ -103,6 +105,17 @@ def checked_changes_of_rows(
             checked_value(change.value, limit_bytes=limit_bytes)
         checked_expire_after_s(change.expire_after_s)
     return listed
+
+
+def checked_keys_of_rows(keys: Iterable[bytes]) -> list[bytes]:
+    """Returns keys as a list; raises `BadRequest` for anything else."""
+    return [*map(checked_key, _listed(keys, "keys are a list of bytes"))]
+
+
+def _listed(values: Iterable[T], what: str) -> list[T]:
+    if not isinstance(values, Iterable):
+        raise BadRequest(f"{what}, not {values!r:.100}")
+    return list(values)
 
 
 def checked_range(prefix: object, start: object, stop: object) -> KeyRange:

@@ -223,6 +223,10 @@ def whole_in_text(text: str, *, what: str) -> int:
     return int(text)
 
 
+def _no_write(value: Any) -> Any:
+    raise TypeError(f"nobody writes {value!r:.100}")
+
+
 def array_of(kind: Reads) -> Kind:
     """Returns the kind of arrays of values of a kind."""
 
@@ -231,7 +235,12 @@ def array_of(kind: Reads) -> Kind:
             kind.read(one, what=f"one of {what}") for one in items(value, what=what)
         ]
 
-    return Kind(read, json_schema.array(kind.schema, maxItems=MAX_MESSAGES))
+    write = kind.write if isinstance(kind, Kind) else _no_write
+    return Kind(
+        read,
+        json_schema.array(kind.schema, maxItems=MAX_MESSAGES),
+        write=lambda values: [*map(write, values)],
+    )
 
 
 def text(

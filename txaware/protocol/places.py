@@ -7,7 +7,13 @@ import attrs
 import msgspec
 
 from txaware.model.queues import pipe_of
-from txaware.model.topics import QueueName, TopicName, checked_group, checked_namespace
+from txaware.model.topics import (
+    QueueName,
+    TableName,
+    TopicName,
+    checked_group,
+    checked_namespace,
+)
 from txaware.protocol.rights import Params, queue_in
 
 
@@ -41,12 +47,18 @@ def _queue_words(name: str) -> dict[str, str]:
     return {"namespace": queue.namespace, "queue": queue.name}
 
 
+def _table_words(name: str) -> dict[str, str]:
+    table = TableName.parse(name)
+    return {"namespace": table.namespace, "table": table.name}
+
+
 NAMESPACE = Place(
     lambda name: {"namespace": checked_namespace(name)},
     lambda words: words["namespace"],
 )
 QUEUE = Place(_queue_words, lambda words: str(queue_in(words)))
 TOPIC = Place(_topic_words, lambda words: f"{words['namespace']}:{words['topic']}")
+TABLE = Place(_table_words, lambda words: f"{words['namespace']}:{words['table']}")
 GROUP = Place(
     lambda group: {"group": in_path(checked_group(group))},
     lambda words: words["group"],

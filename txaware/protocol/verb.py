@@ -3,6 +3,7 @@
 import enum
 import json
 from collections.abc import Callable, Mapping
+from inspect import signature
 from typing import (
     Annotated,
     Any,
@@ -65,10 +66,12 @@ class Repeat(enum.Enum):
 class Work(enum.Enum):
     """The part of a server that a verb waits for, which has threads of its own.
 
-    A client has more patience with those that may take minutes.
+    What is seen are rows, by the request's transaction or a fresh snapshot of the
+    coordinator. A client has more patience with those that may take minutes.
     """
 
     ROWS = "rows"
+    SEEN = "seen"
     COORDINATOR = "coordinator"
     SLOW = "slow"
     PLANNING = "planning"
@@ -77,7 +80,7 @@ class Work(enum.Enum):
     @property
     def is_long(self) -> bool:
         """True when it may take minutes."""
-        return self not in (Work.ROWS, Work.COORDINATOR)
+        return self not in (Work.ROWS, Work.SEEN, Work.COORDINATOR)
 
 
 class GoOn:
@@ -107,6 +110,18 @@ class Form:
 
 
 @attrs.frozen
+class Binary:
+    """A body of another type, whose fields `read` returns by their names in Python.
+
+    It is for what JSON would make too large; `name` is its name in the description.
+    """
+
+    media_type: str
+    read: Callable[[bytes], dict[str, Any]]
+    name: str
+
+
+@attrs.frozen
 class Part:
     """A field of a query or a body: its name there, its kind, and its default."""
 
@@ -130,8 +145,11 @@ class Shape:
         query: tuple[str, ...] | None,
         *,
         without_body: str | None = None,
+        needs_body: bool = False,
         load: Callable[[bytes], object] = read_json,
+        binary: Binary | None = None,
     ) -> None:
+        self.binary = binary
         self.without_body = without_body
         self.load = load
         self.path, self.request = path, request
@@ -165,10 +183,18 @@ class Shape:
             declared += mark.named
             others = mark.kind
         self.body = Body("the body", tuple(declared), others=others)
-        self.needs_body = without_body is not None or any(
-            part.default is REQUIRED for part in in_body.values()
+        self.needs_body = (
+            needs_body
+            or without_body is not None
+            or any(part.default is REQUIRED for part in in_body.values())
         )
-        self._quick = _quick(in_body, self.body)
+        # What msgspec cannot read whole, a strict reader reads.
+        is_whole = load is read_json or None not in {
+            k.form for k in self.kinds.values() if isinstance(k, Kind)
+        }
+        self._quick = (
+            _quick(in_body, self.body) if is_whole and not self.others else None
+        )
 
     # ---- the client's half
     def asked(self, *args: Any, **options: Any) -> Any:
@@ -210,7 +236,11 @@ class Shape:
         return {n: value for n, value in values.items() if value is not msgspec.UNSET}
 
     def read(
-        self, words: Params, query: Callable[[], Mapping[str, str]], body: bytes
+        self,
+        words: Params,
+        query: Callable[[], Mapping[str, str]],
+        body: bytes,
+        content_type: str | None = None,
     ) -> Any:
         """Returns the request of a path's words, a query and a body."""
         found = {name: place.name(words) for name, place in self.places.items()}
@@ -218,14 +248,16 @@ class Shape:
             found |= self._read_query(query())
         if not body and self.without_body is not None:
             raise BadRequest(self.without_body)
-        if self._in_body:
+        if self.binary is not None and content_type == self.binary.media_type:
+            found |= self.binary.read(body)
+        elif self._in_body:
             found |= self.read_body(body if body or self.needs_body else b"{}")
         return self.request(**found)
 
     def read_body(self, body: bytes) -> dict[str, Any]:
         """Reads a body: at once what msgspec takes, and all else in our words."""
         check_marks(body)
-        if self.others:
+        if self._quick is None:
             return self.named(self.body.read(self.load(body)))
         try:
             if self.body.others:
@@ -317,10 +349,10 @@ class Verb(Generic[P, T]):
     as a whole, before it is sent. `refuses` are the statuses beside those that every
     verb of its kind may answer. `fixed` are the parameters that the path stands for.
     `without_body` is what a server says where a body is missing, all of whose fields
-    may be. `load` reads JSON where that of most is not strict enough, or has other
-    words. A `typed` verb refuses a body that says that it is no JSON. A `spaced` answer
-    has spaces in its JSON. `schema_name` is the name of the body in the description,
-    where it has one.
+    may be; one that `needs_body` refuses it in the words of JSON. `load` reads JSON
+    where that of most is not strict enough, or has other words. A `typed` verb refuses
+    a body that says that it is no JSON. A `spaced` answer has spaces in its JSON.
+    `schema_name` is the name of the body in the description, where it has one.
     """
 
     does: Callable[Concatenate[Any, P], T]
@@ -340,11 +372,19 @@ class Verb(Generic[P, T]):
     query: tuple[str, ...] = ()
     fixed: Mapping[str, Any] = attrs.field(factory=dict)
     without_body: str | None = None
+    needs_body: bool = False
     load: Callable[[bytes], object] = read_json
     typed: bool = False
+    binary: Binary | None = None
     spaced: bool = False
     schema_name: str | None = None
     shape: Shape = attrs.field(init=False, repr=False)
+
+    _parameters: tuple[str, ...] = attrs.field(init=False, repr=False)
+
+    @_parameters.default
+    def _default_parameters(self) -> tuple[str, ...]:
+        return tuple(signature(self.does).parameters)[1:]
 
     @shape.default
     def _shape(self) -> Shape:
@@ -355,7 +395,9 @@ class Verb(Generic[P, T]):
             self.request,
             query,
             without_body=self.without_body,
+            needs_body=self.needs_body,
             load=self.load,
+            binary=self.binary,
         )
 
     @property
@@ -370,7 +412,8 @@ class Verb(Generic[P, T]):
 
     def asked(self, *args: P.args, **options: P.kwargs) -> Any:
         """Returns the request of a call, checked as far as a client can."""
-        request = self.shape.asked(*args, **options)
+        named = dict(zip(self._parameters, args, strict=False))
+        request = self.shape.asked(*args[len(named) :], **named, **options)
         if self.check is not None:
             self.check(request)
         return request
@@ -379,13 +422,16 @@ class Verb(Generic[P, T]):
         """Returns the body of an answer; None where it has none."""
         if self.answer is None:
             return None
+        written = (
+            self.answer.write(value)
+            if isinstance(self.answer, Form)
+            else unstructured(value)
+        )
         if isinstance(self.answer, In):
-            return json.dumps({self.answer.field: unstructured(value)}).encode()
-        if isinstance(self.answer, Form):
-            return to_json(self.answer.write(value))
+            return json.dumps({self.answer.field: written}).encode()
         if self.spaced:
-            return json.dumps(unstructured(value)).encode()
-        return to_json(value)
+            return json.dumps(written).encode()
+        return to_json(written)
 
     def answered(self, asked: Any, body: bytes) -> T:
         """Reads the answer to a request; raises `BadRequest` where it is none."""

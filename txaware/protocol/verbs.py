@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from txaware.protocol import groups, jobs, operator, producers, queues, topics
+from txaware.protocol import groups, jobs, operator, producers, queues, tables, topics
 from txaware.protocol.verb import Verb
 
 VERBS: tuple[Verb[..., Any], ...] = (
@@ -11,5 +11,6 @@ VERBS: tuple[Verb[..., Any], ...] = (
     *operator.VERBS,
     *producers.VERBS,
     *queues.VERBS,
+    *tables.VERBS,
     *topics.VERBS,
 )

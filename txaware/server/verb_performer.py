@@ -96,13 +96,22 @@ def performers(
 
 
 def _threads(server_context: ServerContext) -> dict[Work, Callable[..., Any]]:
-    return {
+    def seen(perform: Callable[..., Any], caller: Caller, asked: Any) -> Any:
+        """Refuses where the rows of others still wait to be read."""
+        server_context.answers.require_room()
+        is_fresh = asked.transaction is None
+        work = Work.COORDINATOR if is_fresh else Work.ROWS
+        return threads[work](perform, caller, asked)
+
+    threads: dict[Work, Callable[..., Any]] = {
         Work.ROWS: server_context.in_thread,
+        Work.SEEN: seen,
         Work.COORDINATOR: server_context.in_coordinator_thread,
         Work.SLOW: server_context.in_slow_thread,
         Work.PLANNING: server_context.in_planning_thread,
         Work.MONITOR: server_context.in_monitor_thread,
     }
+    return threads
 
 
 def _performing(

@@ -17,6 +17,7 @@ from txaware.model.rows import (
     Rows,
     checked_changes_of_rows,
     checked_key,
+    checked_keys_of_rows,
     checked_range,
     checked_row_limit,
 )
@@ -133,7 +134,8 @@ class TableStore:
     ) -> None:
         """Takes back what the transaction wrote of these keys."""
         name, pointer = self._name(table), checked_pointer(transaction)
-        rows = [USERS_ROWS.key_of((name, checked_key(key)), pointer) for key in keys]
+        checked = checked_keys_of_rows(keys)
+        rows = [USERS_ROWS.key_of((name, key), pointer) for key in checked]
         with self._writes.undoing(pointer):
             self._versions.take_back(rows)
 
@@ -241,7 +243,7 @@ class TableStore:
                 found.append((users_key, value))
 
     def _name(self, table: str) -> TableName:
-        name = self._names.get(table)
+        name = self._names.get(table) if isinstance(table, str) else None
         if name is None:
             name = TableName.parse(table)
             if len(self._names) < KNOWN_NAMES:

@@ -23,8 +23,8 @@ from txaware.model.rows import (
     checked_row_limit,
     checked_value,
 )
+from txaware.model.table_service import TableService
 from txaware.model.topics import TableName
-from txaware.tables.interfaces import TableService
 from txaware.tables.table_changes import Conflicts, TableChanges
 
 

@@ -12,7 +12,7 @@ from coordinator.transaction import Transaction, TransactionType, VisibilityLeve
 from txaware.errors import MisusedTransaction, RequestTooLarge
 from txaware.model.interfaces import CargoCounted
 from txaware.model.rows import KeyRange, RowChange
-from txaware.tables.interfaces import TableService
+from txaware.model.table_service import TableService
 
 Conflicts = Literal["row", "none"]
 

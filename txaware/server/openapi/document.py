@@ -28,16 +28,14 @@ from txaware.server.openapi import (
     producer_operations,
     queue_operations,
     server_operations,
-    table_operations,
     transaction_operations,
 )
-from txaware.server.openapi.operation import Content, Operation, json_of
+from txaware.server.openapi.operation import Content, Operation, in_avro, json_of
 from txaware.server.openapi.wire import report_schemas, schema_of, wire_schemas
 from txaware.server.routing import Route
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
     **message_operations.OPERATIONS,
-    **table_operations.OPERATIONS,
     **queue_operations.OPERATIONS,
     **producer_operations.OPERATIONS,
     **transaction_operations.OPERATIONS,
@@ -66,6 +64,9 @@ def _of_verb(verb: Verb[..., Any]) -> Operation:
     if shape.body.fields:
         schema = ref(verb.schema_name) if verb.schema_name else shape.body.schema
         body = json_of(schema, example=verb.example)
+        if verb.binary is not None:
+            kind = verb.binary.media_type
+            body[kind] = {"schema": in_avro(kind, verb.binary.name)}
     return Operation(
         summary=verb.summary,
         tag=verb.tag,

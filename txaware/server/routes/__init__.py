@@ -11,6 +11,7 @@ from txaware.server.routes import (
     producers,
     queue_jobs,
     queues,
+    tables,
     topics,
 )
 from txaware.server.routes.commits import CommitRoutes
@@ -20,7 +21,6 @@ from txaware.server.routes.polls import PollingRoutes
 from txaware.server.routes.prepared import PreparedRoutes
 from txaware.server.routes.producers import ProducerRoutes
 from txaware.server.routes.queue_jobs import QueueJobRoutes
-from txaware.server.routes.tables import TableRoutes
 from txaware.server.routes.transactional_ids import TransactionalIdRoutes
 from txaware.server.routes.transactions import TransactionRoutes
 from txaware.server.routes.unguarded import OpenApiRoutes, OpenRoutes
@@ -30,7 +30,14 @@ from txaware.server.server_context import ServerContext
 from txaware.server.verb_performer import Soon, performers
 from txaware.service.monitor.overview import Overview
 
-ACTS = groups.ACTS | operator.ACTS | producers.ACTS | queues.ACTS | topics.ACTS
+ACTS = (
+    groups.ACTS
+    | operator.ACTS
+    | producers.ACTS
+    | queues.ACTS
+    | tables.ACTS
+    | topics.ACTS
+)
 # The verbs that the event loop begins.
 SOON: dict[Verb[..., Any], Soon] = {**queue_jobs.SOON}
 
@@ -47,7 +54,6 @@ def all_routes(
     routes = [
         *MessageRoutes(server_context).routes(),
         *PollingRoutes(server_context).routes(),
-        *TableRoutes(server_context).routes(),
         *PreparedRoutes(server_context).routes(),
         *QueueJobRoutes(server_context).routes(),
         *transactions.routes(),

@@ -37,8 +37,8 @@ from txaware.protocol.rights import (
     to_publish,
     with_transactional_id,
 )
+from txaware.protocol.tables import CHANGES
 from txaware.server.exchange import DONE_IN_JSON, Reply, Request
-from txaware.server.routes.tables import CHANGES, row_change
 from txaware.server.routes.transactional_ids import INSTANCE, KEY, instance
 from txaware.server.routes.transactions import ONE, TransactionRoutes
 from txaware.server.routing import Begun, Route, Told, in_a_task
@@ -195,9 +195,7 @@ class CommitRoutes:
             tables = [
                 (
                     each["table"],
-                    checked_changes_of_rows(
-                        map(row_change, each["changes"]), limit_bytes=limit_bytes
-                    ),
+                    checked_changes_of_rows(each["changes"], limit_bytes=limit_bytes),
                 )
                 for each in asked["tables"]
             ]

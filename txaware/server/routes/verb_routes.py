@@ -34,7 +34,9 @@ def _route(performer: VerbPerformer) -> Route:
 
         if verb.typed and request.content_type not in UNNAMED:
             format_of(request.content_type)
-        asked = verb.shape.read(request.params, request.query, request.body)
+        asked = verb.shape.read(
+            request.params, request.query, request.body, request.content_type
+        )
         begun = performer.begin(request, asked, told_value)
         if begun is LATER:
             return None
