@@ -16,6 +16,8 @@ from txaware.server.routes import all_routes
 from txaware.server.routing import Match, Routes
 
 PAGE = "/dashboard"
+ANSWER = re.compile(r" -> 400 (.*)$", re.MULTILINE)
+PYTHON = re.compile(r"None|True|False|Error(?! -3)|\bdict|\b(str|bool)\b|_[A-Z]")
 REQUEST = re.compile(r"^> ([A-Z]+) (/[^?\s]*)", re.MULTILINE)
 
 
@@ -45,6 +47,12 @@ def test_every_route_is_in_the_golden_files() -> None:
 def test_refusals_of_every_route_are_in_the_golden_files() -> None:
     described = {route for route in operations() if not route[1].startswith(PAGE)}
     assert described - {("GET", "/")} == GOOD.keys()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "refusals" in name])
+def test_a_refusal_quotes_json_and_no_python(name: str) -> None:
+    for message in ANSWER.findall(path_of(name).read_text()):
+        assert not PYTHON.search(message), message
 
 
 def test_every_golden_file_is_made_by_something() -> None:

@@ -219,36 +219,6 @@ def test_a_push_by_any_program_has_its_options_in_the_query(
     assert (stats.depth, stats.delayed) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    ("query", "body"),
-    [
-        ("", {"messages": []}),
-        ("", {"messages": ["a"], "transactionWritePointer": 5}),
-        ("", {"messages": ["a"], "receipts": []}),
-        ("?priority=10", {"messages": ["a"]}),
-        ("?delayMs=-1", {"messages": ["a"]}),
-        ("?delay=1", {"messages": ["a"]}),
-    ],
-)
-def test_a_push_that_makes_no_sense_is_400(
-    here: Served, caller: Caller, query: str, body: object
-) -> None:
-    answer = caller.ask("POST", f"{MAIL}/push{query}", body)
-    assert (answer.status, answer.json["error"]) == (400, "BadRequest")
-    assert here.messaging.queue("mail").stats().pushed == 0
-
-
-@pytest.mark.parametrize("limit", [0, -1, 10_001])
-def test_a_pop_of_no_jobs_is_400_and_leases_none(
-    here: Served, caller: Caller, limit: int
-) -> None:
-    here.messaging.queue("mail").push(b"a")
-    answer = caller.ask("POST", f"{MAIL}/pop", {"limit": limit})
-    assert (answer.status, answer.json["error"]) == (400, "BadRequest")
-    assert "limit" in answer.json["message"]
-    assert here.messaging.queue("mail").stats().in_work == 0
-
-
 def test_a_pipe_is_a_topic_for_publishes_in_its_transaction_only(
     here: Served, remote: Messaging, caller: Caller
 ) -> None:

@@ -93,47 +93,6 @@ def test_03_a_wrong_ttl_is_400_and_creates_nothing(client: Client, body: bytes) 
     assert client.properties("t") == {"generation": "1", "ttl": "604800"}
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        *(b"", b"[]", b"null", b'"ttl"', b"{", b'{"ttl": null}', b'{"ttl": 0}'),
-        *(b'{"x": {"a": "b"}}', b'{"x": 5}', b'{"generation": "0"}'),
-    ],
-)
-def test_a_wrong_patch_is_400_and_changes_nothing(client: Client, body: bytes) -> None:
-    assert client.create("t1", ttl=7, x="y") == 200
-    assert client.ask("PATCH", "t1/properties", body).status == 400
-    assert client.properties("t1") == {"generation": "1", "ttl": "7", "x": "y"}
-
-
-@pytest.mark.parametrize(
-    ("body", "sentence"),
-    [
-        (
-            b'{"retention": 5}',
-            "'retention' is text or null, as all properties are but ttl, generation "
-            "and publishing, not 5",
-        ),
-        (
-            b'{"properties": {"ttl": 5}}',
-            "'properties' is text or null, as all properties are but ttl, generation "
-            "and publishing, not an object with 'ttl'",
-        ),
-        (
-            b'{"publishing": true}',
-            "publishing is one of any, transactional, plain or null, not true",
-        ),
-        (b'{"ttl": false}', "ttl is a whole number of seconds, not false"),
-        (b'{"generation": true}', "generation is a number above 0, not true"),
-    ],
-)
-def test_a_wrong_patch_names_the_field_and_what_is_known(
-    client: Client, body: bytes, sentence: str
-) -> None:
-    answer = client.ask("PATCH", "t/properties", body)
-    assert json.loads(answer.body) == {"error": "BadRequest", "message": sentence}
-
-
 def test_a_patch_changes_what_it_names(client: Client) -> None:
     assert client.create("t1", ttl=7, x="y", owner="shop") == 200
     kept = {"generation": "1", "ttl": "7", "x": "y", "owner": "shop"}

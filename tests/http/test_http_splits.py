@@ -29,28 +29,6 @@ def server() -> Iterator[Caller]:
         caller.close()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        *(({name: None}, f"{name} is missing") for name in QUERY),
-        *(({name: "00"}, "no message id") for name in ("from", "to")),
-        ({"from": "0" * 39 + "x"}, "no message id"),
-        *(({"partBytes": text}, "partBytes") for text in ("", "-1", "1.5", "9" * 20)),
-        ({"partBytes": "0"}, "part_bytes is a whole number from 1"),
-        ({"partBytes": "9" * 19}, "part_bytes is a whole number from 1"),
-        ({"limit": "5"}, "no such field in the query: limit"),
-    ],
-)
-def test_wrong_parameters_are_bad_requests(
-    server: Caller, change: dict[str, str | None], message: str
-) -> None:
-    asked = QUERY | change
-    query = urlencode({name: text for name, text in asked.items() if text is not None})
-    answer = server.ask("GET", f"{PATH}?{query}")
-    assert (answer.status, answer.json["error"]) == (400, "BadRequest")
-    assert message in answer.json["message"]
-
-
 def test_ids_are_hex_digits(server: Caller) -> None:
     answer = server.ask("GET", f"{PATH}?{urlencode(QUERY)}")
     (first, second) = answer.json["ids"]

@@ -166,11 +166,6 @@ def test_the_program_that_serves_has_no_maximum(site: Limited) -> None:
         pass
 
 
-@pytest.mark.parametrize("timeout_s", ["1", True, [], float("nan"), -1, 2**40])
-def test_what_is_no_time_out_is_a_bad_request(site: Limited, timeout_s: object) -> None:
-    assert site.begin("brief", type="short", timeoutS=timeout_s).status == 400
-
-
 WAYS: list[Callable[[], Coordinator | None]] = [
     lambda: None,
     lambda: remote(EmbeddedCoordinator()),

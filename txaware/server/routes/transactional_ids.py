@@ -7,7 +7,7 @@ from typing import Any
 
 from coordinator import codec
 from coordinator.errors import changed_nothing
-from coordinator.remote.wire import is_number
+from coordinator.remote.wire import is_number, shown
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
 from txaware.model.producers import (
@@ -42,7 +42,7 @@ TRANSACTIONAL_ID = "/v1/transactional-ids/{transactional_id}"
 def _seconds(value: object, *, what: str) -> object:
     """Returns a number; whether it is a time-out the coordinator says."""
     if not is_number(value):
-        raise BadRequest(f"{what} is a number of seconds, not {value!r:.100}")
+        raise BadRequest(f"{what} is a number of seconds, not {shown(value)}")
     return value
 
 
