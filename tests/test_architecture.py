@@ -30,6 +30,7 @@ LAYERS = [
         "txaware.model.avro_items",
     ],
     ["txaware.model.encoding"],
+    ["txaware.model.event_type"],
     ["txaware.model.reports", "txaware.model.keeper"],
     ["txaware.auth", "txaware.model.interfaces", "txaware.model.queue_service"],
     ["txaware.model.table_service"],

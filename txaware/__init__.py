@@ -49,6 +49,7 @@ from txaware.messaging import Messaging, MessagingTransaction, connect
 from txaware.messaging.parts import Reach
 from txaware.messaging.processor import Processor
 from txaware.messaging.store_copy import copy
+from txaware.messaging.typed_topic import TypedTopic
 from txaware.model.encoding import from_json, from_json_as, to_json
 from txaware.model.interfaces import OperatorService
 from txaware.model.keeper import Keeper, KeepsRows
@@ -104,6 +105,7 @@ if typing.TYPE_CHECKING:
     )
     from txaware.client.aio.async_table import AsyncTable
     from txaware.client.aio.async_transaction import AsyncTransaction
+    from txaware.client.aio.async_typed_topic import AsyncTypedTopic
     from txaware.server.server import HttpServer
 
 __all__ = [
@@ -118,6 +120,7 @@ __all__ = [
     "AsyncTable",
     "AsyncTransaction",
     "AsyncTransactionalProducer",
+    "AsyncTypedTopic",
     "AtMostOncePublisher",
     "AuditLog",
     "Backup",
@@ -205,6 +208,7 @@ __all__ = [
     "TransactionRefused",
     "TransactionalProducer",
     "TxAwareError",
+    "TypedTopic",
     "Unavailable",
     "Waiting",
     "Worker",
@@ -230,6 +234,7 @@ _WHERE = {
     "AsyncTable": "txaware.client.aio.async_table",
     "AsyncTransaction": "txaware.client.aio.async_transaction",
     "AsyncTransactionalProducer": "txaware.client.aio.async_producer",
+    "AsyncTypedTopic": "txaware.client.aio.async_typed_topic",
     "HttpServer": "txaware.server.server",
     "TopicConsumer": "txaware.client.aio.async_consumer",
     "TopicPublisher": "txaware.client.aio.async_publisher",

@@ -1,5 +1,6 @@
 """`txaware topic`, `txaware transactions` and `txaware janitor`."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -347,3 +348,36 @@ def test_quantities_are_printed_for_readers() -> None:
     assert time_text(1_700_000_000_001) == "2023-11-14T22:13:20.001Z"
     assert time_text(2**63 - 1).endswith(" ms")
     assert time_text(None) == "-"
+
+
+EVENTS = '''
+import dataclasses
+import txaware
+
+@dataclasses.dataclass
+class OrderPlaced:
+    """An order was placed."""
+    order: int
+    customer: str = "nobody"
+
+messaging = txaware.connect("memory:")
+orders = messaging.topic("orders", type=OrderPlaced)
+number = object()
+'''
+
+
+def test_schema_prints_the_class_of_events_or_that_of_a_handle(here: Path) -> None:
+    (here / "events_of_a_test.py").write_text(EVENTS)
+    for name in ("OrderPlaced", "orders"):
+        schema = json.loads(run("topic", "schema", f"events_of_a_test:{name}").stdout)
+        described = schema["$defs"]["OrderPlaced"]
+        assert described["description"] == "An order was placed."
+        assert described["required"] == ["order"]
+        assert described["properties"]["customer"]["default"] == "nobody"
+    for wrong, why in (
+        ("orders", "not MODULE:NAME"),
+        ("events_of_a_test:missing", "has no name missing"),
+        ("no_module_at_all:x", "there is no module"),
+        ("events_of_a_test:number", "JSON cannot be read as"),
+    ):
+        assert why in error_of("topic", "schema", wrong, code=2)

@@ -120,6 +120,14 @@ def program(messaging: txaware.Messaging) -> None:
     jobs.push_all([Order("ann"), txaware.Outgoing(Order("bob"), b"bob")])
     reveal_type(jobs.worker(on_job, threads=2))  # Worker
     jobs.worker(on_job_in, transaction=True)
+    reveal_type(messaging.topic("t").ttl_s)  # int
+    typed = messaging.topic("t", type=Order)
+    reveal_type(typed)  # TypedTopic[Order]
+    typed.publish(Order("ann"), key=b"ann")
+    typed.publish_all([Order("ann"), txaware.Outgoing(Order("bob"), b"bob")])
+    reveal_type(typed.consumer(group="g"))  # Consumer[Order]
+    typed.subscribe(on_order, group="g", dead_letter_topic="dead")
+    typed.subscribe(on_orders, together=True)
     messaging.subscribe("t", on_bytes, group="g")
     messaging.subscribe("t", on_order, decode=Order, tries=3)
     messaging.subscribe("t", on_orders, decode=from_json, together=True)
@@ -128,6 +136,11 @@ def program(messaging: txaware.Messaging) -> None:
 
 async def awaited(messaging: txaware.AsyncMessaging) -> None:
     reveal_type(await messaging.consumer("t"))  # TopicConsumer[bytes]
+    reveal_type((await messaging.topic("t")).ttl_s)  # int
+    typed = messaging.topic("t", type=Order)
+    reveal_type(typed)  # AsyncTypedTopic[Order]
+    await typed.publish(Order("ann"), key=b"ann")
+    reveal_type(await typed.consumer(group="g"))  # TopicConsumer[Order]
     consumer = await messaging.consumer("t", decode=Order)
     reveal_type(consumer)  # TopicConsumer[Order]
     reveal_type(await consumer.poll())  # Page[Order]

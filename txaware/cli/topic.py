@@ -1,5 +1,8 @@
 """`txaware topic`: create, list, update and delete topics, and look into them."""
 
+import json
+from typing import Any
+
 import attrs
 import click
 
@@ -20,6 +23,7 @@ from txaware.cli.values import (
     duration,
     exist_ok_option,
     full_name,
+    imported,
     is_sure,
     json_option,
     limit_option,
@@ -32,6 +36,7 @@ from txaware.cli.values import (
 )
 from txaware.consume.start_places import StartAt
 from txaware.messaging import Messaging
+from txaware.model.event_type import EventType
 from txaware.model.messages import BlockedBy, MessageId, text_or_base64
 from txaware.model.reports import Peeked, TopicReport
 from txaware.model.topics import Topic
@@ -202,9 +207,9 @@ property_option = click.option(
 )
 
 
-@click.group(short_help="Create, list, show, update, delete topics; peek.")
+@click.group(short_help="Create, list, show, update, delete topics; peek; schema.")
 def topic() -> None:
-    """Create, list, show, update, delete topics; peek at their rows.
+    """Create, list, show, update, delete topics; peek; describe events.
 
     \b
     Example:
@@ -347,6 +352,23 @@ def delete(
                 continue
             messaging.delete_topic(full_name(name, namespace))
             click.echo(f"deleted topic {found.topic}")
+
+
+@topic.command()
+@click.argument("target", metavar="MODULE:NAME")
+def schema(target: str) -> None:
+    """Print the events of a topic as JSON Schema.
+
+    NAME is the class of the events, or a handle that a program made of it by
+    messaging.topic(..., type=...). MODULE is looked for in this directory, too.
+
+    \b
+    Example:
+      txaware topic schema shop.events:OrderPlaced
+    """
+    found: Any = imported(target, what="name")
+    event_type = getattr(found, "event_type", None) or EventType(found)
+    click.echo(json.dumps(event_type.json_schema(), indent=2))
 
 
 def _ttl(ttl: float | None) -> int | str | None:

@@ -1,5 +1,7 @@
 """Values of the command line: durations, places in a topic, properties."""
 
+import importlib
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -28,6 +30,28 @@ def duration(text: str) -> float:
         raise click.BadParameter(f"{text!r} is no duration; 90, 15m, 12h and 7d are")
     seconds = float(found[1]) * UNITS_S[found[2] or "s"]
     return int(seconds) if seconds.is_integer() else seconds
+
+
+def imported(target: str, *, what: str) -> object:
+    """Imports what is named `module:name`; the module may lie in this directory."""
+    module_name, _, path = target.partition(":")
+    if not module_name or not path:
+        raise BadRequest(f"{target!r} is not MODULE:{what.upper()}")
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: object = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise BadRequest(f"there is no module {module_name}, here or installed") from (
+            error
+        )
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        raise BadRequest(f"module {module_name} has no {what} {path}")
+    return found
 
 
 def interval(text: str) -> float:

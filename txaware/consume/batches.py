@@ -49,6 +49,9 @@ logger = logging.getLogger(__name__)
 
 Handler = Callable[[Any], object]
 
+# The limit of a message where nobody says another.
+MOST_BYTES = 2**62
+
 
 @attrs.frozen
 class Handled:
@@ -85,6 +88,7 @@ class MessageBatches:
         database: KeepsPositions | None = None,
         publish: Publish | None = None,
         at_once: HandlesAtOnce | None = None,
+        message_limit_bytes: int = MOST_BYTES,
     ) -> None:
         self.metrics = SubscriberMetrics()
         self._consumer = consumer
@@ -107,6 +111,7 @@ class MessageBatches:
         self._database = database
         self._publish = publish
         self._at_once = at_once
+        self._message_limit_bytes = message_limit_bytes
         self._topic = topic
         self._target = target
         self._origins: str | None = None
@@ -249,7 +254,8 @@ class MessageBatches:
         topic = self._delivery.dead_letter_topic
         if topic is not None:
             letters = self._dead_letters(context, topic)
-            letters.add(letter_of(message), self._origin(item))
+            letter = letter_of(message, item.unreadable, self._message_limit_bytes)
+            letters.add(letter, self._origin(item))
         return True
 
     def _may_be_tried(self, item: DecodedMessage) -> bool:

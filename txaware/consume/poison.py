@@ -16,8 +16,15 @@ from coordinator.interfaces import Participant
 from coordinator.participants import TrackedWrite
 from coordinator.transaction import Transaction
 from txaware.consume.subscribe_options import Delivery
-from txaware.errors import BadRequest, NotAuthorized, TopicExists, TopicNotFound
+from txaware.errors import (
+    BadRequest,
+    NotAuthorized,
+    TopicExists,
+    TopicNotFound,
+    error_text,
+)
 from txaware.model.interfaces import MessagingService
+from txaware.model.labels import MAX_HEADERS_BYTES, packed_bytes
 from txaware.model.messages import Message, MessageId, Outgoing, PublishResponse
 from txaware.model.requests import Payload
 
@@ -94,6 +101,8 @@ logger = logging.getLogger(__name__)
 Publish = Callable[[str, list[Payload]], None]
 PER_MS = 1 << 16
 MOST_OF_AN_ERROR = 1000
+# The header of a dead letter that says what kept it from being read.
+ERROR = "error"
 
 
 @attrs.frozen
@@ -233,11 +242,35 @@ class CarriedLetters:
             self._publish(self._origins, [origin.to_bytes(None)])
 
 
-def letter_of(message: Message) -> Payload:
-    """Returns a given-up message as it is published, with its key and headers."""
-    if message.key is None and not message.packed_headers:
+def letter_of(
+    message: Message, unreadable: Exception | None, limit_bytes: int
+) -> Payload:
+    """Returns a given-up message as it is published, with its key and headers.
+
+    Where it could not be decoded, the header `error` says why, as far as the limits of
+    headers and of a message of `limit_bytes` have room for it.
+    """
+    headers = message.headers
+    if unreadable is not None:
+        headers = _with_error(headers, error_text(unreadable))
+        more = packed_bytes(headers) - len(message.packed_headers)
+        if message.size_bytes + more > limit_bytes:
+            headers = message.headers
+    if message.key is None and not headers:
         return message.payload
-    return Outgoing(message.payload, message.key, message.headers)
+    return Outgoing(message.payload, message.key, headers)
+
+
+def _with_error(headers: dict[str, bytes], error: str) -> dict[str, bytes]:
+    """Returns headers with an error; those without room for it stay as they are.
+
+    An error that is there already is of an earlier letter, and is replaced.
+    """
+    room = MAX_HEADERS_BYTES - packed_bytes({**headers, ERROR: b""})
+    if room <= 0:
+        return headers
+    text = error.encode(errors="replace")[: min(room, MOST_OF_AN_ERROR)]
+    return {**headers, ERROR: text}
 
 
 def _id_in(response: PublishResponse, number: int) -> MessageId:

@@ -13,7 +13,7 @@ from coordinator.interfaces import Coordinator, TransactionAware
 from coordinator.participants import checked_participant
 from coordinator.retry import retry_on_conflict
 from coordinator.threads import Event
-from txaware.consume.batches import Handler, HandlesAtOnce, MessageBatches
+from txaware.consume.batches import MOST_BYTES, Handler, HandlesAtOnce, MessageBatches
 from txaware.consume.consumer import Consumer
 from txaware.consume.cursors import Group
 from txaware.consume.inbox import Inbox, KeepsPositions
@@ -152,6 +152,7 @@ def subscribe(
     target: str | None = None,
     publish: Publish | None = None,
     at_once: HandlesAtOnce | None = None,
+    message_limit_bytes: int = MOST_BYTES,
     **options: Any,
 ) -> Subscriber:
     """Makes a subscriber that calls `handler(message)` for every message of a topic.
@@ -163,7 +164,8 @@ def subscribe(
     While the topic `target`, which the handler publishes to, is missing, no message is
     given up. Where one of the participants is a database that decides, the position and
     the tries lie there, and `publish` brings dead letters to its outbox. `at_once`
-    handles several messages of a transaction at once.
+    handles several messages of a transaction at once. No dead
+    letter is larger than `message_limit_bytes`.
     """
     check_function(handler, what="handler")
     delivery, participants = Delivery(**options), tuple(participants)
@@ -209,5 +211,6 @@ def subscribe(
         database=database,
         publish=publish,
         at_once=at_once,
+        message_limit_bytes=message_limit_bytes,
     )
     return Subscriber(consumer, batches, delivery, coordinator=coordinator, sleep=sleep)

@@ -365,6 +365,7 @@ class LoopVerbs:
             publish=self._publish_within,
             shares_journal=self._parts.shares_journal,
             clock_ms=self._parts.clock_ms,
+            message_limit_bytes=self.message_limit_bytes,
             **options,
         )
         self._to_close.add(subscriber)

@@ -14,6 +14,7 @@ from txaware.errors import BadRequest, MisusedTransaction, Unavailable
 from txaware.messaging.addresses import open_parts, served_already
 from txaware.messaging.loop_verbs import Closes, LoopVerbs
 from txaware.messaging.parts import Parts, Reach
+from txaware.messaging.typed_topic import TopicVerbs
 from txaware.messaging.verbs import OperatorVerbs, PreparedVerbs, QueueVerbs, Verbs
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.encoding import Decode, Encode
@@ -51,7 +52,7 @@ V = TypeVar("V")
 KNOWN_PUBLISHERS = 10_000
 
 
-class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
+class Messaging(TopicVerbs, Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
     """The object that a program holds: its topics, transactions and participants.
 
     It is a context manager. Any number of threads may share it. A forked child connects

@@ -70,7 +70,7 @@ def from_json_as(kind: type[T]) -> Callable[[bytes], T]:
 
 
 def _reader(kind: type[T]) -> Callable[[bytes], T]:
-    if _is_pydantic(kind):
+    if is_pydantic(kind):
         return _read_by_pydantic(kind)
     try:
         return msgspec.json.Decoder(kind, dec_hook=_read_within).decode
@@ -83,7 +83,7 @@ def _reader(kind: type[T]) -> Callable[[bytes], T]:
 
 def _read_within(kind: type[T], value: object) -> T:
     """Reads a field whose class msgspec does not know."""
-    if not _is_pydantic(kind):
+    if not is_pydantic(kind):
         raise NotImplementedError(f"{kind.__name__} cannot be read from JSON")
     try:
         return _read_by_pydantic(kind)(msgspec.json.encode(value))
@@ -111,7 +111,8 @@ def _said_by_pydantic(error: Exception) -> str:
     )
 
 
-def _is_pydantic(kind: object) -> bool:
+def is_pydantic(kind: object) -> bool:
+    """Tells whether a class is a model or a dataclass of pydantic."""
     return isinstance(kind, type) and hasattr(kind, "__pydantic_validator__")
 
 
@@ -128,7 +129,7 @@ def decoder(decode: Decode[T]) -> Callable[[bytes], T]:
     is_values = (
         typing.get_origin(decode) is not None
         or typing.is_typeddict(decode)
-        or _is_pydantic(decode)
+        or is_pydantic(decode)
         or _is_struct(decode)
         or (
             isinstance(decode, type)
@@ -169,7 +170,7 @@ def _new_converter() -> cattrs.Converter:
     converter.register_unstructure_hook(datetime, datetime.isoformat)
     converter.register_unstructure_hook_func(_is_struct, msgspec.to_builtins)
     converter.register_unstructure_hook_func(
-        lambda kind: _is_pydantic(kind) and hasattr(kind, "model_dump"),
+        lambda kind: is_pydantic(kind) and hasattr(kind, "model_dump"),
         lambda model: model.model_dump(mode="json"),
     )
     return converter

@@ -147,10 +147,22 @@ def _key(key: object) -> bytes | None:
     return None if key is None else bytes(key)
 
 
+class FixedHeaders(dict[str, bytes]):
+    """Headers that many messages have alike: they are packed once."""
+
+    __slots__ = ("packed",)
+
+    def __init__(self, headers: Mapping[str, bytes]) -> None:
+        super().__init__(headers)
+        self.packed = packed(headers)
+
+
 def packed(headers: object) -> bytes:
     """Packs a dict of text to bytes in its order; `BadRequest` for anything else."""
     if headers is None:
         return NO_HEADERS
+    if headers.__class__ is FixedHeaders:
+        return headers.packed
     if not isinstance(headers, Mapping):
         raise BadRequest(f"headers are a dict of str to bytes, not {headers!r:.100}")
     parts: list[bytes] = []

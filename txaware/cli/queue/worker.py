@@ -1,6 +1,5 @@
 """`txaware worker`: calls a function with the jobs of a queue."""
 
-import importlib
 import os
 import sys
 import threading
@@ -16,7 +15,7 @@ from txaware.cli.queue.worker_processes import WorkerProcesses
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted, note
 from txaware.cli.stop import Stop, stopped_by_signal
-from txaware.cli.values import duration
+from txaware.cli.values import duration, imported
 from txaware.errors import BadRequest, Unavailable
 from txaware.messaging import Messaging
 from txaware.model.queues import QueueStats
@@ -133,22 +132,9 @@ def worker(
 
 def handler_of(target: str) -> Callable[..., object]:
     """Imports the function that is named `module:function`."""
-    module_name, _, path = target.partition(":")
-    if not module_name or not path:
-        raise BadRequest(f"{target!r} is not MODULE:FUNCTION")
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        found: object = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise BadRequest(f"there is no module {module_name}, here or installed") from (
-            error
-        )
-    for part in path.split("."):
-        found = getattr(found, part, None)
+    found = imported(target, what="function")
     if not callable(found):
+        module_name, _, path = target.partition(":")
         raise BadRequest(f"module {module_name} has no function {path}")
     return found
 

@@ -1,7 +1,7 @@
 """The asyncio client: the same calls, awaited; one implementation of what they say."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
@@ -27,6 +27,7 @@ from txaware.client.aio.async_transaction import (
     open_transaction,
 )
 from txaware.client.aio.async_transport import AsyncTransport
+from txaware.client.aio.async_typed_topic import AsyncTypedTopic
 from txaware.client.aio.handlers import Handlers
 from txaware.client.calls.queue_calls import QueueCalls
 from txaware.client.calls.table_calls import TableCalls
@@ -52,7 +53,7 @@ from txaware.model.queue_service import QueueService
 from txaware.model.queues import Popped, QueueDescriptor, checked_count
 from txaware.model.requests import Payload, Pointer, checked_positions
 from txaware.model.signatures import showing, signed_as
-from txaware.model.topics import TopicName
+from txaware.model.topics import Topic, TopicName
 from txaware.protocol.operator import REPORT_KEEPER
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Queue
@@ -97,6 +98,27 @@ class AsyncMessaging(AsyncService):
             *participants, timeout_s=timeout_s, long=long
         )
         return AsyncTransaction(context, self._workers)
+
+    @overload
+    def topic(self, topic: str) -> Coroutine[Any, Any, Topic]: ...
+
+    @overload
+    def topic(self, topic: str, *, type: type[V]) -> AsyncTypedTopic[V]: ...
+
+    def topic(
+        self,
+        topic: str,
+        *,
+        type: type[V] | None = None,  # noqa: A002
+    ) -> Coroutine[Any, Any, Topic] | AsyncTypedTopic[V]:
+        """Returns the topic as it is now; with a `type`, a handle for events of it.
+
+        See `Messaging.topic`.
+        """
+        if type is None:
+            return super().topic(topic)
+        messaging: Any = self
+        return AsyncTypedTopic(messaging, topic, type)
 
     @overload
     def publisher(self, topic: str, *, encode: None = None) -> TopicPublisher: ...

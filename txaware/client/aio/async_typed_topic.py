@@ -1,0 +1,112 @@
+"""Topics of typed events for asyncio; see `TypedTopic`."""
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar, Unpack, overload
+
+from txaware.client.aio.async_consumer import TopicConsumer
+from txaware.client.aio.async_loops import AsyncSubscriber
+from txaware.client.aio.async_publisher import TopicPublisher
+from txaware.consume.start_places import StartAt
+from txaware.messaging.loop_verbs import LoopOptions
+from txaware.model.event_type import EventType
+from txaware.model.interfaces import COMMITTED, Isolation
+from txaware.model.messages import Message, Outgoing
+from txaware.model.topics import TopicName
+from txaware.publish.publisher import checked_many
+
+T = TypeVar("T")
+
+
+class OpensTopicsAsync(Protocol):
+    """What a typed topic makes its publisher, consumers and subscribers by."""
+
+    def publisher(self, topic: str) -> TopicPublisher:
+        """Returns a publisher to the open transaction of the task."""
+
+    async def consumer(self, topic: str, **options: Any) -> TopicConsumer[Any]:
+        """Returns a reader of a topic."""
+
+    def subscribe(
+        self, topic: str, handler: Callable[..., object], **options: Any
+    ) -> AsyncSubscriber:
+        """Returns a loop over a topic."""
+
+
+class AsyncTypedTopic(Generic[T]):
+    """The promises of `TypedTopic`, awaited. To await it gives it, as it is there."""
+
+    def __init__(self, messaging: OpensTopicsAsync, name: str, kind: type[T]) -> None:
+        self.name = str(TopicName.parse(name))
+        self.event_type = EventType(kind)
+        self._messaging = messaging
+
+    async def publish(
+        self,
+        event: T | Outgoing[T],
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        expire_after_s: float | None = None,
+    ) -> None:
+        """Publishes one event, with the open transaction of this task or at once."""
+        message = self.event_type.message(event, key, headers, expire_after_s)
+        await self._messaging.publisher(self.name).publish(message)
+
+    async def publish_all(self, events: Iterable[T | Outgoing[T]]) -> None:
+        """Publishes many events in order; where one does not fit, none."""
+        many: Any = checked_many
+        messages = list(map(self.event_type.message, many(events)))
+        await self._messaging.publisher(self.name).publish_all(messages)
+
+    async def consumer(
+        self,
+        *,
+        group: str | None = None,
+        start: StartAt = None,
+        inclusive: bool = True,
+        isolation: Isolation = COMMITTED,
+    ) -> TopicConsumer[T]:
+        """Returns a reader, whose messages have the event as their payload."""
+        return await self._messaging.consumer(
+            self.name,
+            group=group,
+            start=start,
+            inclusive=inclusive,
+            isolation=isolation,
+            decode=self.event_type.decode,
+        )
+
+    @overload
+    def subscribe(
+        self,
+        handler: Callable[[Message[T]], object],
+        *,
+        group: str | None = None,
+        together: Literal[False] = False,
+        concurrency: int = 1,
+        **options: Unpack[LoopOptions],
+    ) -> AsyncSubscriber: ...
+
+    @overload
+    def subscribe(
+        self,
+        handler: Callable[[list[Message[T]]], object],
+        *,
+        group: str | None = None,
+        together: Literal[True],
+        concurrency: int = 1,
+        **options: Unpack[LoopOptions],
+    ) -> AsyncSubscriber: ...
+
+    def subscribe(self, handler: Callable[[Any], object], **options: Any) -> Any:
+        """Returns a loop that awaits `handler(message)`; see `TypedTopic.subscribe`."""
+        return self._messaging.subscribe(
+            self.name, handler, decode=self.event_type.decode, **options
+        )
+
+    def __await__(self) -> Generator[None, None, Self]:
+        return self
+        yield
+
+    def __repr__(self) -> str:
+        return f"<AsyncTypedTopic {self.name} of {self.event_type.name}>"
