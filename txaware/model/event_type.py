@@ -52,7 +52,7 @@ class EventType(Generic[T]):
         payload = self.encode(value)
         labels = self._labels(type(value))
         if value is said:
-            return Outgoing(payload, None, labels)  # type: ignore[arg-type]
+            return Outgoing(payload, None, labels)
         if said.headers is not None:
             labels = {**labels, **said.headers}
         return Outgoing(payload, said.key, labels, said.expire_after_s)
@@ -149,7 +149,8 @@ def _is_written_whole(info: object) -> bool:
 
 def _types_in(kind: Any) -> Iterator[Any]:
     """Yields what is known of a class, of the types of its fields, and so on."""
-    waiting, seen = [msgspec.inspect.type_info(kind)], set()
+    waiting: list[Any] = [msgspec.inspect.type_info(kind)]
+    seen: set[type] = set()
     while waiting:
         info = waiting.pop()
         cls = getattr(info, "cls", None)
