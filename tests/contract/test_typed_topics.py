@@ -284,11 +284,8 @@ def test_asyncio_publishes_and_reads_the_same() -> None:
             reader = await orders.consumer(group="g")
             async with messaging.transaction():
                 page = await reader.poll()
-            assert [m.payload for m in page] == [
-                Data("ann", 5),
-                Data("bob"),
-                Data("cid"),
-            ]
+            events = [message.payload for message in page]
+            assert events == [Data("ann", 5), Data("bob"), Data("cid")]
             assert page[0].headers["type"] == b"Data"
             await messaging.publish("t", [b'{"name": 5}'])
             handled: list[Any] = []
