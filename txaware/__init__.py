@@ -91,6 +91,11 @@ from txaware.tables import Table
 
 if typing.TYPE_CHECKING:
     from txaware.client.aio.async_consumer import TopicConsumer
+    from txaware.client.aio.async_loops import (
+        AsyncProcessor,
+        AsyncSubscriber,
+        AsyncWorker,
+    )
     from txaware.client.aio.async_messaging import AsyncMessaging, connect_async
     from txaware.client.aio.async_producer import (
         AsyncProducer,
@@ -113,14 +118,17 @@ __all__ = [
     "AsyncJob",
     "AsyncMessaging",
     "AsyncPopper",
+    "AsyncProcessor",
     "AsyncProducer",
     "AsyncPublisher",
     "AsyncPusher",
     "AsyncQueue",
+    "AsyncSubscriber",
     "AsyncTable",
     "AsyncTransaction",
     "AsyncTransactionalProducer",
     "AsyncTypedTopic",
+    "AsyncWorker",
     "AtMostOncePublisher",
     "AuditLog",
     "Backup",
@@ -228,13 +236,16 @@ _WHERE = {
     "AsyncJob": "txaware.client.aio.async_queue",
     "AsyncMessaging": "txaware.client.aio.async_messaging",
     "AsyncPopper": "txaware.client.aio.async_queue",
+    "AsyncProcessor": "txaware.client.aio.async_loops",
     "AsyncProducer": "txaware.client.aio.async_producer",
     "AsyncPusher": "txaware.client.aio.async_queue",
     "AsyncQueue": "txaware.client.aio.async_queue",
+    "AsyncSubscriber": "txaware.client.aio.async_loops",
     "AsyncTable": "txaware.client.aio.async_table",
     "AsyncTransaction": "txaware.client.aio.async_transaction",
     "AsyncTransactionalProducer": "txaware.client.aio.async_producer",
     "AsyncTypedTopic": "txaware.client.aio.async_typed_topic",
+    "AsyncWorker": "txaware.client.aio.async_loops",
     "HttpServer": "txaware.server.server",
     "TopicConsumer": "txaware.client.aio.async_consumer",
     "TopicPublisher": "txaware.client.aio.async_publisher",

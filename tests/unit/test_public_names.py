@@ -28,6 +28,7 @@ from txaware.service.local import LocalService
 HAVE_THEIR_OWN = {
     (txaware.Messaging, "backup"),
     *((txaware.AsyncMessaging, name) for name in ("check", "clean_up")),
+    (txaware.AsyncMessaging, "topic"),  # with a type it awaits nothing
 }
 WHO_NAMES = [
     *(txaware.connect, txaware.connect_async, txaware.copy, txaware.retry_on_conflict),
@@ -39,7 +40,7 @@ WHO_NAMES = [
 ]
 # What a `Messaging` gives by itself.
 GIVEN = {"service", "coordinator", "shares_journal", "clock_ms", "clock_s", "sleep"} | {
-    *("message_limit_bytes", "options", "begin", "target", "publish"),
+    *("message_limit_bytes", "options", "begin", "target", "publish", "at_once"),
 }
 
 
