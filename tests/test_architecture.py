@@ -27,7 +27,7 @@ LAYERS = [
         "txaware.model.requests",
         "txaware.store.keys",
         "txaware.model.markers",
-        "txaware.model.avro_items",
+        "txaware.model.encoded_items",
     ],
     ["txaware.model.encoding"],
     ["txaware.model.event_type"],

@@ -13,15 +13,8 @@ from hypothesis import strategies as st
 
 from coordinator.codec import encode
 from coordinator.transaction import Transaction
-from tests.support.format_values import (
-    AVRO_TYPE,
-    COLUMNS_TYPE,
-    OWN_TYPE,
-    schema,
-    written,
-)
+from tests.support.format_values import schema, written
 from txaware.errors import BadRequest
-from txaware.model.labels import Labels, packed
 from txaware.model.messages import (
     BlockedBy,
     Message,
@@ -30,21 +23,20 @@ from txaware.model.messages import (
     Page,
     PublishResponse,
     Receipt,
-    end_of,
-    page_of,
 )
+from txaware.model.producers import ProducerIdentity
+from txaware.model.rows import RowChange
 from txaware.protocol import formats
 from txaware.protocol.formats import (
     AVRO,
-    COLUMNS,
     JSON,
-    LABELLED,
-    LABELLED_COLUMNS,
-    OWN,
-    STABLE,
+    MSGPACK,
+    OnceRequest,
     PollRequest,
     PublishRequest,
+    msgpack_format,
 )
+from txaware.protocol.formats.avro_format import long_bytes
 
 ID = MessageId.of(1_700_000_000_000, 1, 1_700_000_000_001, 2)
 TX = Transaction(7, 5, invalids=[2, 3], in_progress=[6], checkpoint_write_pointers=[8])
@@ -58,10 +50,11 @@ PUBLISH = PublishRequest(
     attempt=b"a1",
 )
 PAGE = Page(
-    [Message(ID, b"a"), Message(ID, bytes(200))],
+    [Message(ID, b"a", b"k"), Message(ID, bytes(200), None, {"h": b"v"})],
     next_id=ID,
     blocked_by=BlockedBy(5, 7),
     skipped_before=9,
+    last_stable=ID,
 )
 JSON_PUBLISH = {
     "transactionWritePointer": {"long": 5},
@@ -80,60 +73,38 @@ JSON_POLL = {
     "payloadAs": "utf8",
 }
 KEYED = PublishRequest(
-    5,
-    [b"a", b"", b"bc"],
-    labels=Labels([b"k", None, b"kk"], [b"", packed({"h": b"v"}), b""]),
+    5, [Outgoing(b"a", b"k"), b"", Outgoing(b"bc", b"kk", {"h": b"v"})]
 )
-LABELLED_PAGE = Page(
-    [Message(ID, b"a", b"k"), Message(ID, b"b", None, {"h": b"v"}), Message(ID, b"c")],
-    next_id=ID,
-)
-STABLE_PAGE = page_of(LABELLED_PAGE, end_of(LABELLED_PAGE)._replace(last_stable=ID))
-POLL_BYTES = b"\0\x28" + ID + b"\1\0\x14\0" + formats.long_bytes(len(encode(TX)))
+CHANGES = [RowChange(b"k", b"v"), RowChange(b"l", None), RowChange(b"m", b"", 5.0)]
+POLL_BYTES = b"\0\x28" + ID + b"\1\0\x14\0" + long_bytes(len(encode(TX)))
+COLUMNS = PollRequest(columns=True)
+ONCE = OnceRequest(ProducerIdentity(5, 6), 7, KEYED.messages)
 BODIES: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "avro publish": (AVRO.publish_request, bytes.fromhex("000a0602610262026300")),
     "avro rollback": (AVRO.rollback_request, AVRO.publish_response(RESPONSE)),
     "avro poll": (AVRO.poll_request, POLL_BYTES + encode(TX)),
-    "own publish": (OWN.publish_request, formats.encode_publish(PUBLISH)),
-    "own poll": (OWN.poll_request, formats.encode_poll(POLL)),
-    "receipt": (formats.decode_receipt, OWN.receipt(RECEIPT)),
-    "response": (formats.decode_publish_response, OWN.publish_response(RESPONSE)),
-    "page": (formats.decode_page, written(OWN.page_writer(POLL), PAGE, cuts=[1])),
+    "publish": (MSGPACK.publish_request, formats.encode_publish(PUBLISH)),
+    "keyed publish": (MSGPACK.publish_request, formats.encode_publish(KEYED)),
+    "publish once": (msgpack_format.read_once, formats.encode_once(ONCE)),
+    "ids": (formats.decode_ids, msgpack_format.write_ids([ID, ID])),
+    "poll": (MSGPACK.poll_request, formats.encode_poll(POLL)),
+    "receipt": (formats.decode_receipt, MSGPACK.receipt(RECEIPT)),
+    "response": (formats.decode_publish_response, MSGPACK.publish_response(RESPONSE)),
+    "page": (formats.decode_page, written(MSGPACK.page_writer(POLL), PAGE, cuts=[1])),
     "columns": (
         formats.decode_columnar_page,
-        written(COLUMNS.page_writer(POLL), PAGE, cuts=[1]),
+        written(MSGPACK.page_writer(COLUMNS), PAGE, cuts=[1]),
     ),
-    "labelled publish": (LABELLED.publish_request, formats.encode_publish(KEYED)),
-    "labelled page": (
-        formats.decode_labelled_page,
-        written(LABELLED.page_writer(POLL), LABELLED_PAGE, cuts=[1]),
-    ),
-    "labelled columns": (
-        formats.decode_labelled_columns,
-        written(LABELLED_COLUMNS.page_writer(POLL), LABELLED_PAGE, cuts=[1]),
-    ),
-    "stable page": (
-        formats.decode_stable_page,
-        written(STABLE.page_writer(POLL), STABLE_PAGE, cuts=[1]),
-    ),
+    "changes": (msgpack_format.read_changes, formats.encode_changes(5, CHANGES)),
     "json publish": (JSON.publish_request, json.dumps(JSON_PUBLISH).encode()),
     "json rollback": (JSON.rollback_request, JSON.publish_response(RESPONSE)),
     "json poll": (JSON.poll_request, json.dumps(JSON_POLL).encode()),
 }
 every_body = pytest.mark.parametrize(("read", "body"), BODIES.values(), ids=BODIES)
 avro_names = {
-    "avro publish": (AVRO_TYPE, "PublishRequest"),
-    "avro rollback": (AVRO_TYPE, "PublishResponse"),
-    "avro poll": (AVRO_TYPE, "ConsumeRequest"),
-    "own publish": (OWN_TYPE, "PublishRequest"),
-    "own poll": (OWN_TYPE, "PollRequest"),
-    "receipt": (OWN_TYPE, "Receipt"),
-    "page": (OWN_TYPE, "PollResponse"),
-    "columns": (COLUMNS_TYPE, "PollResponse"),
-    "labelled publish": (LABELLED.media_type, "PublishRequest"),
-    "labelled page": (LABELLED.media_type, "PollResponse"),
-    "stable page": (STABLE.media_type, "PollResponse"),
-    "labelled columns": (LABELLED_COLUMNS.media_type, "PollResponse"),
+    "avro publish": "PublishRequest",
+    "avro rollback": "PublishResponse",
+    "avro poll": "ConsumeRequest",
 }
 # Bytes that mean much here: ends of varints, lengths, and what JSON is made of.
 TELLING = b"\0\1\2\3\x28\x7f\x80\x81\xfe\xff" + b'"\\{}[],:-0159.eEnNtu'
@@ -220,7 +191,7 @@ def test_what_is_taken_fastavro_takes_as_well(
     changed = edited(body, changes)
     if not refused(read, changed):
         source = io.BytesIO(changed)
-        fastavro.schemaless_reader(source, schema(*avro_names[name]), None)
+        fastavro.schemaless_reader(source, schema(avro_names[name]), None)
         assert source.tell() == len(changed)
 
 

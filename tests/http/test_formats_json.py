@@ -35,7 +35,6 @@ from txaware.protocol.formats import (
     MAX_MESSAGES,
     PollRequest,
     PublishRequest,
-    encode_item,
 )
 from txaware.protocol.json_values import MAX_MARKS, has_marks
 
@@ -430,12 +429,3 @@ def test_what_comes_as_utf8_can_be_published_again(payload: bytes) -> None:
     text = message["payload"]
     again = {"utf8": text} if isinstance(text, str) else text
     assert published(messages=[again]).messages == [payload]
-
-
-def test_encoded_items_are_written_too() -> None:
-    writer = JSON.page_writer(PollRequest())
-    assert not writer.takes_encoded
-    items = encode_item(ID, b"a") + encode_item(ID, b"b" * 9000)
-    body = writer.begin() + writer.encoded(0, b"") + writer.encoded(2, items)
-    body += writer.end(PageEnd(ID))
-    assert [each["payload"] for each in json.loads(body)] == ["a", "b" * 9000]

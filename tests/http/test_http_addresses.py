@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
+from msgspec.msgpack import encode as pack
 
 from tests.support.http_raw import (
     AVRO,
-    EVERYTHING,
     ONE,
     POLL,
     PUBLISH,
@@ -17,7 +17,7 @@ from tests.support.http_raw import (
     request,
     serving,
 )
-from txaware.protocol.formats import OWN
+from txaware.protocol.formats import MSGPACK
 
 TARGETS = {
     "absolute": ("http://localhost:1/ping", 200),
@@ -207,11 +207,9 @@ def test_a_time_to_wait_below_0_is_refused(
     here: Served, kind: str, wait_ms: int
 ) -> None:
     if kind == "own poll":
-        # It has everything a plain poll has, an isolation, and the time to wait.
-        head = EVERYTHING + b"\x16uncommitted"
-        body, header = head + b"\x00", f"Content-Type: {OWN.media_type}"
+        body, header = pack({"waitMs": 0}), f"Content-Type: {MSGPACK.media_type}"
         assert here.ask(request("POST", POLL, body, header)).status == 200
-        body = head + bytes.fromhex("01" if wait_ms == -1 else "ff" * 9 + "01")
+        body = pack({"waitMs": wait_ms})
     else:
         body = b'{"waitMs": %d}' % wait_ms
         header = "Content-Type: application/json"

@@ -375,7 +375,7 @@ def test_where_nothing_may_be_old_everything_goes_before(tmp_path: Path) -> None
         assert payloads(owner.poll("t", isolation="committed")) == [b"a"]
 
 
-def raw(body: bytes = b"", kind: str = "application/vnd.txaware+avro") -> Any:
+def raw(body: bytes = b"", kind: str = "application/vnd.txaware+msgpack") -> Any:
     text = base64.b64encode(body).decode()
     return [{"topic": "t", "contentType": kind, "body": text}]
 

@@ -106,7 +106,7 @@ def test_who_is_fenced_while_an_earlier_request_commits_stays_fenced(
 NAMED: dict[str, Callable[[int], bytes]] = {
     "application/json": lambda pointer: JsonWire().publish(pointer, [b"a"]),
     "avro/binary": lambda pointer: AvroWire().publish(pointer, [b"a"]),
-    "application/vnd.txaware+avro": (
+    "application/vnd.txaware+msgpack": (
         lambda pointer: encode_publish(PublishRequest(pointer, [b"a"]))
     ),
 }
@@ -185,7 +185,7 @@ def test_a_commit_publishes_no_more_messages_than_a_request_may(
     body = PublishRequest(None, [b""] * 130_000)
     sent = {
         "topic": "t",
-        "contentType": "application/vnd.txaware+avro",
+        "contentType": "application/vnd.txaware+msgpack",
         "body": b64encode(encode_publish(body)).decode(),
     }
     refused = site.commits(site.begun(), publishes=[sent, sent])

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -25,7 +26,9 @@ from txaware.client import (
     ClientSettings,
     CoordinatorSend,
     HttpAdministration,
+    HttpQueues,
     HttpService,
+    HttpTables,
     Link,
     ServerInfo,
     Transport,
@@ -44,23 +47,16 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.model.messages import (
-    Message,
     MessageId,
     Outgoing,
     Page,
     PublishResponse,
     Receipt,
 )
+from txaware.model.producers import ProducerIdentity
+from txaware.model.rows import RowChange
 from txaware.model.settings import Settings
-from txaware.protocol.formats import (
-    LABELLED,
-    OWN,
-    STABLE,
-    Format,
-    PollRequest,
-    decode_page,
-    encode_poll,
-)
+from txaware.protocol.formats import MSGPACK, PollRequest
 from txaware.server.server import Access
 
 TOKEN = "very-secret"
@@ -154,40 +150,42 @@ def test_an_answer_that_makes_no_sense_is_unavailable(
         SENT[name][0](service)
 
 
-def test_messages_travel_in_the_own_format(
+def test_messages_travel_in_msgpack(
     server: ScriptedServer, service: HttpService
 ) -> None:
     service.publish("t", [b"a", Outgoing(b"b", expire_after_s=1.5)])
     (received,) = server.of("/publish")
-    assert received.headers["content-type"] == OWN.media_type
-    assert received.headers["accept"] == OWN.media_type
+    assert received.headers["content-type"] == MSGPACK.media_type
+    assert received.headers["accept"] == MSGPACK.media_type
     assert received.headers["content-length"] == str(len(received.body))
     assert received.headers["host"] == server.url.removeprefix("http://")
-    request = OWN.publish_request(received.body)
-    assert request.messages == [b"a", Outgoing(b"b", expire_after_s=1.5)]
+    request = MSGPACK.publish_request(received.body)
+    assert [*request.messages] == [b"a", Outgoing(b"b", expire_after_s=1.5)]
     assert request.pointer is None
 
 
 def test_no_receipts_and_an_empty_list_of_them_differ(
     server: ScriptedServer, service: HttpService
 ) -> None:
-    answer = answers(200, OWN.publish_response(PublishResponse(5, 1, 2, 3, 4)))
+    answer = answers(200, MSGPACK.publish_response(PublishResponse(5, 1, 2, 3, 4)))
     server.script = [answer, answer]
     assert service.publish("t", [], transaction=TX) == PublishResponse(5, 1, 2, 3, 4)
     service.publish("t", [], transaction=TX, receipts=[])
-    named = [OWN.publish_request(one.body).receipts for one in server.of("/publish")]
+    named = [
+        MSGPACK.publish_request(one.body).receipts for one in server.of("/publish")
+    ]
     assert named == [None, []]
 
 
 def test_a_receipt_goes_as_it_is_checked(
     server: ScriptedServer, service: HttpService
 ) -> None:
-    answer = answers(200, OWN.publish_response(PublishResponse(5, 1, 2, 3, 4)))
+    answer = answers(200, MSGPACK.publish_response(PublishResponse(5, 1, 2, 3, 4)))
     server.script = [answer]
     receipt = Receipt(5, "t", None, 3)  # type: ignore[arg-type]
     service.publish("t", [], transaction=5, receipts=[receipt])
     (received,) = server.of("/publish")
-    assert OWN.publish_request(received.body).receipts == [Receipt(5, "t", b"", 3)]
+    assert MSGPACK.publish_request(received.body).receipts == [Receipt(5, "t", b"", 3)]
     for wrong in (Receipt(5, "t", b"", 2**31), Receipt(0, "t", b"", 1), b"x"):
         with pytest.raises(BadRequest):
             service.publish("t", [], transaction=5, receipts=[wrong])  # type: ignore[list-item]
@@ -420,7 +418,7 @@ def test_a_store_that_fits_is_one_request_and_otherwise_several_of_one_attempt(
     server.info["limits"] = {"requestBytes": 10_000, "messageBytes": 9_000}
 
     def stored(count: int) -> Callable[..., bool]:
-        return answers(200, OWN.receipt(Receipt(5, "t", b"at", count)))
+        return answers(200, MSGPACK.receipt(Receipt(5, "t", b"at", count)))
 
     server.script = [stored(24)]
     whole = service.store("t", [b"a" * 400] * 24, transaction=5, attempt=b"at")
@@ -428,7 +426,7 @@ def test_a_store_that_fits_is_one_request_and_otherwise_several_of_one_attempt(
     server.script = [stored(9), stored(9), stored(7)]
     cut = service.store("t", [b"a" * 400] * 25, transaction=5, attempt=b"at")
     assert cut == Receipt(5, "t", b"at", 25)
-    first, *pieces = [OWN.publish_request(one.body) for one in server.of("/store")]
+    first, *pieces = [MSGPACK.publish_request(one.body) for one in server.of("/store")]
     assert len(first.messages) == 24
     assert [len(piece.messages) for piece in pieces] == [9, 9, 7]
     assert {piece.attempt for piece in pieces} == {b"at"}
@@ -643,10 +641,11 @@ def test_what_it_shows_is_what_an_operator_wants(
 
 
 KEYED = Outgoing(b"a", b"k", {"h": b"v"})
+# More than a request takes in JSON.
+LARGE_ROWS = [RowChange(b"k", bytes(8 << 20))]
 OLDER = (
-    "the Content-Type is avro/binary, application/vnd.txaware+avro, "
-    "application/vnd.txaware.columns+avro or application/json, not "
-    "'application/vnd.txaware.v2+avro'"
+    "the Content-Type is avro/binary, application/vnd.txaware+avro or "
+    "application/json, not 'application/vnd.txaware+msgpack'"
 )
 
 
@@ -656,12 +655,21 @@ OLDER = (
         lambda s: s.publish("t", [KEYED]),
         lambda s: s.publish("t", [KEYED], transaction=TX),
         lambda s: s.store("t", [KEYED], transaction=5),
+        lambda s: s.rollback("t", PublishResponse(5, 1, 2, 3, 4)),
         lambda s: s.poll("t"),
         lambda s: s.poll_columns(
             "t", start=None, inclusive=True, limit=1, transaction=None
         ),
+        lambda s: s.publish_once(
+            "t", [b"a"], producer=ProducerIdentity(1, 2), sequence=0
+        ),
+        lambda s: HttpQueues(s._transport).push("q", [b"a"]),
+        lambda s: HttpTables(s._transport).save_rows("a", LARGE_ROWS, transaction=5),
     ],
-    ids=["publish", "publish in a transaction", "store", "poll", "poll of columns"],
+    ids=[
+        *("publish", "publish in a transaction", "store", "rollback", "poll"),
+        *("poll of columns", "publish_once", "push", "save"),
+    ],
 )
 def test_a_server_of_the_version_before_is_named_as_one(
     server: ScriptedServer, service: HttpService, verb: Verb
@@ -670,46 +678,37 @@ def test_a_server_of_the_version_before_is_named_as_one(
     with pytest.raises(BadRequest, match="the server is older than this client") as no:
         verb(service)
     assert server.url in str(no.value)
-    assert "keys and headers" in str(no.value)
+    assert MSGPACK.media_type in str(no.value)
 
 
-@pytest.mark.parametrize("format_", [STABLE, LABELLED])
-def test_a_page_tells_what_is_stable_where_the_server_does(
-    server: ScriptedServer, service: HttpService, format_: Format
-) -> None:
-    next_id, stable = MessageId.of(1), MessageId.of(2)
-    page = Page([], next_id=next_id, last_stable=stable)
-    body = written(format_.page_writer(PollRequest()), page)
-    server.script = [answers(200, body, **{"Content-Type": format_.media_type})]
-    found = service.poll("t", isolation="committed").last_stable
-    assert found == (stable if format_ is STABLE else None)
-    (received,) = server.of("/poll")
-    assert received.headers["content-type"] == LABELLED.media_type
-
-
-def test_what_has_no_key_is_sent_as_an_older_server_takes_it(
+def test_a_page_tells_what_is_stable(
     server: ScriptedServer, service: HttpService
 ) -> None:
-    service.publish("t", [b"a", Outgoing(b"b"), Outgoing(b"c", headers={})])
-    (received,) = server.of("/publish")
-    assert received.headers["content-type"] == OWN.media_type
-    assert OWN.publish_request(received.body).messages == [b"a", b"b", b"c"]
+    page = Page([], next_id=MessageId.of(1), last_stable=MessageId.of(2))
+    body = written(MSGPACK.page_writer(PollRequest()), page)
+    server.script = [answers(200, body, **{"Content-Type": MSGPACK.media_type})]
+    assert service.poll("t", isolation="committed").last_stable == MessageId.of(2)
+    (received,) = server.of("/poll")
+    assert received.headers["content-type"] == MSGPACK.media_type
 
 
-def test_a_client_of_the_version_before_gets_payloads_alone(
-    store: ServedStore, remote: HttpService
+@pytest.mark.parametrize("verb", ["publish", "store", "rollback", "poll", "push"])
+def test_a_client_of_the_version_before_is_told_to_be_upgraded(
+    store: ServedStore, verb: str
 ) -> None:
-    remote.publish("t", [KEYED, b"b"])
-    (one, other) = remote.poll("t")
-    assert (one.key, one.headers, other.key) == (b"k", {"h": b"v"}, None)
+    kind = "application/vnd.txaware.v2+avro"
+    path = "/v1/namespaces/default/queues/q" if verb == "push" else TOPIC
     request = Request(
-        f"{store.url}{TOPIC}/poll",
-        encode_poll(PollRequest()),
-        {"Content-Type": OWN.media_type},
+        f"{store.url}{path}/{verb}", bytes(4), {"Content-Type": kind}, method="POST"
     )
-    with urlopen(request) as answer:
-        page = decode_page(answer.read())
-    assert [*page] == [Message(one.id, b"a"), other]
+    with pytest.raises(HTTPError) as refused:
+        urlopen(request)
+    answer = json.loads(refused.value.read())
+    assert (refused.value.code, answer["error"]) == (400, "BadRequest")
+    assert answer["message"] == (
+        f"the client is older than this server, which no longer reads {kind}; upgrade "
+        f"the client, or send application/json"
+    )
 
 
 def test_many_messages_with_keys_are_cut_to_fit(

@@ -17,7 +17,7 @@ from tests.support.http_raw import PING, PUBLISH, Raw, Served, request, serving
 from tests.support.http_wire import AvroWire, JsonWire
 from txaware.model.messages import Outgoing, PublishResponse, Receipt
 from txaware.protocol.formats import (
-    OWN,
+    MSGPACK,
     PollRequest,
     PublishRequest,
     encode_poll,
@@ -36,8 +36,8 @@ RANGE = {
     "endSequenceId": 9,
 }
 CONTENT_TYPES = (
-    *("avro/binary", "application/vnd.txaware+avro", "application/json"),
-    *("application/json; charset=utf-8", "application/vnd.txaware.columns+avro"),
+    *("avro/binary", "application/vnd.txaware+msgpack", "application/json"),
+    *("application/json; charset=utf-8", "application/vnd.txaware+avro"),
     *("text/plain", "", "\xff"),
 )
 BODIES = [
@@ -54,7 +54,8 @@ BODIES = [
         )
     ),
     encode_poll(PollRequest(limit=300, isolation="committed", wait_s=0.001)),
-    OWN.publish_response(RESPONSE),
+    encode_poll(PollRequest(columns=True)),
+    MSGPACK.publish_response(RESPONSE),
     JsonWire().publish(5, [b"a", b"\xff"]),
     JsonWire().publish(None, [b"a"]),
     JsonWire().rollback(RANGE),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.msgpack import encode as pack
 
 from coordinator.errors import NotWritten
 from tests.support.background import Gate
@@ -41,13 +42,12 @@ from txaware.auth import new_token
 from txaware.server.direct_lane import LANE_BYTES
 from txaware.store.batch_writer import BatchWriter
 
-OWN = "Content-Type: application/vnd.txaware+avro"
-COLUMNS = "Content-Type: application/vnd.txaware.columns+avro"
+MSGPACK = "Content-Type: application/vnd.txaware+msgpack"
 
 
-def own(path: str, body: str, *headers: str) -> bytes:
-    """A POST of our Avro, in hex."""
-    return request("POST", path, bytes.fromhex(body), OWN, *headers)
+def own(path: str, body: object, *headers: str) -> bytes:
+    """A POST of our client, in msgpack."""
+    return request("POST", path, pack(body), MSGPACK, *headers)
 
 
 def odd_paths() -> Iterator[bytes]:
@@ -68,13 +68,12 @@ def odd_bodies() -> Iterator[bytes]:
     """Bodies of all types, right ones and wrong ones."""
     for body in ("", "02", "0202026100ff", "02026100", "020000", "000a0202026100"):
         yield request("POST", PUBLISH, bytes.fromhex(body), *AVRO)
-    for body in (
-        "0202026100020202",
-        "02020261000202020a",
-        "0202026100",
-        "020002020200",
+    given: Any
+    for given in (
+        *({"messages": [b"a"]}, {"messages": [b"a"], "keys": [b"k"]}, {"messages": []}),
+        *({"messages": ["a"]}, {"messages": [b"a"], "transactionWritePointer": 5}, [5]),
     ):
-        yield own(PUBLISH, body)
+        yield own(PUBLISH, given)
     for body in ("04010202", "020001001402", "04010002", "0401", "040302", "00020a"):
         yield request("POST", POLL, bytes.fromhex(body), *AVRO)
     sent: tuple[Any, ...] = ({"messages": ["a"]}, {"messages": ["\u20ac"]}, {}, [], 5)
@@ -91,7 +90,8 @@ def odd_bodies() -> Iterator[bytes]:
     for value in asked:
         yield as_json(POLL, value)
     yield request("POST", POLL, b"{", JSON)
-    yield request("POST", POLL, EVERYTHING, COLUMNS)
+    for given in ({}, {"columns": True}, {"limit": "a"}, {"waitMs": -1}, 5):
+        yield own(POLL, given)
     yield request("POST", TOPIC + "/wait", b'{"waitMs": 0}', JSON)
     for size in (LANE_BYTES - 20, LANE_BYTES - 15, LANE_BYTES - 5, LANE_BYTES, 99_999):
         yield publish(one(bytes(size)))

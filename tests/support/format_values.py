@@ -8,6 +8,7 @@ import fastavro
 from hypothesis import strategies as st
 
 from tests.support.strategies import transactions
+from txaware.model.labels import MAX_KEY_BYTES
 from txaware.model.messages import (
     BlockedBy,
     Message,
@@ -20,19 +21,24 @@ from txaware.model.messages import (
 )
 from txaware.protocol.formats import PageWriter, PollRequest, PublishRequest, schemas
 
-AVRO_TYPE, OWN_TYPE = "avro/binary", "application/vnd.txaware+avro"
-COLUMNS_TYPE = "application/vnd.txaware.columns+avro"
+AVRO_TYPE = "avro/binary"
 MAX_LONG, MAX_INT = 2**63 - 1, 2**31 - 1
 
 longs = st.integers(-MAX_LONG - 1, MAX_LONG)
 ints = st.integers(-MAX_INT - 1, MAX_INT)
 ids = st.binary(min_size=20, max_size=20).map(MessageId.from_bytes)
-# Lengths around the steps of a varint, and any bytes.
+# Lengths around the steps of a head, and any bytes.
 payloads = st.one_of(
     st.binary(max_size=40),
-    st.sampled_from([63, 64, 127, 128, 2047, 2048, 8191, 8192]).map(bytes),
+    st.sampled_from([63, 64, 127, 128, 255, 256, 2047, 8192, 65_535, 65_536]).map(
+        bytes
+    ),
 )
 messages = st.tuples(ids, payloads).map(lambda pair: Message(*pair))
+keys = st.none() | st.binary(max_size=40) | st.just(bytes(MAX_KEY_BYTES))
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+headers = st.dictionaries(names, st.binary(max_size=300), max_size=3)
+labelled = st.builds(Message, ids, payloads, keys, headers)
 receipts = st.builds(
     Receipt,
     pointer=longs,
@@ -51,7 +57,13 @@ responses = st.builds(
 expiry_ms = st.integers(1, 2**50)
 outgoing = st.one_of(
     payloads,
-    st.builds(Outgoing, payloads, expiry_ms.map(lambda ms: (ms + 0.25) / 1000)),
+    st.builds(
+        Outgoing,
+        payloads,
+        keys,
+        headers,
+        st.none() | expiry_ms.map(lambda ms: (ms + 0.25) / 1000),
+    ),
 )
 publish_requests = st.builds(
     PublishRequest,
@@ -77,24 +89,32 @@ pages = st.builds(
     blocked_by=blocked,
     skipped_before=st.none() | longs,
 )
+labelled_pages = st.builds(
+    Page,
+    st.lists(labelled, max_size=8),
+    next_id=ids,
+    blocked_by=blocked,
+    skipped_before=st.none() | longs,
+    last_stable=st.none() | ids,
+)
 
 
-def schema(media_type: str, name: str) -> Any:
+def schema(name: str) -> Any:
     """A published schema, as fastavro takes it."""
-    return fastavro.parse_schema(schemas()[media_type][name])
+    return fastavro.parse_schema(schemas()[AVRO_TYPE][name])
 
 
-def avro_write(media_type: str, name: str, *, value: object) -> bytes:
+def avro_write(name: str, *, value: object) -> bytes:
     """The bytes that fastavro makes of a value."""
     out = io.BytesIO()
-    fastavro.schemaless_writer(out, schema(media_type, name), value)
+    fastavro.schemaless_writer(out, schema(name), value)
     return out.getvalue()
 
 
-def avro_read(media_type: str, name: str, *, body: bytes) -> Any:
+def avro_read(name: str, *, body: bytes) -> Any:
     """What fastavro reads, all of it."""
     source = io.BytesIO(body)
-    value = fastavro.schemaless_reader(source, schema(media_type, name), None)
+    value = fastavro.schemaless_reader(source, schema(name), None)
     assert source.tell() == len(body)
     return value
 

@@ -18,7 +18,7 @@ import txaware
 from tests.support.doubles import Clock
 from txaware.messaging import Messaging
 from txaware.model.settings import Settings
-from txaware.protocol.formats import long_bytes
+from txaware.protocol.formats.avro_format import long_bytes
 from txaware.server.admission import Admission
 from txaware.server.server import HttpServer
 

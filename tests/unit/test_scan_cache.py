@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.messagings import Site, payloads, publish, seen_by
-from txaware.model.avro_items import Encoded
+from txaware.model.encoded_items import Encoded, ItemForm
 from txaware.model.interfaces import Row
 from txaware.protocol.formats import AVRO, PollRequest
+from txaware.protocol.formats.avro_format import ITEMS
 from txaware.server.page_encoders import EncodedItems
 from txaware.service.read import scan_cache
 from txaware.service.read.scan_cache import (
@@ -198,10 +199,10 @@ def test_large_rows_are_encoded_once_however_many_follow(
     monkeypatch.setattr(scan_cache, "BLOCK_ROWS", 512)
     made, make = [0], Encoded._make
 
-    def counted(encoded: Encoded) -> bytes:
-        data = make(encoded)
+    def counted(encoded: Encoded, form: ItemForm) -> Any:
+        data, ends = make(encoded, form)
         made[0] += len(data)
-        return data
+        return data, ends
 
     monkeypatch.setattr(Encoded, "_make", counted)
     size_bytes, count = 150_000, 20
@@ -210,7 +211,7 @@ def test_large_rows_are_encoded_once_however_many_follow(
     for _ in range(count):
         service.publish("t", [bytes(size_bytes)])
         for reader, start in enumerate(starts):
-            found = EncodedItems(AVRO.page_writer(PollRequest()))
+            found = EncodedItems(AVRO.page_writer(PollRequest()), ITEMS)
             scan = service.begin_poll(service.place("t"), start=start, inclusive=False)
             scan.read(found)
             assert [items for items, _ in found.blocks] == [1]

@@ -17,7 +17,7 @@ from txaware.bench.measure import Figure, in_turns, p99
 from txaware.bench.server import BenchServer, more_files, serving
 from txaware.bench.trial import PAYLOAD, Measured, Trial
 from txaware.messaging import Messaging, connect
-from txaware.protocol.formats import OWN, PollRequest, encode_poll
+from txaware.protocol.formats import MSGPACK, PollRequest, encode_poll
 
 P50_S, P99_S = 0.003, 0.015
 LONG_POLLS, WAIT_S, SETTLED_S = 1000, 30, 2.0
@@ -153,8 +153,8 @@ def _opened(url: str) -> socket.socket:
 
 def _request(path: str, body: bytes) -> bytes:
     head = (
-        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {OWN.media_type}\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\n"
+        f"Content-Type: {MSGPACK.media_type}\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
 

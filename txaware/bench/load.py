@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from txaware.protocol.formats import OWN
+from txaware.protocol.formats import MSGPACK
 
 WRK = shutil.which("wrk")
 WRK_LEAST_S = 1  # it takes whole seconds
@@ -61,7 +61,7 @@ class Load:
     def _by_wrk(self, url: str, for_s: int) -> float:
         with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
             bodies = ",".join(f'"{_lua(body)}"' for body in self.bodies)
-            asked = {"bodies": bodies, "type": OWN.media_type, "path": self.path}
+            asked = {"bodies": bodies, "type": MSGPACK.media_type, "path": self.path}
             script.write(_SCRIPT % asked)
             script.flush()
             command = f"wrk -t 1 -c {self.connections} -d {for_s}s -s {script.name}"
@@ -74,7 +74,7 @@ class Load:
         address = urlsplit(url)
         head = (
             f"POST {self.path} HTTP/1.1\r\nHost: {address.netloc}\r\n"
-            f"Content-Type: {OWN.media_type}\r\nContent-Length: "
+            f"Content-Type: {MSGPACK.media_type}\r\nContent-Length: "
         )
         requests = [
             b"%s%d\r\n\r\n%s" % (head.encode(), len(body), body) for body in self.bodies

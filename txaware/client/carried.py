@@ -7,7 +7,6 @@ from typing import Any
 
 from coordinator.interfaces import Coordinator, Loading
 from coordinator.transaction import Transaction
-from txaware.client.calls.request_fit import request_of, type_of
 from txaware.client.calls.table_calls import json_bytes
 from txaware.client.calls.transactional_calls import instance_fields
 from txaware.client.server_info import ServerInfo
@@ -16,7 +15,12 @@ from txaware.model.messages import MessageId
 from txaware.model.producers import ProducerIdentity
 from txaware.model.requests import checked_payloads
 from txaware.model.rows import RowChange
-from txaware.protocol.formats import MAX_MESSAGES, encode_publish
+from txaware.protocol.formats import (
+    MAX_MESSAGES,
+    MSGPACK,
+    PublishRequest,
+    encode_publish,
+)
 from txaware.protocol.tables import change_fields
 
 Part = tuple[str, dict[str, Any]]
@@ -68,12 +72,11 @@ class Carrier:
             most_bytes = info.carried_bytes - size_bytes
             if payloads.size_bytes > most_bytes or len(payloads) > MAX_MESSAGES:
                 return None
-            request = request_of(None, payloads)
-            body = encode_publish(request)
+            body = encode_publish(PublishRequest(None, payloads))
             size_bytes += len(body)
             sent = {
                 "topic": topic,
-                "contentType": type_of(request).decode("ascii"),
+                "contentType": MSGPACK.media_type,
                 "body": b64encode(body).decode("ascii"),
             }
             parts += (("publishes", sent),)

@@ -6,7 +6,7 @@ import attrs
 
 from txaware.client.calls.call import Call, reading
 from txaware.errors import BadRequest
-from txaware.protocol.formats.row_changes import BESIDE_ROW_BYTES
+from txaware.protocol.formats.msgpack_format import BESIDE_ROW_BYTES
 from txaware.protocol.values import read_json
 
 MIB = 1 << 20

@@ -29,12 +29,8 @@ from txaware.protocol.fields import (
     long,
     plain,
 )
-from txaware.protocol.formats.row_changes import (
-    expire_after_ms,
-    expire_after_s,
-    read_changes,
-)
-from txaware.protocol.formats.schemas import OWN_TYPE
+from txaware.protocol.formats.msgpack_format import MSGPACK_TYPE, read_changes
+from txaware.protocol.formats.requests import expire_after_ms, expire_after_s
 from txaware.protocol.json_schema import BASE64, array, fields, or_null
 from txaware.protocol.json_values import from_base64, load, to_base64
 from txaware.protocol.rights import on_table, to_list
@@ -62,7 +58,7 @@ def change_fields(change: RowChange) -> dict[str, Any]:
     return {
         "key": to_base64(change.key),
         "value": None if change.value is None else to_base64(change.value),
-        "expireAfterMs": expire_after_ms(change),
+        "expireAfterMs": expire_after_ms(change.expire_after_s),
     }
 
 
@@ -190,7 +186,7 @@ SAVE_ROWS = Verb(
     method="POST",
     path=TABLE + "/save",
     request=SaveRows,
-    binary=Binary(OWN_TYPE, _read_saved, "RowChanges"),
+    binary=Binary(MSGPACK_TYPE, _read_saved, "RowChanges"),
     right=on_table("publish"),
     repeat=Repeat.KEYED,
     summary="Changes rows with the commit of a transaction; null deletes.",

@@ -4,17 +4,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from txaware.model.avro_items import Encoded, encode_item
+from txaware.model.encoded_items import Encoded, ItemForm
 from txaware.model.labels import Labels, part_of
 from txaware.model.messages import NO_PAYLOAD_ROW, Message
 from txaware.protocol.formats import ColumnarWriter, PageWriter
-from txaware.protocol.formats.avro_writing import labels_of
+from txaware.protocol.formats.msgpack_format import labels_of
 from txaware.service.read.scan import Found, Messages
 from txaware.store.message_table import Block
 from txaware.store.payload_table import StoredPayloads
 
-# A block is closed when it has that much, as CDAP does it.
-BLOCK_BYTES = 60_000
 # A page is read and sent in pieces of at most that many messages.
 PIECE_MESSAGES = 1000
 
@@ -36,7 +34,9 @@ def gathering(writer: PageWriter) -> Callable[[], Gathered]:
     """Returns a maker of empty ones, one for each piece of a page."""
     if isinstance(writer, ColumnarWriter):
         return partial(ColumnEncoder, writer)
-    return partial(EncodedItems if writer.takes_encoded else ListedMessages, writer)
+    if writer.items is not None:
+        return partial(EncodedItems, writer, writer.items)
+    return partial(ListedMessages, writer)
 
 
 class ListedMessages(Messages):
@@ -59,10 +59,10 @@ class EncodedItems:
 
     piece_messages = PIECE_MESSAGES
 
-    def __init__(self, writer: PageWriter) -> None:
+    def __init__(self, writer: PageWriter, form: ItemForm) -> None:
         self.is_new = False
         self.blocks: list[tuple[int, bytes]] = []
-        self._writer = writer
+        self._writer, self._form = writer, form
         self._labels: list[tuple[Labels | None, int]] = []
         self._loose: list[bytes] = []
         self._loose_bytes = 0
@@ -70,10 +70,10 @@ class EncodedItems:
     def add(self, message: Message) -> None:
         """Adds a message."""
         self._labels.append((labels_of([message]), 1))
-        item = encode_item(message.id, message.payload)
+        item = self._form.item(message.id, message.payload)
         self._loose.append(item)
         self._loose_bytes += len(item)
-        if self._loose_bytes >= BLOCK_BYTES:
+        if self._loose_bytes >= self._form.block_bytes:
             self._close()
 
     def add_rows(self, block: Block, first: int, last: int) -> None:
@@ -81,8 +81,8 @@ class EncodedItems:
         self._close()
         self._labels.append((part_of(block.labels, first, last), last - first))
         encoded, at = block.encoded, block.encoded_from
-        self.is_new = self.is_new or not encoded.size_bytes
-        self.blocks += encoded.cut(at + first, at + last, BLOCK_BYTES)
+        self.is_new = self.is_new or not encoded.is_in(self._form)
+        self.blocks += encoded.cut(self._form, at + first, at + last)
 
     def add_payloads(self, row_key: bytes, stored: StoredPayloads) -> None:
         """Adds what one reference stands for, cut into blocks."""
@@ -90,14 +90,12 @@ class EncodedItems:
         self._labels.append((stored.labels, len(stored)))
         ids = [row_key + key for key in stored.keys]
         items = Encoded(ids, stored.payloads, behind=b"")
-        self.blocks += items.cut(0, len(ids), BLOCK_BYTES)
+        self.blocks += items.cut(self._form, 0, len(ids))
 
     def written(self) -> bytes:
         """Writes one block after the other."""
         self._close()
-        encoded = self._writer.encoded
-        blocks = b"".join([encoded(count, data) for count, data in self.blocks])
-        return self._writer.labelled(blocks, Labels.joined(self._labels))
+        return self._writer.blocks(self.blocks, Labels.joined(self._labels))
 
     def _close(self) -> None:
         """Ends the block that is open."""

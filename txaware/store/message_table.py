@@ -5,7 +5,7 @@ from operator import itemgetter
 
 import attrs
 
-from txaware.model.avro_items import Encoded
+from txaware.model.encoded_items import Encoded
 from txaware.model.interfaces import OrderedTable, Row
 from txaware.model.labels import NO_HEADERS, Labels, labels_or_none
 from txaware.model.messages import NO_PAYLOAD_ROW, Message, MessageId

@@ -2,12 +2,8 @@
 
 from collections.abc import Iterable
 
-from txaware.client.calls.call import (
-    Call,
-    Steps,
-    reading,
-)
-from txaware.client.calls.request_fit import request_of, require_fit, typed
+from txaware.client.calls.call import Steps, reading
+from txaware.client.calls.request_fit import msgpack_call, require_fit
 from txaware.client.calls.transactional_calls import TransactionalCalls
 from txaware.client.calls.verb_calls import steps_of
 from txaware.model.messages import MessageId
@@ -17,7 +13,7 @@ from txaware.model.producers import (
     checked_sequence,
 )
 from txaware.model.requests import Payload, check_plain, checked_payloads
-from txaware.protocol.formats.publish_once import OnceRequest, decode_ids, encode_once
+from txaware.protocol.formats import OnceRequest, decode_ids, encode_once
 from txaware.protocol.producers import (
     DESCRIBE_PRODUCER,
     FORGET_PRODUCER,
@@ -51,10 +47,8 @@ class ProducerCalls(TransactionalCalls):
         payloads = checked_payloads(messages, limit_bytes=info.message_bytes)
         check_plain(payloads, None)
         identity, base = checked_identity(producer), checked_sequence(sequence)
-        request = request_of(None, payloads)
-        body = encode_once(OnceRequest(identity, base, request))
+        body = encode_once(OnceRequest(identity, base, payloads))
         require_fit(len(payloads), len(body), info)
-        answered = _no_ids if identity.by_client else _ids
-        kind, read = typed(request, answered)
-        ids: list[MessageId] = yield Call("POST", path, read, body, kind, kind)
+        read = _no_ids if identity.by_client else _ids
+        ids: list[MessageId] = yield msgpack_call(path, body, read)
         return ids

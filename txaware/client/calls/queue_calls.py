@@ -15,7 +15,7 @@ from txaware.client.calls.call import (
     reading_field,
     reading_json,
 )
-from txaware.client.calls.request_fit import request_of, require_fit, typed
+from txaware.client.calls.request_fit import msgpack_call, require_fit
 from txaware.client.calls.server_calls import ServerCalls
 from txaware.client.calls.verb_calls import call_of, steps_of
 from txaware.errors import BadRequest
@@ -41,7 +41,7 @@ from txaware.model.requests import (
 )
 from txaware.model.topics import QueueName
 from txaware.protocol.fields import encoded_transaction
-from txaware.protocol.formats import encode_publish
+from txaware.protocol.formats import PublishRequest, encode_publish
 from txaware.protocol.formats.requests import milliseconds
 from txaware.protocol.jobs import EXTEND_JOB
 from txaware.protocol.queues import (
@@ -114,11 +114,9 @@ class QueueCalls(ServerCalls):
         payloads = checked_payloads(messages, limit_bytes=info.message_bytes)
         if not len(payloads):
             raise BadRequest("a push has items")
-        request = request_of(None, payloads)
-        body = encode_publish(request)
+        body = encode_publish(PublishRequest(None, payloads))
         require_fit(len(payloads), len(body), info)
-        kind, read = typed(request, done)
-        yield Call("POST", path, read, body, kind, kind, Repeat.KEYED)
+        yield msgpack_call(path, body, done, repeat=Repeat.KEYED)
 
     def pipe_for(
         self,

@@ -2,15 +2,13 @@
 
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator
 
 import attrs
 
 from coordinator.transaction import Transaction
 from txaware.client.calls.call import (
     Call,
-    HttpAnswer,
     Steps,
     done,
     json_body,
@@ -18,12 +16,7 @@ from txaware.client.calls.call import (
     reading_field,
 )
 from txaware.client.calls.producer_calls import ProducerCalls
-from txaware.client.calls.request_fit import (
-    by_newer,
-    request_of,
-    require_fit,
-    typed,
-)
+from txaware.client.calls.request_fit import msgpack_call, require_fit
 from txaware.client.calls.verb_calls import call_of, steps_of
 from txaware.client.link import Link
 from txaware.client.server_info import ENVELOPE_BYTES, ServerInfo
@@ -59,46 +52,41 @@ from txaware.model.requests import (
 from txaware.model.topics import TopicName
 from txaware.protocol.fields import start_field
 from txaware.protocol.formats import (
-    LABELLED,
-    LABELLED_COLUMNS,
     MAX_MESSAGES,
-    OWN,
-    STABLE,
     ColumnarPage,
     PollRequest,
     PublishRequest,
-    decode_labelled_columns,
-    decode_labelled_page,
+    decode_columnar_page,
+    decode_page,
     decode_publish_response,
     decode_receipt,
-    decode_stable_page,
     encode_poll,
     encode_publish,
     encode_rollback,
-    payload_of,
 )
 from txaware.protocol.groups import POSITION, POSITION_SEEN, SAVE_POSITION
 from txaware.protocol.verb import Repeat
 from txaware.publish.repeated_publish import OwnProducer
-
-T = TypeVar("T")
 
 # The most that a message takes in a request beside its payload.
 BESIDE_BYTES = 32
 _MOST_LONG, _MOST_INT = 2**63 - 1, 2**31 - 1
 
 
-def cut_to_fit(request: PublishRequest, info: ServerInfo) -> list[bytes]:
+def cut_to_fit(
+    request: PublishRequest, payloads: Payloads, info: ServerInfo
+) -> list[bytes]:
     """Returns one body where it fits, so that it is stored whole or not at all.
 
     Otherwise it returns several, of half of what the server takes at most, unless for a
     single large message.
     """
     body = encode_publish(request)
-    if len(body) <= info.request_bytes and len(request.messages) <= MAX_MESSAGES:
+    if len(body) <= info.request_bytes and len(payloads) <= MAX_MESSAGES:
         return [body]
     pieces = [
-        encode_publish(piece) for piece in _pieces(request, info.request_bytes // 2)
+        encode_publish(attrs.evolve(request, messages=piece))
+        for piece in _pieces(payloads, info.request_bytes // 2)
     ]
     for piece in pieces:
         require_fit(1, len(piece), info)
@@ -110,43 +98,27 @@ def total_receipt(receipts: list[Receipt]) -> Receipt:
     return attrs.evolve(receipts[0], count=sum(receipt.count for receipt in receipts))
 
 
-def _pieces(request: PublishRequest, limit_bytes: int) -> Iterator[PublishRequest]:
+def _pieces(payloads: Payloads, limit_bytes: int) -> Iterator[Payloads]:
     first = last = 0
     room_bytes = limit_bytes - ENVELOPE_BYTES
-    for last, size_bytes in enumerate(_sizes_bytes(request)):
+    for last, size_bytes in enumerate(_sizes_bytes(payloads)):
         if last > first and (size_bytes > room_bytes or last - first == MAX_MESSAGES):
-            yield request.part(first, last)
+            yield payloads.part(first, last)
             first, room_bytes = last, limit_bytes - ENVELOPE_BYTES
         room_bytes -= size_bytes
-    yield request.part(first, last + 1)
+    yield payloads.part(first, last + 1)
 
 
-def _sizes_bytes(request: PublishRequest) -> Iterator[int]:
+def _sizes_bytes(payloads: Payloads) -> Iterator[int]:
     """Yields the most that each message takes in a request."""
-    labels = request.labels or Labels.nothing(len(request.messages))
-    labelled = zip(request.messages, labels.keys, labels.headers, strict=True)
-    for message, key, headers in labelled:
-        yield len(payload_of(message)) + label_bytes(key, headers) + BESIDE_BYTES
+    labels = payloads.labels or Labels.nothing(len(payloads))
+    labelled = zip(payloads.payloads, labels.keys, labels.headers, strict=True)
+    for payload, key, headers in labelled:
+        yield len(payload) + label_bytes(key, headers) + BESIDE_BYTES
 
 
-_LABELLED = LABELLED.media_type.encode()
-_STABLE = STABLE.media_type.encode()
-_COLUMNS = LABELLED_COLUMNS.media_type.encode()
-
-
-_labelled_page = reading(decode_labelled_page)
-_stable_page = reading(decode_stable_page)
-
-
-def _page_of(answer: HttpAnswer) -> Page:
-    """Reads a page; an older server answers one without the last stable position."""
-    is_stable = answer.header(b"content-type") == _STABLE
-    return (_stable_page if is_stable else _labelled_page)(answer)
-
-
-_page = by_newer(_page_of)
+_page, _columnar_page = reading(decode_page), reading(decode_columnar_page)
 _response = reading(decode_publish_response)
-_columnar_page = by_newer(reading(decode_labelled_columns))
 _receipt, _ready = reading(decode_receipt), reading_field("ready", bool)
 
 
@@ -179,12 +151,11 @@ class ServiceCalls(ProducerCalls):
             name = str(TopicName.parse(topic))
             yield from self._publish_own(name, payloads)
             return None
-        request = request_of(pointer, payloads, receipts=named)
-        body = encode_publish(request)
+        body = encode_publish(PublishRequest(pointer, payloads, receipts=named))
         require_fit(len(payloads), len(body), info)
         read = done if pointer is None else _response
-        response: PublishResponse | None = yield _keyed(
-            path + "/publish", request, body, read
+        response: PublishResponse | None = yield msgpack_call(
+            path + "/publish", body, read, repeat=Repeat.KEYED
         )
         return response
 
@@ -239,18 +210,18 @@ class ServiceCalls(ProducerCalls):
         pointer, attempt = checked_pointer(transaction), checked_attempt(attempt)
         if not len(payloads):
             raise BadRequest("a store has messages")
-        request = request_of(pointer, payloads, attempt=attempt)
+        request = PublishRequest(pointer, payloads, attempt=attempt)
         receipts: list[Receipt] = []
-        for body in cut_to_fit(request, info):
-            receipts.append((yield _keyed(path + "/store", request, body, _receipt)))
+        for body in cut_to_fit(request, payloads, info):
+            call = msgpack_call(path + "/store", body, _receipt, repeat=Repeat.KEYED)
+            receipts.append((yield call))
         return total_receipt(receipts)
 
     def rollback(self, topic: str, response: PublishResponse) -> Steps[None]:
         """Hides what a publish wrote; once more does no harm."""
         path = self._paths.topic(topic) + "/rollback"
         body = encode_rollback(_sendable_response(response))
-        own = OWN.media_type.encode()
-        yield Call("POST", path, done, body, own, own)
+        yield msgpack_call(path, body, done)
 
     def poll(
         self,
@@ -277,8 +248,7 @@ class ServiceCalls(ProducerCalls):
         while True:
             asked_s, is_last = yield from self._turn(wait_s, until_s)
             body = _poll_body(*checked, asked_s)
-            call = Call("POST", path, _page, body, _LABELLED, _STABLE, longer_s=asked_s)
-            page: Page = yield call
+            page: Page = yield msgpack_call(path, body, _page, longer_s=asked_s)
             if page or is_last:
                 return page
 
@@ -301,9 +271,9 @@ class ServiceCalls(ProducerCalls):
             transaction,
             UNCOMMITTED,
             0,
+            columns=True,
         )
-        call = Call("POST", path, _columnar_page, body, _COLUMNS, _COLUMNS)
-        page: ColumnarPage = yield call
+        page: ColumnarPage = yield msgpack_call(path, body, _columnar_page)
         return page
 
     def wait(
@@ -344,14 +314,6 @@ class ServiceCalls(ProducerCalls):
     save_position = steps_of(SAVE_POSITION)
 
 
-def _keyed(
-    path: str, request: PublishRequest, body: bytes, read: Callable[..., Any]
-) -> Call[Any]:
-    """Sends a publish or a store, in a type that an older server knows if it can."""
-    kind, read = typed(request, read)
-    return Call("POST", path, read, body, kind, kind, Repeat.KEYED)
-
-
 def _check_publish(
     payloads: Payloads, pointer: int | None, receipts: list[Receipt] | None
 ) -> None:
@@ -368,6 +330,8 @@ def _poll_body(
     transaction: Transaction | None,
     isolation: str,
     wait_s: float,
+    *,
+    columns: bool = False,
 ) -> bytes:
     try:
         return encode_poll(
@@ -378,6 +342,7 @@ def _poll_body(
                 transaction=transaction,
                 isolation=isolation,
                 wait_s=wait_s,
+                columns=columns,
             )
         )
     except (struct.error, OverflowError) as error:

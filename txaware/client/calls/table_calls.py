@@ -2,17 +2,14 @@
 
 from collections.abc import Iterable, Iterator
 
-import attrs
-
 from txaware.client.calls.call import Steps
+from txaware.client.calls.request_fit import msgpack_call
 from txaware.client.calls.server_calls import ServerCalls
 from txaware.client.calls.verb_calls import call_of, steps_of
 from txaware.errors import RequestTooLarge
 from txaware.model.requests import Pointer
 from txaware.model.rows import RowChange
-from txaware.protocol.formats import MAX_MESSAGES
-from txaware.protocol.formats.row_changes import encode_changes
-from txaware.protocol.formats.schemas import OWN_TYPE
+from txaware.protocol.formats import MAX_MESSAGES, encode_changes
 from txaware.protocol.tables import (
     GET_ROW,
     LIST_TABLES,
@@ -73,7 +70,7 @@ class TableCalls(ServerCalls):
         call = call_of(SAVE_ROWS, asked)
         if _BESIDE_BYTES + sum(map(json_bytes, listed)) > info.request_bytes:
             body = encode_changes(asked.transaction, listed)
-            call = attrs.evolve(call, body=body, content_type=OWN_TYPE.encode())
+            call = msgpack_call(call.path, body, call.read, repeat=call.repeat)
         if len(call.body) > info.request_bytes or len(listed) > MAX_MESSAGES:
             raise RequestTooLarge(
                 f"{len(listed)} changes of rows in a request of {len(call.body)} bytes "

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from txaware.model.encoded_items import ItemForm
 from txaware.model.labels import Labels
 from txaware.model.messages import Message, PageEnd, PublishResponse, Receipt
 from txaware.protocol.formats.requests import PollRequest, PublishRequest
@@ -10,13 +11,13 @@ from txaware.protocol.formats.requests import PollRequest, PublishRequest
 class PageWriter(Protocol):
     """Writes the answer to one poll: what the calls return, joined, is the body.
 
-    `begin` once, then `messages` and `labelled` in any order and number, then `end`
-    once. Without `end` the body is not whole, and every reader notices.
+    `begin` once, then `messages` and `blocks` in any order and number, then `end` once.
+    Without `end` the body is not whole, and every reader notices.
     """
 
     @property
-    def takes_encoded(self) -> bool:
-        """True when `encoded` is cheaper than `messages`."""
+    def items(self) -> ItemForm | None:
+        """The form of items that `blocks` takes; None where it takes none."""
 
     def begin(self) -> bytes:
         """Writes what comes before the first message; it may be nothing."""
@@ -24,14 +25,8 @@ class PageWriter(Protocol):
     def messages(self, messages: list[Message]) -> bytes:
         """Writes some more messages; nothing for none of them."""
 
-    def encoded(self, count: int, data: bytes) -> bytes:
-        """Encodes a block of messages, each of them as `encode_item` gives it.
-
-        Blocks are a part of the body once `labelled` has written them.
-        """
-
-    def labelled(self, blocks: bytes, labels: Labels | None) -> bytes:
-        """Writes some more messages: blocks, and the labels of all in them."""
+    def blocks(self, blocks: list[tuple[int, bytes]], labels: Labels | None) -> bytes:
+        """Writes some more messages: counted items, and the labels of all of them."""
 
     def end(self, end: PageEnd) -> bytes:
         """Writes what comes after the last message."""

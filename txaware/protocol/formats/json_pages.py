@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 from txaware.model.labels import Labels, unpacked
 from txaware.model.messages import BlockedBy, Message, PageEnd, text_or_base64
-from txaware.protocol.formats.avro_reading import Cursor, read_items
 from txaware.protocol.json_values import Fields, to_base64
 
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -25,7 +24,7 @@ _PAYLOAD: dict[str, Callable[[bytes], str | dict[str, str]]] = {
 class JsonArray:
     """CDAP's answer: an array of {"id", "payload"}."""
 
-    takes_encoded = False
+    items = None
 
     def __init__(self, payload_as: str) -> None:
         self._payload = _PAYLOAD[payload_as]
@@ -52,13 +51,9 @@ class JsonArray:
             objects.append(message)
         return comma + _dumps(objects)[1:-1].encode()
 
-    def encoded(self, count: int, data: bytes) -> bytes:
-        """Writes some more objects, of messages in Avro."""
-        return self.messages(read_items(Cursor(data, what="the messages"), count))
-
-    def labelled(self, blocks: bytes, labels: Labels | None) -> bytes:
-        """Returns the objects as they are."""
-        return blocks
+    def blocks(self, blocks: list[tuple[int, bytes]], labels: Labels | None) -> bytes:
+        """Writes nothing: the format has no form of items."""
+        return b""
 
     def end(self, end: PageEnd) -> bytes:
         """Ends the array."""

@@ -30,7 +30,7 @@ from txaware.server.openapi import (
     server_operations,
     transaction_operations,
 )
-from txaware.server.openapi.operation import Content, Operation, in_avro, json_of
+from txaware.server.openapi.operation import Content, Operation, in_msgpack, json_of
 from txaware.server.openapi.wire import report_schemas, schema_of, wire_schemas
 from txaware.server.routing import Route
 
@@ -65,8 +65,7 @@ def _of_verb(verb: Verb[..., Any]) -> Operation:
         schema = ref(verb.schema_name) if verb.schema_name else shape.body.schema
         body = json_of(schema, example=verb.example)
         if verb.binary is not None:
-            kind = verb.binary.media_type
-            body[kind] = {"schema": in_avro(kind, verb.binary.name)}
+            body |= in_msgpack(verb.binary.name)
     return Operation(
         summary=verb.summary,
         tag=verb.tag,

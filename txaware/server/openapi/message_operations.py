@@ -1,7 +1,6 @@
 """The bodies and answers of the routes of messages."""
 
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED
-from txaware.protocol.formats.schemas import AVRO_TYPE, OWN_TYPES
 from txaware.protocol.json_schema import (
     FLAG,
     HEX_ID,
@@ -11,7 +10,12 @@ from txaware.protocol.json_schema import (
     whole,
 )
 from txaware.protocol.topics import TOPIC
-from txaware.server.openapi.operation import Content, Operation, in_avro, json_of
+from txaware.server.openapi.operation import (
+    Operation,
+    in_all_formats,
+    in_msgpack,
+    json_of,
+)
 
 TAG = "messages"
 _WRITES = (404, 409)
@@ -23,14 +27,6 @@ _RESPONSE = {
     "endTimestamp": 1_700_000_000_000,
     "endSequenceId": 1,
 }
-
-
-def in_all_formats(json: Content, *, body: str, own: str | None = None) -> Content:
-    """Adds all Avro types; `own` is the name in txaware's types, if another."""
-    names = {AVRO_TYPE: body, **dict.fromkeys(OWN_TYPES, own or body)}
-    return json | {
-        kind: {"schema": in_avro(kind, name)} for kind, name in names.items()
-    }
 
 
 _PUBLISH = in_all_formats(
@@ -53,10 +49,7 @@ _STORE = in_all_formats(
     ),
     body="PublishRequest",
 )
-_RECEIPT: Content = {
-    **json_of(ref("Receipt")),
-    **{kind: {"schema": in_avro(kind, "Receipt")} for kind in OWN_TYPES},
-}
+_RECEIPT = json_of(ref("Receipt")) | in_msgpack("Receipt")
 _POLL = in_all_formats(
     json_of(
         ref("ConsumeRequest"),

@@ -5,6 +5,8 @@ from typing import Any
 
 import attrs
 
+from txaware.protocol.formats.avro_format import AVRO_TYPE
+from txaware.protocol.formats.msgpack_format import MSGPACK_TYPE
 from txaware.protocol.json_schema import BYTES, Schema
 from txaware.server.exchange import JSON
 
@@ -39,6 +41,18 @@ def json_of(schema: Schema, *, example: Any = None) -> Content:
     return {JSON: content}
 
 
-def in_avro(media_type: str, body: str) -> dict[str, Any]:
-    """Describes a body whose schema the server publishes by itself."""
-    return BYTES | {"description": f"{body} of {media_type}; see /v1/schemas."}
+def in_avro(body: str) -> Content:
+    """Describes a body of CDAP, whose schema the server publishes by itself."""
+    said = f"{body} of {AVRO_TYPE}; see /v1/schemas."
+    return {AVRO_TYPE: {"schema": BYTES | {"description": said}}}
+
+
+def in_msgpack(body: str) -> Content:
+    """Describes a body of the client of this project."""
+    said = f"{body} in msgpack, as the client of this project has it."
+    return {MSGPACK_TYPE: {"schema": BYTES | {"description": said}}}
+
+
+def in_all_formats(json: Content, *, body: str, own: str | None = None) -> Content:
+    """Adds the other formats; `own` is the name in msgpack, if another."""
+    return json | in_avro(body) | in_msgpack(own or body)

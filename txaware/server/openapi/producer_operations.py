@@ -1,7 +1,6 @@
 """The bodies and answers of the routes of producers and transactional ids."""
 
 from txaware.protocol.formats.publish_once import ONCE
-from txaware.protocol.formats.schemas import AVRO_TYPE
 from txaware.protocol.json_schema import (
     BASE64,
     FLAG,
@@ -11,8 +10,7 @@ from txaware.protocol.json_schema import (
     fields,
     whole,
 )
-from txaware.server.openapi.message_operations import in_all_formats
-from txaware.server.openapi.operation import Operation, json_of
+from txaware.server.openapi.operation import Operation, in_msgpack, json_of
 from txaware.server.routes.producers import PUBLISH_ONCE
 from txaware.server.routes.transactional_ids import (
     BEGIN,
@@ -26,15 +24,10 @@ TAG = "producers"
 _COMMITS = {"commits": whole(0)}
 _ENTERED = _COMMITS | {"isDone": FLAG, "isWritten": FLAG}
 
-_BODY = in_all_formats(
-    json_of(ONCE.schema),
-    body="PublishOnceRequest",
+_BODY = json_of(ONCE.schema) | in_msgpack("PublishOnceRequest")
+_IDS = json_of(any_of(fields({"ids": array(HEX_ID)}), fields({}))) | in_msgpack(
+    "PublishedIds"
 )
-_IDS = in_all_formats(
-    json_of(any_of(fields({"ids": array(HEX_ID)}), fields({}))), body="PublishedIds"
-)
-for _content in (_BODY, _IDS):
-    del _content[AVRO_TYPE]  # which has no producers
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", PUBLISH_ONCE): Operation(

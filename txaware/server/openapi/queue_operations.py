@@ -3,8 +3,7 @@
 from txaware.model.queues import MAX_DELAY_S, MAX_PRIORITY
 from txaware.protocol.json_schema import TEXT, array, fields, ref, whole
 from txaware.protocol.queues import QUEUE
-from txaware.server.openapi.message_operations import in_all_formats
-from txaware.server.openapi.operation import Operation, json_of
+from txaware.server.openapi.operation import Operation, in_all_formats, json_of
 from txaware.server.routes.queue_jobs import (
     CLOSE_PUSHER,
     COMMIT,

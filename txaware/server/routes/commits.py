@@ -83,7 +83,7 @@ def _read_publish(value: object, *, what: str) -> Publish:
     request = format_of(sent["contentType"]).publish_request(sent["body"])
     if request.receipts is not None or request.attempt is not None:
         raise BadRequest("a commit publishes messages, and refers to none")
-    return Publish(sent["topic"], request.labelled, request.pointer)
+    return Publish(sent["topic"], request.messages, request.pointer)
 
 
 CARRIED = Body(

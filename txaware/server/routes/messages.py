@@ -102,7 +102,7 @@ class MessageRoutes:
         def answered(error: Unavailable | None) -> None:
             told(_done(request, format_) if error is None else error)
 
-        self._service.publish_soon(place, asked.labelled, partial(tell, answered))
+        self._service.publish_soon(place, asked.messages, partial(tell, answered))
         return None
 
     def _publish_large(self, request: Request, format_: Format) -> Reply:
@@ -128,14 +128,14 @@ class MessageRoutes:
         if keyed is not None and asked.pointer is None and asked.receipts is None:
             self._service.producing.publish_alone(
                 request.topic,
-                asked.labelled,
+                asked.messages,
                 producer=keyed,
                 caller=request.principal,
             )
             return _done(request, format_)
         response = self._service.publish(
             request.topic,
-            asked.labelled,
+            asked.messages,
             transaction=None if asked.pointer is None else _named(asked.pointer),
             receipts=asked.receipts,
         )
@@ -156,7 +156,7 @@ class MessageRoutes:
         self._owners.used((asked.pointer,), request.principal)
         receipt = self._service.store(
             request.topic,
-            asked.labelled,
+            asked.messages,
             transaction=_named(asked.pointer),
             attempt=asked.attempt,
         )

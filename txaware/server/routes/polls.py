@@ -9,14 +9,7 @@ import attrs
 from txaware.errors import BadRequest
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED
 from txaware.model.messages import MessageId
-from txaware.protocol.formats import (
-    LABELLED,
-    STABLE,
-    Format,
-    PageWriter,
-    PollRequest,
-    format_of,
-)
+from txaware.protocol.formats import Format, PageWriter, PollRequest, format_of
 from txaware.protocol.formats.json_format import read_wait
 from txaware.protocol.rights import on_topic
 from txaware.protocol.topics import TOPIC
@@ -31,7 +24,6 @@ from txaware.service.topic_handles import TopicHandle
 
 PIECE_BYTES = 1 << 20
 NO_LIMIT = 2**31 - 1
-_STABLE = STABLE.media_type.encode()
 
 
 class PollingRoutes:
@@ -91,8 +83,6 @@ class PollingRoutes:
         return self._answer(poll, scan)
 
     def _asked(self, request: Request, format_: Format, asked: PollRequest) -> "Poll":
-        if format_ is LABELLED and request.headers.get(b"accept") == _STABLE:
-            format_ = STABLE
         page = PollAnswer(format_.page_writer(asked))
         return Poll(page, self._look(request, asked, page.read), format_.media_type)
 

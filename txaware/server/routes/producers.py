@@ -6,8 +6,8 @@ from typing import Any
 from txaware.errors import NotAuthorized, Unavailable
 from txaware.model.messages import MessageId
 from txaware.model.producers import ProducerOpened
-from txaware.protocol.formats import Format
-from txaware.protocol.formats.publish_once import OnceRequest, read_once, write_ids
+from txaware.protocol.formats import Format, OnceRequest
+from txaware.protocol.formats.publish_once import read_once, write_ids
 from txaware.protocol.producers import FORGET_PRODUCER, OPEN_PRODUCER
 from txaware.protocol.rights import (
     on_topic,

@@ -392,7 +392,7 @@ def _push_asked(
         "delay_s": whole_number(fields.get("delayMs", "0"), "delayMs") / 1000,
         "priority": whole_number(fields.get("priority", "0"), "priority"),
     }
-    return queue_named(request), asked.labelled, options
+    return queue_named(request), asked.messages, options
 
 
 def _popper(request: Request, named: str) -> str:
