@@ -365,6 +365,7 @@ GOOD: dict[tuple[str, str], Make] = {
     ("POST", "/ping"): _PLAIN,
     ("GET", "/health"): _PLAIN,
     ("GET", "/v1/schemas"): _PLAIN,
+    ("GET", "/v1/frames"): _PLAIN,
     ("GET", "/v1/server"): _PLAIN,
     ("GET", "/openapi.json"): _PLAIN,
 }

@@ -101,6 +101,7 @@ NEEDS = {
     ("GET", X + "/prepared"): HOLDER | OPERATOR,
     ("POST", X + "/commit-prepared"): HOLDER | OPERATOR,
     ("POST", X + "/rollback-prepared"): HOLDER | OPERATOR,
+    ("GET", "/v1/frames"): EVERYBODY,
     ("GET", "/v1/server"): EVERYBODY,
     ("GET", "/v1/metrics"): MONITOR,
     ("GET", "/v1/overview"): MONITOR,

@@ -104,6 +104,8 @@ def _is_meant(check: str, label: str, sent: Interaction | None) -> bool:
     if sent is None or sent.response is None:
         return False
     status, body = sent.response.status_code, sent.response.content
+    if status == 426:  # of what is no other request than that for an upgrade
+        return True
     if status == 503:
         return b"TransactionOutcomeUnknown" in body or (
             sent.response.headers.get("txaware-outcome") == ["unknown"]

@@ -31,6 +31,10 @@ class Line:
     host_and_port = "10.0.0.1:5"
     is_closed = False
 
+    @property
+    def connection(self) -> "Line":
+        return self
+
 
 def test_it_is_older_than_the_limit() -> None:
     assert ONE.is_hanging(before_ms=BEGAN_MS + 1)

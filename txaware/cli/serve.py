@@ -105,6 +105,12 @@ file_option = click.Path(path_type=Path, exists=True, dir_okay=False)
     help="While another process has the data, wait, and take over once it has ended, "
     "or in HBase gives no sign of life; wait again when it is taken over.",
 )
+@click.option(
+    "--no-frames",
+    is_flag=True,
+    help="Speak HTTP only: no connection goes on in frames, which carry many calls at "
+    "once.",
+)
 @pass_session
 def serve(
     session: Session,
@@ -113,6 +119,7 @@ def serve(
     data: str | None,
     coordinator: str | None,
     standby: bool,
+    no_frames: bool,
     **options: Any,
 ) -> None:
     """Serve the data to other processes, until Ctrl-C or SIGTERM.
@@ -139,6 +146,9 @@ def serve(
         session = attrs.evolve(session, url=address_of(data))
     if coordinator is not None:
         session = attrs.evolve(session, coordinator=coordinator)
+    if no_frames:
+        settings = attrs.evolve(session.settings, frames=False)
+        session = attrs.evolve(session, settings=settings)
     if options["key"] is not None and options["certificate"] is None:
         raise click.UsageError("--key needs --certificate")
     if is_http(session.url):

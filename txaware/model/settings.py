@@ -158,6 +158,15 @@ class Settings:
     """Server: requests at once, without those that wait for messages; 503 above it."""
     waiting_requests: int = _setting(5000)
     """Server: requests at once that wait for messages; 503 above it."""
+    frames: bool = attrs.field(default=True, validator=_one_of(True, False))
+    """Server: whether connections may go on as frames, which carry many requests at
+    once; `--no-frames` says no."""
+    frame_requests: int = _setting(6000)
+    """Server: requests under way on one connection of frames; 503 above it."""
+    frame_requests_of_principal: int = _setting(0, least=0)
+    """Server: those of one principal on all its connections of frames, or of one
+    address where there are no tokens; 0 for nine tenths of `in_flight_requests` and
+    `waiting_requests`."""
     body_memory_bytes: int = _setting(128 * MIB)
     """Server: request bodies in memory at once, as far as they have come; 503 above it.
     One that stopped coming for 5 s gives its place up to others, with 408."""

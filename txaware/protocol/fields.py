@@ -285,6 +285,12 @@ def _start_in_text(text: str, *, what: str) -> MessageId | int:
     return MessageId.parse(text) if is_id else whole_in_text(text, what=what)
 
 
+def _start(value: object, *, what: str) -> Start:
+    return (
+        _id(value, what=what) if isinstance(value, str) else whole_number(value, what)
+    )
+
+
 def start_field(start: Start) -> str | int | None:
     """Returns an id as 40 hex digits, a time as a number."""
     return str(start) if isinstance(start, MessageId) else start
@@ -316,7 +322,7 @@ SEEN_BY = attrs.evolve(SNAPSHOT.or_null(), given=_checked_snapshot)
 POINTER = plain(1, given=by(checked_pointer))
 # A start in a query; in the body of a poll it has the tags of Avro.
 START = Kind(
-    _id,
+    _start,
     json_schema.any_of(json_schema.HEX_ID, whole(0)),
     given=by(checked_start),
     write=start_field,

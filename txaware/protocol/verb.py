@@ -16,7 +16,7 @@ from typing import (
     get_origin,
     get_type_hints,
 )
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 import attrs
 import msgspec
@@ -32,7 +32,7 @@ from txaware.protocol.fields import (
     Others,
 )
 from txaware.protocol.json_schema import Schema
-from txaware.protocol.json_values import check_marks
+from txaware.protocol.json_values import check_marks, checked_object
 from txaware.protocol.places import Place
 from txaware.protocol.rights import Allow, Params
 from txaware.protocol.values import (
@@ -175,6 +175,10 @@ class Shape:
         self.kinds: dict[str, Kind | Others] = {name: f.kind for name, f in parts}
         self.kinds |= self.others
         self.names = (*self.places, *self.kinds)
+        # The order of a frame: as they are declared; new ones come last.
+        self.in_order = tuple(
+            name for name in request.__struct_fields__ if name != self.go_on
+        )
         self.pointers = tuple(n for n, kind in self.kinds.items() if kind is POINTER)
         self._in_body = in_body
         declared = [Field(f.name, f.kind, default=f.default) for f in in_body.values()]
@@ -229,7 +233,72 @@ class Shape:
             sent |= getattr(request, name)
         return json.dumps(sent).encode()
 
+    def packed(self, request: Any) -> bytes:
+        """Returns the fields in their order, as a frame has them."""
+        parts = self.query | self._in_body
+        fields = []
+        for name in self.in_order:
+            value, part = getattr(request, name), parts.get(name)
+            if part is None:
+                fields.append(value)
+            elif value is msgspec.UNSET or value == part.default:
+                fields.append(_NOT_SENT)
+            else:
+                fields.append(part.kind.write(value))
+        while fields and fields[-1] is _NOT_SENT:
+            fields.pop()
+        try:
+            return _pack(fields)
+        except (OverflowError, TypeError, ValueError) as error:
+            raise BadRequest(f"the request cannot be written: {error}") from error
+
     # ---- the server's half
+    def unpacked(self, body: bytes) -> tuple[Any, dict[str, str]]:
+        """Returns the request of fields in their order, and the words of its path."""
+        try:
+            sent = _unpack(body)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise BadRequest(f"the fields are no msgpack: {error}") from error
+        if not isinstance(sent, list) or len(sent) > len(self.in_order):
+            raise BadRequest(
+                f"the fields are an array of {len(self.in_order)} at most: "
+                f"{', '.join(self.in_order)}"
+            )
+        found: dict[str, Any] = {}
+        words: dict[str, str] = {}
+        in_body: dict[str, Any] = {}
+        for name, value in zip(self.in_order, sent, strict=False):
+            if value == _NOT_SENT:
+                continue
+            if name in self.places:
+                own = self._words(name, value)
+                found[name] = self.places[name].name(own)
+                words |= own
+            elif name in self.query:
+                part = self.query[name]
+                found[name] = part.kind.read(value, what=part.name)
+            elif name in self.others:
+                in_body |= checked_object(value, what=name)
+            else:
+                in_body[self._in_body[name].name] = value
+        for name in self.places.keys() - found.keys():
+            raise BadRequest(f"{name} is missing")
+        for name, part in self.query.items():
+            if name not in found and part.default is REQUIRED:
+                raise BadRequest(f"{part.name} is missing")
+        found |= self.named(self.body.read(in_body))
+        return self.request(**found), words
+
+    def _words(self, name: str, value: object) -> dict[str, str]:
+        """Returns the words of the path that a field stands for."""
+        try:
+            words = self.places[name].words(value)
+        except BadRequest:
+            raise
+        except (TypeError, ValueError, AttributeError) as error:
+            raise BadRequest(f"{name} cannot be {value!r:.100}") from error
+        return {key: unquote(word) for key, word in words.items()}
+
     def options(self, request: Any) -> dict[str, Any]:
         """Returns the fields of a request, as the engine takes them."""
         values = {name: getattr(request, name) for name in self.names}
@@ -301,6 +370,12 @@ class Shape:
                     f"{' and '.join(filter(None, needs))}"
                 )
         return found
+
+
+# Stands in a frame for a field that is not sent, where others follow.
+_NOT_SENT = msgspec.msgpack.Ext(0, b"")
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder().decode
 
 
 def _default(field: msgspec.structs.FieldInfo) -> Any:
@@ -432,6 +507,28 @@ class Verb(Generic[P, T]):
         if self.spaced:
             return json.dumps(written).encode()
         return to_json(written)
+
+    def packed(self, value: T) -> bytes:
+        """Returns the body of an answer in a frame."""
+        if self.answer is None:
+            return b""
+        if isinstance(self.answer, Form):
+            return _pack(unstructured(self.answer.write(value)))
+        return _pack(unstructured(value))
+
+    def unpacked(self, asked: Any, body: bytes) -> T:
+        """Reads the answer to a request in a frame; `BadRequest` where it is none."""
+        answer = self.answer
+        if answer is None:
+            return cast(T, None)
+        try:
+            value = _unpack(body)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise BadRequest(f"the answer is no msgpack: {error}") from error
+        if isinstance(answer, Form):
+            return cast(T, answer.read(asked, value))
+        kind = answer.kind if isinstance(answer, In) else answer
+        return cast(T, structured(_bare(kind), value))
 
     def answered(self, asked: Any, body: bytes) -> T:
         """Reads the answer to a request; raises `BadRequest` where it is none."""

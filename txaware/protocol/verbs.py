@@ -14,3 +14,48 @@ VERBS: tuple[Verb[..., Any], ...] = (
     *tables.VERBS,
     *topics.VERBS,
 )
+
+# The verbs that go by frames, by method and path. The number of each is its place here,
+# from 1 on, and never changes: new ones come last, and none is taken away.
+NUMBERED = (
+    "GET /v1/namespaces/{namespace}/groups/{group}/positions/{topic}",
+    "POST /v1/namespaces/{namespace}/groups/{group}/positions/{topic}",
+    "PUT /v1/namespaces/{namespace}/groups/{group}/positions/{topic}",
+    "GET /v1/namespaces/{namespace}/groups/{group}/positions/{topic}/lag",
+    "GET /v1/namespaces/{namespace}/topics/{topic}/peek",
+    "GET /v1/namespaces/{namespace}/topics/{topic}/inspect",
+    "GET /v1/namespaces/{namespace}/topics/{topic}/splits",
+    "POST /v1/namespaces/{namespace}/topics/{topic}/first-undecided",
+    "GET /v1/metrics",
+    "POST /v1/admin/check",
+    "POST /v1/admin/clean-up",
+    "POST /v1/admin/clean-up/plan",
+    "POST /v1/admin/clean-up/piece",
+    "POST /v1/admin/clean-up/finish",
+    "POST /v1/admin/prune",
+    "GET /v1/keepers",
+    "POST /v1/keepers",
+    "POST /v1/keepers/forget",
+    "POST /v1/producers",
+    "GET /v1/producers",
+    "GET /v1/producers/{producer}",
+    "POST /v1/producers/forget",
+    "GET /v1/namespaces/{namespace}/queues",
+    "PUT /v1/namespaces/{namespace}/queues/{queue}",
+    "PATCH /v1/namespaces/{namespace}/queues/{queue}",
+    "GET /v1/namespaces/{namespace}/queues/{queue}",
+    "DELETE /v1/namespaces/{namespace}/queues/{queue}",
+    "GET /v1/namespaces/{namespace}/queues/{queue}/stats",
+    "GET /v1/namespaces/{namespace}/queues/{queue}/peek",
+    "POST /v1/namespaces/{namespace}/queues/{queue}/pause",
+    "POST /v1/namespaces/{namespace}/queues/{queue}/resume",
+    "POST /v1/namespaces/{namespace}/queues/{queue}/truncate",
+    "POST /v1/namespaces/{namespace}/queues/{queue}/redrive",
+    "POST /v1/namespaces/{namespace}/queues/{queue}/extend",
+)
+NUMBERS = {name: number for number, name in enumerate(NUMBERED, 1)}
+
+
+def number_of(verb: Verb[..., Any]) -> int | None:
+    """Returns the number by which frames name a verb; None where they do not."""
+    return NUMBERS.get(f"{verb.method} {verb.path}")

@@ -10,6 +10,7 @@ from txaware.errors import TxAwareError
 from txaware.server.admission import Bodies, ClientGone, Memory, Receive
 from txaware.server.direct_lane import Lane
 from txaware.server.exchange import Head, Reply, Request, Stream, dressed
+from txaware.server.frame_connection import FrameRules
 from txaware.server.request_rules import RequestRules
 from txaware.server.routing import Answer, Match, Route, whole
 from txaware.server.streams import Send, gathered, send_stream
@@ -20,8 +21,11 @@ Scope = Mapping[str, Any]
 class App:
     """Answers requests of ASGI by the table of routes; of one event loop only.
 
-    The `lane` answers others before they come here, by the same rules.
+    The `lane` answers others before they come here, by the same rules. `frames` grants
+    an upgrade, and is set by a server that has them.
     """
+
+    frames: FrameRules | None = None
 
     def __init__(self, rules: RequestRules, bodies: Bodies) -> None:
         self.lane = Lane(rules, bodies)

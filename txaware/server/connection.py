@@ -12,6 +12,7 @@ from txaware.server.connection_limits import ConnectionLimits, is_vital
 from txaware.server.direct_lane import DirectRequest, KnownHead, Lane
 from txaware.server.exchange import Headers
 from txaware.server.failures import last_answer
+from txaware.server.frame_connection import FrameConnection
 from txaware.server.request_parser import BODY, HEAD, NOTHING, Feeding, WrongHead
 from txaware.server.routing import Match
 from txaware.server.server_context import Stopping
@@ -53,6 +54,7 @@ class Connection(Feeding):
         self._too_many: str | None = None  # why it is beyond the limits
         self._running: Any = None
         self._lane: Lane = self.app.lane
+        self._frames: FrameConnection | None = None  # once it goes on as that
         self._direct: DirectRequest | None = None  # until all of it has come
         self._known: KnownHead | None = None  # of the last one
         self._is_driving = False
@@ -60,6 +62,11 @@ class Connection(Feeding):
         self.app_state = {"peer": self}
         # A handler of the root logger would get each request, query and all.
         self.access_log = False
+
+    @property
+    def connection(self) -> "Connection":
+        """This connection: one request at a time has all of it."""
+        return self
 
     @property
     def is_gone(self) -> bool:
@@ -184,6 +191,9 @@ class Connection(Feeding):
             self._drive()
             return
         self.feed(data)
+        if self._frames is not None:
+            self._hand_over(self._frames)
+            return
         if self._direct is not None:
             self._known = self._direct.known_head(data) if is_first else None
             self._drive()
@@ -204,7 +214,9 @@ class Connection(Feeding):
             self._stop_expecting()
 
     def begin_request(self) -> None:
-        """Begins a request in the direct lane, or the general way."""
+        """Begins a request in the direct lane, or the general way; or frames."""
+        if self.parser.should_upgrade() and self._begin_frames():
+            return
         found = self._lane.match(self.url)
         direct = None if found is None else self._direct_request(*found)
         if direct is None:
@@ -213,6 +225,24 @@ class Connection(Feeding):
         else:
             self._begin_direct(direct)
             self.growing = direct
+
+    def _begin_frames(self) -> bool:
+        """Goes on in frames, where that is asked for and granted."""
+        is_first = self._may_begin and self._too_many is None
+        frames = self.app.frames
+        is_first = is_first and self.parser.get_http_version() == "1.1"
+        if frames is None or not is_first or self.parser.get_method() != b"GET":
+            return False
+        self._frames = frames.upgraded(self, self.url, self.headers)
+        self.is_upgraded = self._frames is not None
+        return self.is_upgraded
+
+    def _hand_over(self, frames: FrameConnection) -> None:
+        """Has frames take what comes from now on."""
+        self._stop_expecting()
+        self._unset_keepalive_if_required()
+        self._sink.is_over = True
+        frames.begin(self.taken_over())
 
     def _begin_direct(self, direct: DirectRequest) -> None:
         self.cycle = self._running = self._direct = direct  # type: ignore[assignment]
@@ -305,6 +335,9 @@ class Connection(Feeding):
         if self.is_closed:
             return
         self.feed_unfed()
+        if self._frames is not None:
+            self._hand_over(self._frames)
+            return
         if self._direct is not None:
             self._drive()
         if self._is_answering or self.is_closed:

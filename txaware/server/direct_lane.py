@@ -219,8 +219,10 @@ class DirectRequest:
                 perform = partial(whole, match.route, request)
                 return rules.repeats.once(repeat, perform)
             self._repeat = repeat
-        assert match.route.begin is not None
-        return match.route.begin(request, self.told)
+        begin = match.route.begin
+        if begin is None:
+            return match.route.handle(request)
+        return begin(request, self.told)
 
     def _wait(self, answering: Coroutine[Any, Any, Answer]) -> None:
         task = self._line.loop.create_task(self._awaited(answering))

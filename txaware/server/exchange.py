@@ -19,7 +19,11 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class Peer(Protocol):
-    """The other end of the connection."""
+    """The other end of the connection, or of one stream of it."""
+
+    @property
+    def connection(self) -> "Peer":
+        """The connection as a whole."""
 
     @property
     def is_gone(self) -> bool:

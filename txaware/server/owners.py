@@ -26,7 +26,11 @@ T = TypeVar("T", bound=Any)
 
 
 class Line(Protocol):
-    """A connection of a client."""
+    """A connection of a client, or a stream of it."""
+
+    @property
+    def connection(self) -> "Line":
+        """The connection as a whole."""
 
     @property
     def is_closed(self) -> bool:
@@ -185,7 +189,9 @@ class Owners:
             owner = (
                 Owner(principal.name, None)
                 if line is None
-                else Owner(principal.name, line.host_and_port, weakref.ref(line))
+                else Owner(
+                    principal.name, line.host_and_port, weakref.ref(line.connection)
+                )
             )
             own = self._by_name.setdefault(principal.name, OrderedDict())
             for pointer in pointers:

@@ -59,6 +59,8 @@ class Feeding(HttpToolsProtocol):
         self._unfed = _EMPTY
         self._other_bytes = 0  # since the last byte of a body
         self._is_replayed = False
+        # True once another protocol was granted: what follows is not looked at here.
+        self.is_upgraded = False
 
     def refuse(self, status: int, name: str, message: str) -> None:
         """Says why no request can be made of what comes, and ends."""
@@ -78,7 +80,7 @@ class Feeding(HttpToolsProtocol):
 
     def feed_unfed(self) -> None:
         """Feeds what waits, as long as no request waits for another one."""
-        while self._unfed and not self.pipeline:
+        while self._unfed and not self.pipeline and not self.is_upgraded:
             piece = self._unfed[:PIECE_BYTES]
             self._unfed = self._unfed[self._fed(piece) :]
 
@@ -92,6 +94,11 @@ class Feeding(HttpToolsProtocol):
         """True when something came that was not looked at."""
         return bool(self._unfed)
 
+    def taken_over(self) -> bytes:
+        """Returns what came behind the request of an upgrade."""
+        data, self._unfed = bytes(self._unfed), _EMPTY
+        return data
+
     def drop_unfed(self) -> None:
         """Drops what waits: nothing of it will be answered."""
         self._unfed = _EMPTY
@@ -102,7 +109,7 @@ class Feeding(HttpToolsProtocol):
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade as upgrade:
-            # No other protocol is spoken here: its request is answered in this one.
+            # Others than that of frames are not spoken here: this one goes on.
             if self.part is BODY:
                 self._go_on_with_body()
             return int(upgrade.args[0])
@@ -156,6 +163,9 @@ class Feeding(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Ends a request; or only its head, where another protocol is asked for."""
+        if self.is_upgraded:
+            self.part, self._other_bytes = NOTHING, 0
+            return
         if self.growing is not None:
             self.part, self._other_bytes = NOTHING, 0
             self.growing.more_body = False

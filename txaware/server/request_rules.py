@@ -133,20 +133,19 @@ class RequestRules:
     def _allowed(self, match: Match, headers: Mapping[bytes, bytes]) -> Principal:
         """Returns the principal that asks, where the rules allow it to."""
         route = match.route
-        principal = (
-            self._visitor(headers) if route.is_open else self._principal(headers)
-        )
+        principal = self._visitor(headers) if route.is_open else self.principal(headers)
         route.allow(principal, match.params)
         return principal
 
     def _visitor(self, headers: Mapping[bytes, bytes]) -> Principal:
         """Returns the principal of a request that needs no token, and may have one."""
         try:
-            return self._principal(headers)
+            return self.principal(headers)
         except NotAuthorized:
             return NOBODY
 
-    def _principal(self, headers: Mapping[bytes, bytes]) -> Principal:
+    def principal(self, headers: Mapping[bytes, bytes]) -> Principal:
+        """Returns the principal whose token these headers have."""
         if self._tokens is None:
             return ANYBODY
         value = headers.get(b"authorization")

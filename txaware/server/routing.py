@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import (
-    Awaitable,
     Callable,
     Coroutine,
     Iterable,
@@ -21,7 +20,7 @@ from txaware.server.exchange import Reply, Request, Stream
 from txaware.server.failures import error_reply
 
 Answer = Reply | Stream
-Handle = Callable[[Request], Awaitable[Answer]]
+Handle = Callable[[Request], Coroutine[Any, Any, Answer]]
 Told = Callable[[Reply | Exception], None]
 # An answer, what to await for it, or None where `Told` is called later with it.
 Begun = Answer | Coroutine[Any, Any, Answer] | None

@@ -11,6 +11,7 @@ import time
 import weakref
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,17 +23,21 @@ from coordinator.threads import JoinableThread, SafeFuture, turns
 from txaware.auth import EVERYTHING, AuditLog, Principal, Tokens, new_token
 from txaware.errors import BadRequest, Unavailable
 from txaware.model.loopback import is_local
+from txaware.protocol.frames import VERSION, Hello
 from txaware.server.admission import Admission, Bodies
 from txaware.server.answer_memory import AnswerMemory
 from txaware.server.app import App
 from txaware.server.connection import CUT_S, Connection
 from txaware.server.connection_limits import ConnectionLimits
+from txaware.server.direct_lane import Lane
+from txaware.server.frame_connection import FrameLimits, FrameRules
 from txaware.server.hidden_paths import HiddenPaths
 from txaware.server.idempotency import Idempotency
 from txaware.server.metrics.exposition import Exposition
 from txaware.server.permissions import Origins
 from txaware.server.request_rules import RequestRules
-from txaware.server.routes import all_routes
+from txaware.server.routes import all_performers, all_routes
+from txaware.server.routes.frame_routes import frame_routes
 from txaware.server.served import Served
 from txaware.server.server_context import (
     Outcomes,
@@ -159,6 +164,7 @@ class HttpServer:
         self._closing = threading.Lock()
         self._is_closed = self._has_ended = False
         self._answers = AnswerMemory(served.settings)
+        self._limits = ConnectionLimits(served.settings)
         self._config = self._configured()
         self._certificate = (
             None if access.certificate is None else own_certificate(access.certificate)
@@ -361,14 +367,35 @@ class HttpServer:
             tokens=access.tokens,
             audit=self._audit,
         )
-        return App(rules, Bodies(served.settings))
+        app = App(rules, Bodies(served.settings))
+        if served.settings.frames:
+            app.frames = self._frames(server_context, app.lane)
+        return app
+
+    def _frames(self, server_context: ServerContext, lane: Lane) -> FrameRules:
+        settings = self._served.settings
+        limits = FrameLimits(settings)
+        return FrameRules(
+            lane,
+            frame_routes(all_performers(server_context)),
+            limits,
+            Hello(
+                VERSION,
+                f"txaware {version('txaware')}",
+                self.instance,
+                streams=limits.most_of_connection,
+            ),
+            settings,
+            self._answers,
+            self._limits,
+        )
 
     def _configured(self) -> uvicorn.Config:
         settings, access = self._served.settings, self._access
         shared = {
             "settings": settings,
             "stopping": self._stopping,
-            "limits": ConnectionLimits(settings),
+            "limits": self._limits,
             "answers": self._answers,
         }
         protocol: Any = type("Connection", (Connection,), shared)

@@ -112,6 +112,7 @@ _REASONS = {
     "producer is fenced or out of order, or there is no such plan any more.",
     413: "The body, or a message in it, is above a limit.",
     422: "The Idempotency-Key has been used for another request; nothing was stored.",
+    426: "It goes on in frames alone: ask with Upgrade: txaware/1.",
     429: "As many transactions are open as one principal may have; or a queue has as "
     "many pipes as it may have.",
     503: "Part of the server is away, or has too much to do; or what became of an "

@@ -1,5 +1,6 @@
 """The bodies and answers of the routes of operators, and of those that are open."""
 
+from txaware.protocol.frames import FRAMES_PATH
 from txaware.protocol.json_schema import (
     BYTES,
     FLAG,
@@ -53,6 +54,12 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/v1/admin/backup"): _operator(
         "A copy of all that is committed now, for txaware restore.",
         {"application/octet-stream": {"schema": BYTES}},
+    ),
+    ("GET", FRAMES_PATH): Operation(
+        summary="Goes on in frames, where Upgrade: txaware/1 asks for it; see "
+        "docs/format.md.",
+        tag=OPEN,
+        refuses=(426,),
     ),
     ("GET", "/v1/server"): Operation(
         summary="What a client has to know of the server.",

@@ -16,6 +16,7 @@ from txaware.server.routes import (
 )
 from txaware.server.routes.commits import CommitRoutes
 from txaware.server.routes.dashboard import DashboardRoutes, MetricsRoutes
+from txaware.server.routes.frame_routes import upgrade_route
 from txaware.server.routes.messages import MessageRoutes
 from txaware.server.routes.polls import PollingRoutes
 from txaware.server.routes.prepared import PreparedRoutes
@@ -27,7 +28,7 @@ from txaware.server.routes.unguarded import OpenApiRoutes, OpenRoutes
 from txaware.server.routes.verb_routes import verb_routes
 from txaware.server.routing import Route
 from txaware.server.server_context import ServerContext
-from txaware.server.verb_performer import Soon, performers
+from txaware.server.verb_performer import Soon, VerbPerformer, performers
 from txaware.service.monitor.overview import Overview
 
 ACTS = (
@@ -40,6 +41,11 @@ ACTS = (
 )
 # The verbs that the event loop begins.
 SOON: dict[Verb[..., Any], Soon] = {**queue_jobs.SOON}
+
+
+def all_performers(server_context: ServerContext) -> list[VerbPerformer]:
+    """Returns what performs each declared verb."""
+    return performers(server_context, verbs.VERBS, ACTS, SOON)
 
 
 def all_routes(
@@ -60,10 +66,12 @@ def all_routes(
         *CommitRoutes(server_context, transactions).routes(),
         *TransactionalIdRoutes(server_context, transactions).routes(),
         *operator.BackupRoutes(server_context).routes(),
-        *verb_routes(performers(server_context, verbs.VERBS, ACTS, SOON)),
+        *verb_routes(all_performers(server_context)),
         *ProducerRoutes(server_context).routes(),
         *MetricsRoutes(server_context, exposition).routes(),
         *DashboardRoutes(server_context, overview).routes(),
         *OpenRoutes(server_context).routes(),
     ]
+    if server_context.settings.frames:
+        routes.append(upgrade_route())
     return [*routes, *OpenApiRoutes(routes, needs_tokens=needs_tokens).routes()]

@@ -1,12 +1,12 @@
 """Routes of declared verbs: each reads its request, has it performed, and answers."""
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from txaware.protocol.formats import format_of
 from txaware.protocol.verb import Repeat
 from txaware.server.exchange import DONE, JSON, Reply, Request
-from txaware.server.routing import Begun, Route, Told, in_a_task
+from txaware.server.routing import Begin, Begun, Route, Told, in_a_task
 from txaware.server.verb_performer import LATER, VerbPerformer
 
 # Clients send the latter for a body where a program names no type.
@@ -21,27 +21,18 @@ def verb_routes(performers: Iterable[VerbPerformer]) -> list[Route]:
 def _route(performer: VerbPerformer) -> Route:
     verb = performer.verb
 
-    def reply(value: Any) -> Reply:
+    def read(request: Request) -> Any:
+        if verb.typed and request.content_type not in UNNAMED:
+            format_of(request.content_type)
+        return verb.shape.read(
+            request.params, request.query, request.body, request.content_type
+        )
+
+    def written(value: Any) -> Reply:
         answer = verb.written(value)
         return DONE if answer is None else Reply(200, answer, JSON)
 
-    async def replied(waiting: Coroutine[Any, Any, Any]) -> Reply:
-        return reply(await waiting)
-
-    def begin(request: Request, told: Told) -> Begun:
-        def told_value(outcome: Any) -> None:
-            told(outcome if isinstance(outcome, Exception) else reply(outcome))
-
-        if verb.typed and request.content_type not in UNNAMED:
-            format_of(request.content_type)
-        asked = verb.shape.read(
-            request.params, request.query, request.body, request.content_type
-        )
-        begun = performer.begin(request, asked, told_value)
-        if begun is LATER:
-            return None
-        return replied(begun) if isinstance(begun, Coroutine) else reply(begun)
-
+    begin = beginning(performer, read, written)
     return Route(
         verb.method,
         verb.path,
@@ -52,3 +43,25 @@ def _route(performer: VerbPerformer) -> Route:
         query=tuple(field.name for field in verb.shape.query.values()),
         begin=begin if performer.is_soon else None,
     )
+
+
+def beginning(
+    performer: VerbPerformer,
+    read: Callable[[Request], Any],
+    written: Callable[[Any], Reply],
+) -> Begin:
+    """Returns what begins a verb that a request asks for, in a form of its own."""
+
+    async def replied(waiting: Coroutine[Any, Any, Any]) -> Reply:
+        return written(await waiting)
+
+    def begin(request: Request, told: Told) -> Begun:
+        def told_value(outcome: Any) -> None:
+            told(outcome if isinstance(outcome, Exception) else written(outcome))
+
+        begun = performer.begin(request, read(request), told_value)
+        if begun is LATER:
+            return None
+        return replied(begun) if isinstance(begun, Coroutine) else written(begun)
+
+    return begin

@@ -1,0 +1,363 @@
+"""The server's side of frames: it answers as HTTP does, and is bounded."""
+
+import json
+import logging
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.support.concurrency import until
+from tests.support.frame_client import RawFrames
+from tests.support.http_access import guarded
+from tests.support.http_raw import Served, request, serving
+from txaware.protocol import queues
+from txaware.protocol.frames import (
+    CANCEL,
+    PIECE,
+    REPLY,
+    REQUEST,
+    Hello,
+    RequestHead,
+    frame,
+    head_frame,
+    hello_frame,
+)
+from txaware.protocol.verbs import NUMBERED, number_of
+from txaware.server.routes.frame_routes import UPGRADE
+
+POLL = "/v1/namespaces/default/topics/t/poll"
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with serving() as here:
+        here.messaging.create_queue("mail")
+        yield here
+
+
+@pytest.fixture
+def raw(served: Served) -> Iterator[RawFrames]:
+    with RawFrames(served.server.url) as client:
+        yield client
+
+
+# ---- the upgrade
+def test_without_upgrade_it_is_426(served: Served) -> None:
+    with served.connect() as http:
+        answer = http.send(request("GET", "/v1/frames")).response()
+        assert answer.status == 426
+        assert answer.headers["upgrade"] == "txaware/1"
+        assert http.send(request("GET", "/ping")).response().status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "Connection: upgrade\r\nUpgrade: websocket\r\n",
+        "Upgrade: txaware/1\r\n",
+        "Connection: upgrade\r\nUpgrade: txaware/2\r\n",
+    ],
+)
+def test_another_protocol_is_not_granted(served: Served, headers: str) -> None:
+    with RawFrames(served.server.url, headers=headers) as client:
+        assert client.status == 426
+
+
+def test_a_server_that_does_not_want_frames_has_none() -> None:
+    with serving(frames=False) as here, RawFrames(here.server.url) as client:
+        assert client.status == 404
+
+
+def test_the_upgrade_asks_for_the_token(tmp_path: Path) -> None:
+    with guarded(tmp_path) as here:
+        for token, status in ((None, 401), ("wrong", 401)):
+            with RawFrames(here.server.url, token=token) as client:
+                assert client.status == status
+        with RawFrames(here.server.url, token=here.tokens["manager"]) as client:
+            assert client.status == 101
+            assert (
+                client.answer(client.verb(queues.LIST_QUEUES, "default")).status == 200
+            )
+            stream = client.verb(queues.CREATE_QUEUE, "other")
+            assert client.answer(stream).error == "NotAuthorized"
+        assert here.refused()[-1]["principal"] == "manager"
+
+
+def test_a_token_that_is_withdrawn_ends_its_connection(tmp_path: Path) -> None:
+    with (
+        guarded(tmp_path) as here,
+        RawFrames(here.server.url, token=here.tokens["manager"]) as client,
+    ):
+        assert client.answer(client.route("GET", "/v1/server")).status == 200
+        here.without("manager")
+        answer = client.answer(client.route("GET", "/v1/server"))
+        assert (answer.status, answer.error) == (401, "NotAuthenticated")
+        assert client.next() is None
+
+
+def test_frames_may_come_right_behind_the_upgrade(served: Served) -> None:
+    at = urlsplit(served.server.url)
+    with socket.create_connection((at.hostname, at.port), 20) as http:
+        lines = b"".join(b"%b: %b\r\n" % header for header in UPGRADE)
+        head = b"GET /v1/frames HTTP/1.1\r\nHost: localhost\r\n" + lines + b"\r\n"
+        asked = head_frame(
+            REQUEST, 1, RequestHead(0, 0, None, None, "GET", "/ping"), b""
+        )
+        http.sendall(head + hello_frame(Hello(1)) + asked)
+        came = b""
+        while not came.endswith(b"OK"):
+            came += http.recv(1000)
+        assert came.startswith(b"HTTP/1.1 101")
+
+
+# ---- calls
+def test_numbers_of_verbs_stay() -> None:
+    assert NUMBERED[:33] == FIRST_NUMBERED
+    assert len(set(NUMBERED)) == len(NUMBERED)
+
+
+def test_answers_come_in_any_order(raw: RawFrames) -> None:
+    body = json.dumps({"startFrom": None, "waitMs": 20_000, "page": True}).encode()
+    waiting = raw.route("POST", POLL, body)
+    assert raw.answer(raw.verb(queues.LIST_QUEUES, "default")).value() == ["mail"]
+    raw.cancel(waiting)
+    assert raw.answer(raw.route("GET", "/ping")).body == b"OK"
+
+
+def test_a_cancelled_poll_is_not_waited_for_any_more(served: Served) -> None:
+    with serving(waiting_requests=1) as here, RawFrames(here.server.url) as raw:
+        body = json.dumps({"startFrom": None, "waitMs": 20_000, "page": True}).encode()
+        raw.cancel(raw.route("POST", POLL, body))
+
+        def is_let_in() -> bool:
+            stream = raw.route("POST", POLL, b'{"waitMs": 1, "page": true}')
+            return raw.answer(stream).status == 200
+
+        assert until(is_let_in)
+
+
+def test_a_request_is_put_together_from_pieces(served: Served, raw: RawFrames) -> None:
+    messages = json.dumps({"messages": ["a" * 1000] * 300}).encode()
+    path = "/v1/namespaces/default/topics/t/publish"
+    head = RequestHead(0, len(messages), None, None, "POST", path)
+    head.headers = {"content-type": "application/json"}
+    stream = raw.request(head, messages[:10])
+    for at in range(10, len(messages), 50_000):
+        raw.send(frame(PIECE, stream, messages[at : at + 50_000]))
+    assert raw.answer(stream).status == 200
+    assert len(served.messaging.poll("t", limit=1000)) == 300
+
+
+def test_frames_may_be_cut_anywhere(raw: RawFrames) -> None:
+    asked = head_frame(REQUEST, 1, RequestHead(0, 0, None, None, "GET", "/ping"), b"")
+    for byte in asked:
+        raw.send(bytes([byte]))
+    assert raw.answer(1).body == b"OK"
+
+
+def test_a_repeat_with_the_same_key_is_answered_as_before(raw: RawFrames) -> None:
+    first = raw.answer(raw.route("POST", "/v1/producers", b"{}", key="k"))
+    assert raw.answer(raw.route("POST", "/v1/producers", b"{}", key="k")) == first
+    other = raw.route("POST", "/v1/producers", b'{"transactionalId": "x"}', key="k")
+    assert raw.answer(other).status == 422
+
+
+def test_a_page_does_not_keep_a_small_call_waiting(served: Served) -> None:
+    served.messaging.publish("t", [bytes(1 << 20)] * 7)
+    with RawFrames(served.server.url, hello=Hello(1, credit_bytes=1 << 30)) as raw:
+        page = raw.route("POST", POLL, b'{"page": true}')
+        small, order = None, []
+        while small is None or small not in order:
+            one = raw.next()
+            assert one is not None
+            order.append(one.stream)
+            if small is None:
+                small = raw.route("GET", "/ping")
+        assert order.count(page) < 250  # of about 670
+
+
+def test_answers_wait_for_credit(served: Served) -> None:
+    served.messaging.publish("t", [bytes(100_000)] * 3)
+    with RawFrames(served.server.url, hello=Hello(1, credit_bytes=50_000)) as raw:
+        page = raw.route("POST", POLL, b'{"page": true}')
+        came = 0
+        while came < 50_000:
+            one = raw.next()
+            assert one is not None
+            came += len(one.body) if one.kind == PIECE else 0
+        assert raw.answer(raw.route("GET", "/ping")).body == b"OK"  # and none of it
+        assert came == 50_000
+        raw.cancel(page)
+
+
+# ---- what is refused
+def test_fields_that_make_no_request_are_refused(raw: RawFrames) -> None:
+    for fields in ([], [5], ["mail", 2], ["a b"], [None]):
+        answer = raw.answer(raw.verb(queues.DESCRIBE_QUEUE, *fields))
+        assert (answer.status, answer.error) == (400, "BadRequest"), fields
+    for body in (b"", b"\xc1", b"\x81\xa1a\x01", b"\xdd\xff\xff\xff\xff"):
+        number = number_of(queues.DESCRIBE_QUEUE)
+        assert number is not None
+        stream = raw.request(RequestHead(number, len(body)), body)
+        assert raw.answer(stream).status == 400
+    assert raw.answer(raw.request(RequestHead(9_999, 0))).status == 400
+    assert raw.answer(raw.route("GET", "/nowhere")).status == 404
+
+
+def test_a_request_above_the_limit_is_refused_before_it_comes(raw: RawFrames) -> None:
+    stream = raw.request(RequestHead(0, 1 << 40, None, None, "POST", POLL))
+    assert raw.answer(stream).status == 413
+    raw.send(frame(PIECE, stream, b"x"))  # is passed over
+    assert raw.answer(raw.route("GET", "/ping")).body == b"OK"
+
+
+def hello_of_version_2() -> bytes:
+    return hello_frame(Hello(2))
+
+
+WRONG = {
+    "size 0": (hello_frame(Hello(1)) + bytes(4), "0 bytes"),
+    "size 4 GiB": (hello_frame(Hello(1)) + b"\xff" * 4, "4294967295 bytes"),
+    "unknown kind": (hello_frame(Hello(1)) + frame(99, 1), "kind 99"),
+    "no HELLO": (frame(CANCEL, 1), "no HELLO"),
+    "HELLO of another version": (hello_of_version_2(), "version 2"),
+    "HELLO without sense": (frame(1, 0, b"\xc1"), "cannot be read"),
+    "HELLO twice": (hello_frame(Hello(1)) * 2, "kind 1"),
+    "an answer": (hello_frame(Hello(1)) + frame(REPLY, 1), "kind 3"),
+    "stream 0": (
+        hello_frame(Hello(1)) + head_frame(REQUEST, 0, RequestHead(0, 0), b""),
+        "stream 0",
+    ),
+    "no head": (hello_frame(Hello(1)) + frame(REQUEST, 1, b"\xff\xff"), "its head"),
+    "more than it says": (
+        hello_frame(Hello(1)) + head_frame(REQUEST, 1, RequestHead(0, 1), b"ab"),
+        "more bytes",
+    ),
+    "half a CREDIT": (hello_frame(Hello(1)) + frame(5, 1, b"\x01"), "CREDIT"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_no_frame_ends_the_connection_with_a_reason(
+    served: Served, caplog: pytest.LogCaptureFixture, wrong: str
+) -> None:
+    data, why = WRONG[wrong]
+    with (
+        caplog.at_level(logging.INFO, "txaware.server"),
+        RawFrames(served.server.url, hello=None) as raw,
+    ):
+        raw.send(data)
+        found = raw.ended()
+        assert found is not None
+        assert why in found
+    assert found in caplog.text
+
+
+# ---- limits
+def test_a_hello_that_never_comes_ends_the_connection() -> None:
+    with (
+        serving(header_timeout_s=0.05) as here,
+        RawFrames(here.server.url, hello=None) as raw,
+    ):
+        assert raw.ended() == "its HELLO did not come in time"
+
+
+def test_an_idle_connection_is_closed() -> None:
+    with serving(idle_timeout_s=0.05) as here, RawFrames(here.server.url) as raw:
+        assert raw.next() is None
+
+
+def test_a_body_that_stops_coming_is_refused() -> None:
+    with serving(body_timeout_s=0.05) as here, RawFrames(here.server.url) as raw:
+        stream = raw.request(RequestHead(0, 5, None, None, "POST", POLL), b"{")
+        assert raw.answer(stream).status == 408
+        assert raw.answer(raw.route("GET", "/ping")).body == b"OK"
+
+
+@pytest.mark.parametrize("limit", ["frame_requests", "frame_requests_of_principal"])
+def test_requests_beyond_the_limit_may_come_again(limit: str) -> None:
+    limits: dict[str, Any] = {limit: 2}
+    with serving(**limits) as here, RawFrames(here.server.url) as raw:
+        body = b'{"waitMs": 20000, "page": true}'
+        waiting = [raw.route("POST", POLL, body) for _ in range(2)]
+        answer = raw.answer(raw.route("GET", "/ping"))
+        assert (answer.status, answer.error) == (503, "Unavailable")
+        assert answer.head.retry_after_s == 1
+        raw.cancel(waiting[0])
+        assert until(lambda: raw.answer(raw.route("GET", "/ping")).status == 200)
+
+
+def test_a_client_that_takes_nothing_is_cut_off(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with (
+        serving(write_timeout_s=0.05) as here,
+        caplog.at_level(logging.INFO, "txaware.server"),
+        RawFrames(here.server.url, hello=Hello(1, credit_bytes=0)) as raw,
+    ):
+        here.messaging.publish("t", [bytes(1 << 20)])
+        raw.route("POST", POLL, b'{"page": true}')
+        while raw.next() is not None:
+            pass
+    assert "nothing was taken" in caplog.text
+
+
+def test_it_drains_before_the_server_ends() -> None:
+    with serving() as here:
+        raw = RawFrames(here.server.url)
+        stream = raw.route("POST", POLL, b'{"waitMs": 20000, "page": true}')
+        assert until(lambda: here.connections == 1)
+        raw.answer(raw.route("GET", "/ping"))
+        here.server.close()
+        assert raw.answer(stream).status == 200
+        assert raw.next() is None
+        raw.close()
+
+
+def test_a_connection_counts_once_until_it_ends(served: Served) -> None:
+    with RawFrames(served.server.url):
+        assert until(lambda: served.connections == 1)
+    assert until(lambda: served.connections == 0)
+
+
+FIRST_NUMBERED = tuple(
+    """
+GET /v1/namespaces/{namespace}/groups/{group}/positions/{topic}
+POST /v1/namespaces/{namespace}/groups/{group}/positions/{topic}
+PUT /v1/namespaces/{namespace}/groups/{group}/positions/{topic}
+GET /v1/namespaces/{namespace}/groups/{group}/positions/{topic}/lag
+GET /v1/namespaces/{namespace}/topics/{topic}/peek
+GET /v1/namespaces/{namespace}/topics/{topic}/inspect
+GET /v1/namespaces/{namespace}/topics/{topic}/splits
+POST /v1/namespaces/{namespace}/topics/{topic}/first-undecided
+GET /v1/metrics
+POST /v1/admin/check
+POST /v1/admin/clean-up
+POST /v1/admin/clean-up/plan
+POST /v1/admin/clean-up/piece
+POST /v1/admin/clean-up/finish
+POST /v1/admin/prune
+GET /v1/keepers
+POST /v1/keepers
+POST /v1/keepers/forget
+POST /v1/producers
+GET /v1/producers
+GET /v1/producers/{producer}
+POST /v1/producers/forget
+GET /v1/namespaces/{namespace}/queues
+PUT /v1/namespaces/{namespace}/queues/{queue}
+PATCH /v1/namespaces/{namespace}/queues/{queue}
+GET /v1/namespaces/{namespace}/queues/{queue}
+DELETE /v1/namespaces/{namespace}/queues/{queue}
+GET /v1/namespaces/{namespace}/queues/{queue}/stats
+GET /v1/namespaces/{namespace}/queues/{queue}/peek
+POST /v1/namespaces/{namespace}/queues/{queue}/pause
+POST /v1/namespaces/{namespace}/queues/{queue}/resume
+POST /v1/namespaces/{namespace}/queues/{queue}/truncate
+POST /v1/namespaces/{namespace}/queues/{queue}/redrive
+""".strip().split("\n")
+)

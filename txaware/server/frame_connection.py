@@ -1,0 +1,417 @@
+"""A connection of frames: many requests under way at once, within limits.
+
+It takes a connection over that asked for the upgrade, and leads each request to the
+rules and routes that requests of HTTP have.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from txaware.errors import RequestTooLarge, TxAwareError
+from txaware.model.settings import Settings
+from txaware.protocol.frames import (
+    CANCEL,
+    CREDIT,
+    FRAMES_PATH,
+    HELLO,
+    PIECE,
+    PIECE_BYTES,
+    PROTOCOL,
+    REPLY,
+    REQUEST,
+    Frame,
+    FrameReader,
+    Hello,
+    ReplyHead,
+    RequestHead,
+    SendQueue,
+    WrongFrame,
+    credit_frame,
+    head_frame,
+    hello_frame,
+    read_credit,
+    read_head,
+    read_hello,
+)
+from txaware.server.admission import Full
+from txaware.server.answer_memory import AnswerMemory
+from txaware.server.connection_limits import ConnectionLimits
+from txaware.server.direct_lane import Lane
+from txaware.server.exchange import Head, Headers, Reply
+from txaware.server.failures import error_reply
+from txaware.server.frame_request import Stream, shared_headers
+from txaware.server.routes.frame_routes import UPGRADE, FrameRoute
+
+log = logging.getLogger(__name__)
+
+# Of answers that wait on one connection, above this all are counted together.
+HELD_BYTES = 64 << 10
+# A client that reads nothing of this much is not read from either.
+UNREAD_BYTES = 1 << 20
+CUT_S = 0.05
+
+
+class FrameLimits:
+    """Counts requests of frames under way, those of each principal apart."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.most_of_connection = settings.frame_requests
+        every = settings.in_flight_requests + settings.waiting_requests
+        self._most = settings.frame_requests_of_principal or -(-every * 9 // 10)
+        self._of_holder: Counter[str | None] = Counter()
+
+    def enter(self, holder: str | None) -> None:
+        """Counts a request until `leave`; `Full` where its principal has too many."""
+        if self._of_holder[holder] >= self._most:
+            raise Full(
+                f"{holder or 'this place'} has {self._most:,} requests under way, as "
+                f"many as one may have; see frame_requests_of_principal"
+            )
+        self._of_holder[holder] += 1
+
+    def leave(self, holder: str | None) -> None:
+        """Counts a request no more."""
+        self._of_holder[holder] -= 1
+        if not self._of_holder[holder]:
+            del self._of_holder[holder]
+
+
+@attrs.frozen(eq=False)
+class FrameRules:
+    """What all connections of frames of a server share; grants the upgrade to them."""
+
+    lane: Lane
+    routes: Mapping[int, FrameRoute]
+    limits: FrameLimits
+    hello: Hello
+    settings: Settings
+    answers: AnswerMemory
+    connection_limits: ConnectionLimits
+
+    def upgraded(
+        self, guest: Any, url: bytes, listed: Headers
+    ) -> "FrameConnection | None":
+        """Returns what takes over a connection that asked for it and may have it.
+
+        Others go on in HTTP, and hear there what is missing.
+        """
+        path, _, query = url.partition(b"?")
+        headers, rules = dict(listed), self.lane.rules
+        if path.decode("latin-1") != FRAMES_PATH:
+            return None
+        if headers.get(b"upgrade", b"").lower() != PROTOCOL.encode():
+            return None
+        match = rules.routes.match("GET", FRAMES_PATH)
+        assert not isinstance(match, Reply)
+        head = Head("GET", FRAMES_PATH, query, headers, listed, guest)
+        try:
+            rules.asks(match, head)
+        except TxAwareError:
+            return None
+        return FrameConnection(self, guest, head)
+
+
+class FrameConnection(asyncio.Protocol):
+    """Takes frames from one client, and sends those of the answers in turn.
+
+    `guest` is the connection of HTTP that it was, which is counted until this one ends.
+    """
+
+    def __init__(self, rules: FrameRules, guest: Any, upgrade: Head) -> None:
+        self.rules = rules
+        self.loop: asyncio.AbstractEventLoop = guest.loop
+        self.tasks: set[Any] = guest.tasks
+        self.transport: Any = guest.transport
+        self.address: str | None = guest.address
+        self.host_and_port: str | None = guest.host_and_port
+        self._guest = guest
+        self._connections = guest.connections
+        self.lane, self.routes = rules.lane, rules.routes
+        self.headers = shared_headers(upgrade)
+        self.body_timeout_s = rules.settings.body_timeout_s
+        self._upgrade = attrs.evolve(upgrade, headers=self.headers)
+        self._reader = FrameReader()
+        self.queue = SendQueue(REPLY)
+        self._streams: dict[int, Stream] = {}
+        self._greeted = False
+        self._is_paused = self._is_reading_paused = False
+        self._ends = False  # nothing more is begun; it closes when all is sent
+        self.is_closed = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+        self._came_s = self._wrote_s = self.loop.time()
+        # Streams whose answer goes on when what was made of it is on its way.
+        self.waiting: set[Stream] = set()
+
+    @property
+    def connection(self) -> "FrameConnection":
+        """This connection."""
+        return self
+
+    # ---- its life
+    def begin(self, data: bytes) -> None:
+        """Takes the connection over, with what came behind the upgrade's request."""
+        self._connections.discard(self._guest)
+        self._connections.add(self)
+        self.transport.set_protocol(self)
+        lines = [b"HTTP/1.1 101 Switching Protocols\r\n"]
+        for headers in (UPGRADE, self._guest.default_headers):
+            lines += [b"%b: %b\r\n" % header for header in headers]
+        hello = hello_frame(self.rules.hello)
+        self.transport.write(b"".join([*lines, b"\r\n", hello]))
+        self._timer = self.loop.call_later(
+            self.rules.settings.header_timeout_s, self._hello_is_late
+        )
+        if data:
+            self.data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends everything, and tells those who wait for messages for this client."""
+        self.is_closed = True
+        self._connections.discard(self)
+        self.rules.connection_limits.leave(self._guest)
+        self.rules.answers.release(self)
+        for timer in (self._timer, self._write_timer):
+            if timer is not None:
+                timer.cancel()
+        for stream in list(self._streams.values()):
+            stream.give_up()
+        self._streams.clear()
+
+    def eof_received(self) -> bool:
+        """Ends with the client: nobody reads the answers under way."""
+        return False
+
+    def cut(self) -> None:
+        """Closes the connection at once."""
+        self.is_closed = True
+        self.transport.abort()
+
+    def end(self, why: str) -> None:
+        """Says why the connection ends, and ends it."""
+        if self._ends or self.is_closed:
+            return
+        log.info("frames of %s end: %s", self.host_and_port, why)
+        body = error_reply(400, "BadRequest", why).body
+        self.queue.add(head_frame(REPLY, 0, ReplyHead(400, len(body)), body))
+        self._close_soon()
+
+    def _close_soon(self) -> None:
+        """Sends what can be sent, and closes; soon, if nobody reads it."""
+        self._ends = True
+        self.flush()
+        self.transport.close()
+        self.loop.call_later(self.rules.settings.write_timeout_s, self._cut_if_open)
+
+    def _cut_if_open(self) -> None:
+        if not self.is_closed:
+            self.cut()
+
+    def shutdown(self) -> None:
+        """Stops with the server: what is under way has the drain time-out to end."""
+        self._ends = True
+        self.loop.call_later(self.rules.settings.drain_timeout_s, self._is_late_for_end)
+        self._close_if_done()
+
+    def _is_late_for_end(self) -> None:
+        if not self.is_closed:
+            self.transport.close()
+            self.loop.call_later(CUT_S, self.cut)
+
+    def _close_if_done(self) -> None:
+        if self._ends and not self._streams and self.queue.is_empty:
+            self.transport.close()
+
+    def _hello_is_late(self) -> None:
+        self.end("its HELLO did not come in time")
+
+    def _rest(self) -> None:
+        """Closes the connection once nothing came for long."""
+        settings = self.rules.settings
+        left_s = self._came_s + settings.idle_timeout_s - self.loop.time()
+        if self._streams:
+            left_s = settings.idle_timeout_s
+        if left_s > 0:
+            self._timer = self.loop.call_later(left_s, self._rest)
+        else:
+            self.transport.close()
+
+    # ---- what comes
+    def data_received(self, data: bytes) -> None:
+        """Takes frames, as far as they are whole."""
+        if self._ends and not self._streams:
+            return
+        self._came_s = self.loop.time()
+        try:
+            for one in self._reader.feed(data):
+                if self.is_closed:
+                    return
+                self._take(one)
+        except WrongFrame as error:
+            for stream in list(self._streams.values()):
+                stream.give_up()
+            self.end(str(error))
+
+    def _take(self, one: Frame) -> None:
+        kind, stream = one.kind, self._streams.get(one.stream)
+        if not self._greeted:
+            self._greet(one)
+        elif kind == REQUEST:
+            self._request(one)
+        elif kind == PIECE:
+            if stream is not None:
+                stream.piece(one.body)
+        elif kind == CREDIT:
+            self.queue.credit(one.stream, read_credit(one.body))
+            self.flush()
+        elif kind == CANCEL:
+            self.queue.drop(one.stream)
+            if stream is not None:
+                stream.give_up()
+        else:
+            raise WrongFrame(f"a client sends no frame of kind {kind} now")
+
+    def _greet(self, one: Frame) -> None:
+        if one.kind != HELLO:
+            raise WrongFrame("its first frame is no HELLO")
+        self.queue.limit(read_hello(one.body))
+        self._greeted = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._rest()
+
+    def _request(self, one: Frame) -> None:
+        if not one.stream or one.stream in self._streams:
+            raise WrongFrame(f"stream {one.stream} is in use")
+        head, body = read_head(RequestHead, one.body)
+        if head.size_bytes < len(body):
+            raise WrongFrame("a request has more bytes than it says")
+        stream = Stream(self, one.stream, head)
+        try:
+            if self._ends:
+                raise Full("the server stops")
+            self._admit(stream)
+        except TxAwareError as error:
+            stream.refuse(error)
+            return
+        stream.begin(bytes(body))
+
+    def _admit(self, stream: Stream) -> None:
+        """Lets a request in: its body may come."""
+        rules, lane = self.rules, self.rules.lane
+        most = rules.limits.most_of_connection
+        if len(self._streams) >= most:
+            raise Full(f"{most:,} requests are under way on this connection")
+        size_bytes = stream.asked.size_bytes
+        limit = rules.settings.request_limit_bytes
+        if not 0 <= size_bytes <= limit:
+            raise RequestTooLarge(
+                f"a request's body has at most {limit} bytes; this one has {size_bytes}"
+            )
+        if self.unsent_bytes > HELD_BYTES:
+            rules.answers.require_room()
+            if self.unsent_bytes > rules.settings.answer_memory_bytes // 2:
+                raise Full(
+                    f"answers of {self.unsent_bytes} bytes wait on this connection"
+                )
+        principal = lane.rules.principal(self.headers)
+        holder = lane.rules.holder_of(principal, self._upgrade)
+        rules.limits.enter(holder)
+        stream.holder = holder
+        self._streams[stream.number] = stream
+
+    # ---- what goes
+    def answer(self, stream: Stream, reply: Reply) -> None:
+        """Sends a whole answer; where a token is gone, that ends the connection."""
+        head = stream.reply_head(reply)
+        head.size_bytes = len(reply.body)
+        if not self.is_closed:
+            self.queue.begin(stream.number, head, reply.body)
+            self.flush()
+        self.ended(stream)
+        if reply.status == 401 and not self._ends:
+            log.info("frames of %s end: their token is gone", self.host_and_port)
+            self._close_soon()
+
+    def ended(self, stream: Stream) -> None:
+        """Counts a request no more: it is answered, or nobody wants that."""
+        if self._streams.get(stream.number) is stream:
+            del self._streams[stream.number]
+            self.rules.limits.leave(stream.holder)
+        self._close_if_done()
+
+    def take_more(self, stream: Stream, size_bytes: int) -> None:
+        """Lets the client send so much more of a body."""
+        self.queue.add(credit_frame(stream.number, size_bytes))
+        self.flush()
+
+    def flush(self) -> None:
+        """Writes what has its turn, as long as the client reads."""
+        queue = self.queue
+        while queue.is_ready and not self._is_paused and not self.is_closed:
+            self.transport.write(b"".join(queue.take(PIECE_BYTES)))
+            self._wrote_s = self.loop.time()
+        for stream in [one for one in self.waiting if not queue.is_sending(one.number)]:
+            self.waiting.discard(stream)
+            stream.sent()
+        if self.is_closed:
+            return
+        if self.unsent_bytes > HELD_BYTES:
+            self.rules.answers.hold(self)
+            if self._write_timer is None:
+                self._expect_reading(self.rules.settings.write_timeout_s)
+        elif self._write_timer is not None:
+            self.rules.answers.release(self)
+            self._write_timer.cancel()
+            self._write_timer = None
+        self._read_or_not()
+        self._close_if_done()
+
+    def _expect_reading(self, timeout_s: float) -> None:
+        self._write_timer = self.loop.call_later(timeout_s, self._look_for_reading)
+
+    def _look_for_reading(self) -> None:
+        """Cuts the connection off, if its client took nothing for long."""
+        timeout_s = self.rules.settings.write_timeout_s
+        left_s = self._wrote_s + timeout_s - self.loop.time()
+        if left_s > 0:
+            self._expect_reading(left_s)
+            return
+        log.info(
+            "frames of %s end: nothing was taken of %d bytes in %g s",
+            self.host_and_port,
+            self.unsent_bytes,
+            timeout_s,
+        )
+        self.cut()
+
+    def _read_or_not(self) -> None:
+        """Reads on, unless answers are not read: each request makes one more."""
+        stops = self._is_paused and self.unsent_bytes > UNREAD_BYTES
+        if stops and not self._is_reading_paused:
+            self._is_reading_paused = True
+            self.transport.pause_reading()
+        elif not stops and self._is_reading_paused:
+            self._is_reading_paused = False
+            self.transport.resume_reading()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """The bytes of answers that the other end has not taken."""
+        written: int = self.transport.get_write_buffer_size()
+        return written + self.queue.waiting_bytes
+
+    def pause_writing(self) -> None:
+        """Waits until the client reads."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """Goes on when the client reads on."""
+        self._is_paused = False
+        self._wrote_s = self.loop.time()
+        self.flush()

@@ -1,0 +1,341 @@
+"""One request of frames: its body as it comes, what answers it, and its end."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+from txaware.errors import BadRequest, TxAwareError
+from txaware.protocol.frames import (
+    ANY_ROUTE,
+    CANCEL,
+    ReplyHead,
+    RequestHead,
+    SendQueue,
+    WrongFrame,
+    frame,
+)
+from txaware.server import exchange
+from txaware.server.admission import Memory
+from txaware.server.direct_lane import DirectRequest, Lane
+from txaware.server.exchange import Head, Headers, Reply
+from txaware.server.idempotency import INSTANCE, KEY
+from txaware.server.routes.frame_routes import FrameRoute
+from txaware.server.routing import Answer, Match
+from txaware.server.streams import Send
+
+log = logging.getLogger(__name__)
+
+# The headers of the upgrade that all requests of its connection have.
+_OF_ALL = frozenset((b"authorization", b"host", b"origin", b"sec-fetch-site"))
+# Those that a request may have of its own.
+_OF_ONE = ("accept", "content-type")
+
+
+def shared_headers(upgrade: Head) -> dict[bytes, bytes]:
+    """Returns the headers that all requests of a connection have."""
+    return {name: value for name, value in upgrade.headers.items() if name in _OF_ALL}
+
+
+class StreamLine(Protocol):
+    """The connection of a stream."""
+
+    loop: asyncio.AbstractEventLoop
+    tasks: set[Any]
+    queue: SendQueue
+    lane: Lane
+    routes: Mapping[int, FrameRoute]
+    headers: Mapping[bytes, bytes]
+    body_timeout_s: float
+    waiting: "set[Stream]"
+    is_closed: bool
+    address: str | None
+    host_and_port: str | None
+
+    def answer(self, stream: "Stream", reply: Reply) -> None:
+        """Sends a whole answer; the stream has ended with it."""
+
+    def ended(self, stream: "Stream") -> None:
+        """Counts the request no more."""
+
+    def take_more(self, stream: "Stream", size_bytes: int) -> None:
+        """Lets the client send so much more of the body."""
+
+    def flush(self) -> None:
+        """Writes what has its turn."""
+
+
+class Stream:
+    """A request on its way; the peer of the routes that answer it.
+
+    `holder` is who has its share of what all have, once it was let in.
+    """
+
+    default_headers: Headers = ()
+
+    def __init__(self, line: Any, number: int, head: RequestHead) -> None:
+        self.line: StreamLine = line
+        self.number = number
+        self.asked = head
+        self.holder: str | None = None
+        self.loop, self.tasks = line.loop, line.tasks
+        self._is_given_up = False
+        self._when_gone: asyncio.Event | None = None
+        self._memory: Memory | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._pieces: list[bytes] = []
+        self._came_bytes = 0
+        self._request: FrameRequest | None = None
+        self._writable: asyncio.Event | None = None
+
+    # ---- the other end, as routes see it
+    @property
+    def connection(self) -> Any:
+        """The connection as a whole."""
+        return self.line
+
+    @property
+    def is_gone(self) -> bool:
+        """True when nobody reads the answer any more."""
+        return self._is_given_up or self.line.is_closed
+
+    @property
+    def is_closed(self) -> bool:
+        """True when nothing can be sent any more."""
+        return self.is_gone
+
+    @property
+    def address(self) -> str | None:
+        """The address of the other end."""
+        return self.line.address
+
+    @property
+    def host_and_port(self) -> str | None:
+        """The address with its port."""
+        return self.line.host_and_port
+
+    def cut(self) -> None:
+        """Tells the client that the answer is broken, and ends it."""
+        if not self.is_gone:
+            self.line.queue.drop(self.number)
+            self.line.queue.add(frame(CANCEL, self.number))
+            self.line.flush()
+        self.give_up()
+
+    def stop_body(self) -> None:
+        """Refuses the request whose body is coming: others needed its place."""
+        self._refuse(
+            BadRequest(
+                "the request's body stopped coming, and others needed its place"
+            ),
+            status=408,
+        )
+
+    async def writable(self) -> None:
+        """Returns once the client has taken what was sent of this answer."""
+        while self.line.queue.is_sending(self.number) and not self.is_gone:
+            self._writable = asyncio.Event()
+            self.line.waiting.add(self)
+            await self._writable.wait()
+
+    def sent(self) -> None:
+        """Goes on with an answer in pieces, where the one before is on its way."""
+        if self._writable is not None:
+            self._writable.set()
+
+    def tell_when_gone(self, event: asyncio.Event | None) -> None:
+        """Sets the event when the client goes, or cancels; None takes that back."""
+        self._when_gone = event
+        if event is not None and self.is_gone:
+            event.set()
+
+    def sender(self, request: DirectRequest) -> Send:
+        """Is not there: a stream sends pieces by itself."""
+        raise NotImplementedError
+
+    def give_up(self) -> None:
+        """Notes that nobody wants the answer: the client is gone, or has cancelled."""
+        self._is_given_up = True
+        self._forget_body()
+        if self._request is None:
+            self.line.ended(self)
+        else:  # it counts until its work is done
+            self._request.disconnected = True
+        if self._when_gone is not None:
+            with suppress(RuntimeError):
+                self._when_gone.set()
+        self.sent()
+
+    # ---- the request
+    def begin(self, body: bytes) -> None:
+        """Takes the head and the beginning of the body."""
+        if len(body) == self.asked.size_bytes:
+            self._whole(body)
+            return
+        memory = self._memory = Memory(self.line.lane.rules.admission, self.stop_body)
+        memory.holder = self.holder
+        memory.expect_more()
+        self._timer = self.loop.call_later(self.line.body_timeout_s, self._is_late)
+        self.piece(body)
+
+    def piece(self, data: bytes) -> None:
+        """Takes some more of the body; what comes behind a refusal is dropped."""
+        memory = self._memory
+        if memory is None:
+            return
+        self._came_bytes += len(data)
+        if self._came_bytes > self.asked.size_bytes:
+            raise WrongFrame("a request has more bytes than it says")
+        try:
+            memory.came(len(data))
+        except TxAwareError as error:
+            self.refuse(error)
+            return
+        self._pieces.append(data)
+        if self._came_bytes == self.asked.size_bytes:
+            body = b"".join(self._pieces)
+            self._forget_body()
+            self._whole(body)
+        elif data:
+            self.line.take_more(self, len(data))
+
+    def _is_late(self) -> None:
+        self._refuse(BadRequest("the request's body did not come in time"), status=408)
+
+    def _forget_body(self) -> None:
+        self._pieces.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._memory is not None:
+            self._memory.give_back()
+            self._memory = None
+
+    def _whole(self, body: bytes) -> None:
+        """Has the request answered, whose body has come."""
+        try:
+            match = self._match(body)
+        except TxAwareError as error:
+            self.refuse(error)
+            return
+        if isinstance(match, Reply):
+            self.answer(match)
+            return
+        self._request = FrameRequest(self, match, self.head(match.path), body)
+        self._request.go_on()
+
+    def _match(self, body: bytes) -> Match | Reply:
+        asked, line = self.asked, self.line
+        if asked.verb == ANY_ROUTE:
+            path = asked.path.partition("?")[0]
+            return line.lane.rules.routes.match(asked.method, path)
+        route = line.routes.get(asked.verb)
+        if route is None:
+            raise BadRequest(f"there is no verb {asked.verb}")
+        return route.match(body)
+
+    def head(self, path: str | None = None) -> Head:
+        """Returns the head that a request of HTTP has."""
+        asked, line = self.asked, self.line
+        own: list[tuple[bytes, bytes]] = []
+        if asked.key is not None:
+            own.append((KEY, asked.key.encode()))
+        if asked.instance is not None:
+            own.append((INSTANCE, asked.instance.encode()))
+        for name in _OF_ONE:
+            if name in asked.headers:
+                own.append((name.encode(), asked.headers[name].encode()))
+        headers = {**line.headers, **dict(own)} if own else line.headers
+        route = line.routes.get(asked.verb)
+        if route is not None:
+            method, path, query = route.verb.method, path or route.verb.path, ""
+        else:
+            method = asked.method
+            found, _, query = asked.path.partition("?")
+            path = path or found
+        return Head(
+            method,
+            path,
+            query.encode("latin-1", "replace"),
+            headers,
+            [*headers.items()],
+            self,
+        )
+
+    # ---- the answer
+    def _refuse(self, error: TxAwareError, *, status: int) -> None:
+        reply = self.line.lane.rules.refusal(error, self.head())
+        self._forget_body()
+        self.answer(Reply(status, reply.body, reply.content_type, reply.headers))
+
+    def refuse(self, error: TxAwareError) -> None:
+        """Answers that the request is not begun."""
+        self._forget_body()
+        self.answer(self.line.lane.rules.refusal(error, self.head()))
+
+    def answer(self, reply: Reply) -> None:
+        """Sends a whole answer."""
+        self.line.answer(self, reply)
+
+    def reply_head(self, reply: Reply | exchange.Stream) -> ReplyHead:
+        """Returns the head of an answer, but for its size."""
+        told = {name.decode(): value.decode() for name, value in reply.headers}
+        retry_after = told.pop("retry-after", None)
+        is_unknown = told.pop("txaware-outcome", None) is not None
+        if self.asked.verb == ANY_ROUTE and reply.content_type is not None:
+            told["content-type"] = reply.content_type
+        return ReplyHead(
+            reply.status if isinstance(reply, Reply) else 200,
+            None,
+            None if retry_after is None else int(retry_after),
+            is_unknown,
+            told,
+        )
+
+
+class FrameRequest(DirectRequest):
+    """A request of frames that has come as a whole, by the rules of all requests."""
+
+    def __init__(self, stream: Stream, match: Match, head: Head, body: bytes) -> None:
+        super().__init__(
+            stream.line.lane,
+            match,
+            head,
+            stream,  # type: ignore[arg-type]
+            keep_alive=True,
+        )
+        self._stream = stream
+        self.body, self.more_body = body, False
+
+    def _send(self, reply: Reply) -> None:
+        if not self.disconnected and not self.response_started:
+            self.response_started = self.response_complete = True
+            self._stream.answer(reply)
+
+    def _end(self, outcome: Answer | BaseException) -> None:
+        super()._end(outcome)
+        self._stream.line.ended(self._stream)
+
+    async def _streamed(self, stream: exchange.Stream) -> exchange.Stream:
+        """Sends each piece once the one before it is on its way."""
+        self.response_started = True
+        line, number = self._stream.line, self._stream.number
+        line.queue.begin(number, self._stream.reply_head(stream), b"")
+        line.flush()
+        try:
+            async for piece in stream.pieces:
+                if self._stream.is_gone:
+                    return stream
+                if piece:
+                    line.queue.go_on(number, piece)
+                    line.flush()
+                del piece
+                await self._stream.writable()
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, Exception):
+                log.exception("an answer was cut off")
+            self._stream.cut()
+            return stream
+        line.queue.go_on(number, b"")
+        line.flush()
+        return stream

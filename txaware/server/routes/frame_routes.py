@@ -1,0 +1,76 @@
+"""Routes of frames: the one that begins them, and that of each verb by its number."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from txaware.protocol.frames import FRAMES_PATH, PROTOCOL
+from txaware.protocol.verb import Repeat, Verb
+from txaware.protocol.verbs import number_of
+from txaware.server.exchange import Reply, Request
+from txaware.server.failures import error_reply
+from txaware.server.routes.verb_routes import beginning
+from txaware.server.routing import Match, Route, in_a_task
+from txaware.server.verb_performer import VerbPerformer
+
+UPGRADE = ((b"upgrade", PROTOCOL.encode()), (b"connection", b"upgrade"))
+
+
+async def _without_upgrade(_: Request) -> Reply:
+    return error_reply(
+        426,
+        "BadRequest",
+        f"{FRAMES_PATH} turns a connection into one of frames: ask with Connection: "
+        f"upgrade and Upgrade: {PROTOCOL}",
+        headers=UPGRADE,
+    )
+
+
+def upgrade_route() -> Route:
+    """Returns the route that a connection asks for frames at."""
+    return Route("GET", FRAMES_PATH, _without_upgrade)
+
+
+@attrs.frozen(eq=False)
+class FrameRoute:
+    """A verb as frames ask for it, and the route that performs it."""
+
+    verb: Verb[..., Any]
+    route: Route
+
+    def match(self, body: bytes) -> Match:
+        """Returns the match of a request; the names in its path come from the fields.
+
+        Raises `BadRequest` for fields that make no request.
+        """
+        _, words = self.verb.shape.unpacked(body)
+        return Match(self.route, self.verb.path.format_map(words), words)
+
+
+def frame_routes(performers: Iterable[VerbPerformer]) -> dict[int, FrameRoute]:
+    """Returns the verbs that go by frames, by their numbers."""
+    found = {}
+    for performer in performers:
+        number = number_of(performer.verb)
+        if number is not None:
+            found[number] = FrameRoute(performer.verb, _route(performer))
+    return found
+
+
+def _route(performer: VerbPerformer) -> Route:
+    verb = performer.verb
+    begin = beginning(
+        performer,
+        lambda request: verb.shape.unpacked(request.body)[0],
+        lambda value: Reply(200, verb.packed(value)),
+    )
+    return Route(
+        verb.method,
+        verb.path,
+        in_a_task(begin),
+        verb.right,
+        waits=verb.waits,
+        keyed=verb.repeat is Repeat.KEYED,
+        begin=begin,
+    )
