@@ -28,12 +28,16 @@ class Sample:
         expire(self.site)
         return administration_of(self.site.embedded).plan_clean_up().id
 
+    def waiting(self, queue: str = "pops") -> dict[str, str]:
+        """Pushes an item, and names its queue."""
+        self.site.embedded._parts.queues.push(queue, [b"a"], pusher="ann")
+        return {"name": queue}
+
     def job(self) -> dict[str, str]:
         """Pushes an item and pops it, and names that job."""
-        queues = self.site.embedded._parts.queues
-        queues.push("work", [b"a"])
-        [popped] = queues.pop("work")
-        return {"name": "work", "item": popped.id, "lease": popped.lease}
+        queue = self.waiting("work")
+        [popped] = self.site.embedded._parts.queues.pop("work")
+        return queue | {"item": popped.id, "lease": popped.lease}
 
 
 def expire(site: Site) -> None:
@@ -55,6 +59,7 @@ def prepared(site: Site) -> Sample:
     administration_of(messaging).report_keeper("notes", 5)
     opened = messaging._parts.producers.open_producer()
     messaging.create_queue("work")
+    messaging.create_queue("pops")
     messaging.create_queue("mail")
     messaging.queue("mail").push_all([b"a", b"b"])
     return Sample(site, tx, ids[0], ids[-1], opened.producer_id)
@@ -95,6 +100,14 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     producers.LIST_PRODUCERS: lambda _: {},
     producers.DESCRIBE_PRODUCER: lambda s: {"producer_id": s.producer_id},
     producers.FORGET_PRODUCER: lambda s: {"producer_id": s.producer_id},
+    jobs.PIPE_FOR: lambda s: {"name": "work", "transaction": s.tx, "delay_s": 5},
+    jobs.PIPES_FOR: lambda s: {"name": "work", "items": 3, "transaction": s.tx},
+    jobs.CLOSE_PUSHER: lambda _: {"name": "work", "pusher": "till"},
+    jobs.POP: lambda s: s.waiting() | {"limit": 1, "popper": "ann"},
+    jobs.COMMIT_JOB: lambda s: s.job() | {"has_inbox": True},
+    jobs.ROLLBACK_JOB: lambda s: s.job() | {"delay_s": 0.5, "error": "it is late"},
+    jobs.END_HANDLED: lambda s: {"name": "work", "items": [s.job()["item"]]},
+    jobs.RELEASE_JOBS: lambda s: {"name": "work", "transaction": s.tx},
     jobs.EXTEND_JOB: lambda s: s.job() | {"seconds": 5},
     queues.LIST_QUEUES: lambda _: {"namespace": "default"},
     queues.CREATE_QUEUE: lambda _: {"name": "new", "lease_s": 5, "exist_ok": True},

@@ -4,6 +4,7 @@ import struct
 from base64 import b64encode
 from collections.abc import Callable
 from functools import partial
+from types import GenericAlias
 from typing import Annotated, Any, Protocol
 
 import attrs
@@ -60,7 +61,8 @@ class Kind:
 
     `given` checks what a program passes, `write` makes JSON of that, and `read_text`
     reads it in a query. `form` is the type by which msgspec reads it, with its bounds,
-    it takes nothing that `read` refuses; `made` makes the value of what it reads.
+    it takes nothing that `read` refuses; `made` makes the value of what it reads. A
+    transaction that `is_own` is one that the caller has begun.
     """
 
     read: Callable[..., Any]
@@ -69,7 +71,8 @@ class Kind:
     write: Callable[[Any], Any] = attrs.field(default=lambda value: value, kw_only=True)
     read_text: Callable[..., Any] = attrs.field(kw_only=True)
     form: Any = attrs.field(default=None, kw_only=True)
-    made: Callable[[Any], Any] | None = attrs.field(default=None, kw_only=True)
+    made: Callable[..., Any] | None = attrs.field(default=None, kw_only=True)
+    is_own: bool = attrs.field(default=False, kw_only=True)
 
     @read_text.default
     def _default_read_text(self) -> Callable[..., Any]:
@@ -84,16 +87,13 @@ class Kind:
             write=lambda value: None if value is None else self.write(value),
             read_text=self.read_text,
             form=None if self.form is None else self.form | None,
-            made=None if self.made is None else partial(_made_or_none, self.made),
+            made=None if self.made is None else partial(_or_none, self.made),
+            is_own=self.is_own,
         )
 
 
 def _or_none(read: Callable[..., Any], value: object, *, what: str) -> Any:
     return None if value is None else read(value, what=what)
-
-
-def _made_or_none(make: Callable[[Any], Any], value: Any) -> Any:
-    return None if value is None else make(value)
 
 
 def by(check: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -236,10 +236,12 @@ def array_of(kind: Reads) -> Kind:
         ]
 
     write = kind.write if isinstance(kind, Kind) else _no_write
+    form = kind.form if isinstance(kind, Kind) and kind.made is None else None
     return Kind(
         read,
         json_schema.array(kind.schema, maxItems=MAX_MESSAGES),
         write=lambda values: [*map(write, values)],
+        form=GenericAlias(list, (form,)) if form is not None else None,
     )
 
 
@@ -316,10 +318,12 @@ SNAPSHOT = Kind(
     read_transaction,
     json_schema.BASE64,
     write=encoded_transaction,
+    form=str,
+    made=read_transaction,
 )
 # A snapshot to see by, or None.
 SEEN_BY = attrs.evolve(SNAPSHOT.or_null(), given=_checked_snapshot)
-POINTER = plain(1, given=by(checked_pointer))
+POINTER = attrs.evolve(plain(1, given=by(checked_pointer)), is_own=True)
 # A start in a query; in the body of a poll it has the tags of Avro.
 START = Kind(
     _start,

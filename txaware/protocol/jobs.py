@@ -1,42 +1,73 @@
 """The verbs of jobs: push, pop, and how a job ends."""
 
+import math
 from typing import Annotated, Any
 
+import attrs
 from msgspec import Struct, field
 
+from coordinator.transaction import Transaction
 from txaware.model.queue_service import QueueService
 from txaware.model.queues import (
+    MAX_DELAY_S,
     MAX_LEASE_S,
+    MAX_PRIORITY,
+    MOST_LENT,
+    MOST_POPPED,
+    PipeShare,
+    Popped,
+    checked_count,
+    checked_delay_s,
     checked_item,
+    checked_items,
     checked_lease,
+    checked_priority,
     checked_seconds,
+    checked_text,
 )
+from txaware.model.requests import MAX_TIME_MS, checked_pointer, checked_wait_s
 from txaware.protocol import places
-from txaware.protocol.fields import Kind, by, plain, text
+from txaware.protocol.fields import (
+    FLAG,
+    POINTER,
+    SEEN_BY,
+    Kind,
+    array_of,
+    by,
+    plain,
+    text,
+)
+from txaware.protocol.formats.requests import milliseconds
 from txaware.protocol.json_schema import whole
 from txaware.protocol.json_values import load
 from txaware.protocol.queues import QUEUE, TAG
 from txaware.protocol.rights import on_queue
-from txaware.protocol.verb import In, Verb, Work, verbs_in
+from txaware.protocol.values import popped_to_json
+from txaware.protocol.verb import GiveBack, In, Repeat, Verb, Work, verbs_in
 
 
-def _seconds(most_s: int, *, least_ms: int, given: Any, write: Any) -> Kind:
+def _seconds(most_ms: int, *, least_ms: int = 0, given: Any, write: Any) -> Kind:
     """Returns the kind of times in seconds that travel in whole ms."""
-    ms = plain(least_ms, most_s * 1000)
+    ms = plain(least_ms, most_ms)
     return Kind(
         lambda value, *, what: ms.read(value, what=what) / 1000,
         ms.schema,
         given=given,
         write=write,
         form=ms.form,
-        made=lambda value: value / 1000,
+        made=lambda value, *, what: value / 1000,
     )
 
 
-def _given_lease_s(value: object, *, what: str) -> float:
-    return checked_seconds("the time of a lease", value, most=MAX_LEASE_S)
+def _given_text(value: object, *, what: str) -> str:
+    return checked_text(what, value)
 
 
+def _tx(value: object, *, what: str) -> Transaction:
+    return Transaction(POINTER.read(value, what=what), 0)
+
+
+_NO_ZERO = text({"type": "string", "pattern": "^[^\\u0000]*$"}, given=_given_text)
 # The second part, which an earlier version left out, is a generation.
 _ITEM = text(
     {"type": "string", "pattern": "^[0-9a-f]{56}([0-9a-f]{8})?$"},
@@ -44,19 +75,111 @@ _ITEM = text(
 )
 _LEASE = text({"type": "string", "pattern": "^[0-9a-f]{16}$"}, given=by(checked_lease))
 _LASTS = _seconds(
-    MAX_LEASE_S,
+    MAX_LEASE_S * 1000,
     least_ms=1,
-    given=_given_lease_s,
+    given=lambda value, *, what: checked_seconds(
+        "the time of a lease", value, most=MAX_LEASE_S
+    ),
     write=lambda seconds: max(1, int(seconds * 1000)),
 )
+_DELAY = _seconds(
+    MAX_DELAY_S * 1000,
+    given=by(checked_delay_s),
+    write=lambda seconds: math.ceil(seconds * 1000),
+)
+_WAIT = _seconds(MAX_TIME_MS // 2, given=by(checked_wait_s), write=milliseconds)
+_PRIORITY = plain(0, MAX_PRIORITY, given=by(checked_priority))
+_LENT = plain(
+    1, MOST_LENT, given=by(lambda n: checked_count("items", n, most=MOST_LENT))
+)
+_LIMIT = plain(
+    1, MOST_POPPED, given=by(lambda n: checked_count("n", n, most=MOST_POPPED))
+)
+# Jobs are popped in a transaction as it sees them, and end with it by its pointer.
+_SEEN_BY_OWN = attrs.evolve(SEEN_BY, is_own=True)
+_BY_POINTER = Kind(
+    _tx,
+    POINTER.schema,
+    write=checked_pointer,
+    form=POINTER.form,
+    made=_tx,
+    is_own=True,
+)
+_ENDS_WITH = attrs.evolve(_BY_POINTER.or_null(), given=SEEN_BY.given)
+
+_Name = Annotated[str, places.QUEUE]
+
+
+class Pusher(Struct, forbid_unknown_fields=True):
+    """Names a pusher."""
+
+    name: _Name
+    pusher: Annotated[str, _NO_ZERO]
+
+
+class PipeOf(Struct, forbid_unknown_fields=True, rename="camel"):
+    """Asks for a pipe to push to in a transaction."""
+
+    name: _Name
+    transaction: Annotated[int, POINTER]
+    pusher: Annotated[str, _NO_ZERO] = ""
+    delay_s: Annotated[float, _DELAY] = field(default=0, name="delayMs")
+    priority: Annotated[int, _PRIORITY] = 0
+
+
+class PipesOf(Struct, forbid_unknown_fields=True, rename="camel"):
+    """Asks for pipes with room for items."""
+
+    name: _Name
+    items: Annotated[int, _LENT]
+    transaction: Annotated[int, POINTER]
+    pusher: Annotated[str, _NO_ZERO] = ""
+    delay_s: Annotated[float, _DELAY] = field(default=0, name="delayMs")
+    priority: Annotated[int, _PRIORITY] = 0
+
+
+class Pop(Struct, forbid_unknown_fields=True, rename="camel"):
+    """Asks for items, and says who pops them and how."""
+
+    name: _Name
+    limit: Annotated[int, _LIMIT] = 1
+    wait_s: Annotated[float, _WAIT] = field(default=0, name="waitMs")
+    popper: Annotated[str, _NO_ZERO] = ""
+    owns_pipe: Annotated[bool, FLAG] = False
+    transaction: Annotated[Transaction | None, _SEEN_BY_OWN] = None
+    has_inbox: Annotated[bool, FLAG] = False
 
 
 class Job(Struct, forbid_unknown_fields=True):
     """Names a job of a queue, by its item and its lease."""
 
-    name: Annotated[str, places.QUEUE]
+    name: _Name
     item: Annotated[str, _ITEM] = field(name="id")
     lease: Annotated[str, _LEASE]
+
+
+class Commit(Job, forbid_unknown_fields=True, rename="camel"):
+    """Says what a job ends with."""
+
+    transaction: Annotated[Transaction | None, _ENDS_WITH] = None
+    has_inbox: Annotated[bool, FLAG] = False
+
+
+class Handled(Struct, forbid_unknown_fields=True):
+    """Names items that were handled."""
+
+    name: _Name
+    items: Annotated[Any, attrs.evolve(array_of(_ITEM), given=by(checked_items))] = (
+        field(name="ids")
+    )
+    transaction: Annotated[int | None, POINTER.or_null()] = None
+
+
+class Rollback(Job, forbid_unknown_fields=True):
+    """Says when a job waits again, and why."""
+
+    delay_s: Annotated[float, _DELAY] = field(default=0, name="delayMs")
+    error: Annotated[str, _NO_ZERO] = ""
 
 
 class Extend(Job, forbid_unknown_fields=True):
@@ -65,6 +188,129 @@ class Extend(Job, forbid_unknown_fields=True):
     seconds: Annotated[float, _LASTS] = field(name="forMs")
 
 
+class Release(Struct, forbid_unknown_fields=True):
+    """Names a transaction."""
+
+    name: _Name
+    transaction: Annotated[int, POINTER]
+
+
+PIPE_FOR = Verb(
+    does=QueueService.pipe_for,
+    method="POST",
+    path=QUEUE + "/pipe",
+    request=PipeOf,
+    answer=In("pipe", str),
+    right=on_queue("push", transactions=True),
+    summary="A pipe of the queue, whose name a publish in that transaction takes "
+    "for a topic.",
+    tag=TAG,
+    example={"transaction": 5, "pusher": "till 3"},
+    refuses=(409, 429),
+    load=load,
+)
+PIPES_FOR = Verb(
+    does=QueueService.pipes_for,
+    method="POST",
+    path=QUEUE + "/pipes",
+    request=PipesOf,
+    answer=list[PipeShare],
+    right=on_queue("push", transactions=True),
+    summary="Pipes of the queue with room for so many items or more, to publish to "
+    "in that transaction, one after the other.",
+    tag=TAG,
+    example={"transaction": 5, "pusher": "till 3", "items": 8},
+    refuses=(409, 429),
+    load=load,
+)
+CLOSE_PUSHER = Verb(
+    does=QueueService.close_pusher,
+    method="POST",
+    path=QUEUE + "/close-pusher",
+    request=Pusher,
+    right=on_queue("push"),
+    summary="Has the pipes of a pusher take no more pushes.",
+    tag=TAG,
+    example={"pusher": "till 3"},
+    load=load,
+)
+# They are keyed, so that a first try that comes late changes nothing.
+COMMIT_JOB = Verb(
+    does=QueueService.commit_job,
+    method="POST",
+    path=QUEUE + "/commit",
+    request=Commit,
+    right=on_queue("pop"),
+    repeat=Repeat.KEYED,
+    work=Work.COORDINATOR,
+    summary="Ends a job for good: now, or with the commit of a transaction.",
+    tag=TAG,
+    refuses=(409,),
+    load=load,
+)
+ROLLBACK_JOB = Verb(
+    does=QueueService.rollback_job,
+    method="POST",
+    path=QUEUE + "/rollback",
+    request=Rollback,
+    right=on_queue("pop"),
+    repeat=Repeat.KEYED,
+    work=Work.COORDINATOR,
+    summary="Has a job wait again; the error goes to its dead letter.",
+    tag=TAG,
+    refuses=(409,),
+    load=load,
+)
+
+
+def _gives_back(asked: Pop) -> GiveBack[list[Popped]] | None:
+    """Has jobs wait again; those of a transaction wait for its end."""
+    if asked.transaction is not None:
+        return None
+    return lambda popped: [
+        (
+            ROLLBACK_JOB,
+            Rollback(asked.name, one.id, one.lease, error="its pop was cancelled"),
+        )
+        for one in popped
+    ]
+
+
+# It is keyed, so that a repeat gets the same jobs, and not some more.
+POP = Verb(
+    does=QueueService.pop,
+    method="POST",
+    path=QUEUE + "/pop",
+    request=Pop,
+    needs_body=True,
+    answer=list[Popped],
+    right=on_queue("pop"),
+    repeat=Repeat.KEYED,
+    work=Work.COORDINATOR,
+    waits=True,
+    summary="Leases items, and waits for the first where it is asked to; in a "
+    "transaction they are final with its commit.",
+    tag=TAG,
+    example={"limit": 10, "waitMs": 10},
+    refuses=(409,),
+    load=load,
+    write=popped_to_json,
+    gives_back=_gives_back,
+)
+END_HANDLED = Verb(
+    does=QueueService.end_handled,
+    method="POST",
+    path=QUEUE + "/end-handled",
+    request=Handled,
+    answer=In("left", list[str]),
+    right=on_queue("pop"),
+    work=Work.COORDINATOR,
+    summary="Ends items that were handled, as a database says, and that wait again "
+    "or belong to that transaction; answers those that are still there.",
+    tag=TAG,
+    refuses=(409,),
+    load=load,
+)
 EXTEND_JOB = Verb(
     does=QueueService.extend_job,
     method="POST",
@@ -75,6 +321,20 @@ EXTEND_JOB = Verb(
     work=Work.COORDINATOR,
     summary="Has a lease end so many ms from now.",
     tag=TAG,
+    refuses=(409,),
+    load=load,
+)
+# A transaction gives back what it popped before it is aborted.
+RELEASE_JOBS = Verb(
+    does=QueueService.release_jobs,
+    method="POST",
+    path=QUEUE + "/release",
+    request=Release,
+    right=on_queue("pop", transactions=True),
+    work=Work.COORDINATOR,
+    summary="Gives back what a transaction popped, before it is aborted.",
+    tag=TAG,
+    example={"transaction": 5},
     refuses=(409,),
     load=load,
 )

@@ -9,7 +9,7 @@ from collections.abc import (
     Mapping,
     Sized,
 )
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
 
 import attrs
@@ -19,6 +19,7 @@ from txaware.server.connection_limits import is_vital
 from txaware.server.exchange import Reply, Request, Stream
 from txaware.server.failures import error_reply
 
+T = TypeVar("T")
 Answer = Reply | Stream
 Handle = Callable[[Request], Coroutine[Any, Any, Answer]]
 Told = Callable[[Reply | Exception], None]
@@ -76,7 +77,7 @@ def in_a_task(begin: Begin) -> Handle:
     """Returns the function that does what `begin` does, and waits for it."""
 
     async def handle(request: Request) -> Answer:
-        told = FutureReply()
+        told = FutureOutcome[Reply]()
         begun = begin(request, told)
         if begun is None:
             return await told.future
@@ -85,20 +86,20 @@ def in_a_task(begin: Begin) -> Handle:
     return handle
 
 
-class FutureReply:
+class FutureOutcome(Generic[T]):
     """The one that is told an outcome, and has it in its `future`."""
 
     def __init__(self) -> None:
-        self.future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
-    def __call__(self, outcome: Reply | Exception) -> None:
+    def __call__(self, outcome: T | Exception) -> None:
         """Sets the result or the exception; not where nobody waits any more."""
         if self.future.done():
             return
-        if isinstance(outcome, Reply):
-            self.future.set_result(outcome)
-        else:
+        if isinstance(outcome, Exception):
             self.future.set_exception(outcome)
+        else:
+            self.future.set_result(outcome)
 
 
 async def whole(route: Route, request: Request) -> Reply:

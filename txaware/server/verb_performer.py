@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
+from coordinator.transaction import Transaction
 from txaware.auth import Principal
 from txaware.protocol.verb import Verb, Work
 from txaware.server.exchange import Peer
@@ -69,11 +70,13 @@ class VerbPerformer:
     def begin(self, caller: Caller, asked: Any, told: ToldValue) -> Any:
         """Returns the value, what to await for it, or `LATER`; of the event loop.
 
-        A request with pointers of others' transactions is refused.
+        A request in a transaction of somebody else is refused.
         """
-        if self.verb.shape.pointers:
-            pointers = [getattr(asked, name) for name in self.verb.shape.pointers]
-            self._server_context.owners.used(pointers, caller.principal)
+        for name in self.verb.shape.own:
+            if (tx := getattr(asked, name)) is not None:
+                pointer = tx.transaction_id if isinstance(tx, Transaction) else tx
+                caller.principal.require_transactions()
+                self._server_context.owners.used((pointer,), caller.principal)
         if self._soon is not None:
             try:
                 return self._soon(caller, asked, told)

@@ -14,6 +14,10 @@ class ServerCalls:
         self._info: ServerInfo | None = None
         self._info_of: bytes | None = None
 
+    def clock_s(self) -> float:
+        """Returns the time by which turns are counted."""
+        return self._link.clock_s()
+
     def info(self) -> Steps[ServerInfo]:
         """Asks for the limits of the server that answers now."""
         info = self._info
@@ -22,7 +26,7 @@ class ServerCalls:
             self._info_of = self._link.instance
         return info
 
-    def _turn(self, wait_s: float, until_s: float) -> Steps[tuple[float, bool]]:
+    def turn(self, wait_s: float, until_s: float) -> Steps[tuple[float, bool]]:
         """Returns how long to have the server wait now, and whether that is all."""
         if wait_s <= 0:
             return 0.0, True

@@ -246,7 +246,7 @@ class ServiceCalls(ProducerCalls):
             checked_isolation(isolation),
         )
         while True:
-            asked_s, is_last = yield from self._turn(wait_s, until_s)
+            asked_s, is_last = yield from self.turn(wait_s, until_s)
             body = _poll_body(*checked, asked_s)
             page: Page = yield msgpack_call(path, body, _page, longer_s=asked_s)
             if page or is_last:
@@ -294,7 +294,7 @@ class ServiceCalls(ProducerCalls):
             "isolation": checked_isolation(isolation),
         }
         while True:
-            asked_s, is_last = yield from self._turn(timeout_s, until_s)
+            asked_s, is_last = yield from self.turn(timeout_s, until_s)
             body = json_body(**fields, waitMs=int(asked_s * 1000))
             ready: bool = yield Call("POST", path, _ready, body, longer_s=asked_s)
             if ready or is_last:

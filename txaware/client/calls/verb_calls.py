@@ -1,13 +1,16 @@
 """Makes the calls of declared verbs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import attrs
+import msgspec
 
 from txaware.client.calls.call import Call, Steps, reading
 from txaware.client.calls.server_calls import ServerCalls
 from txaware.model.signatures import signed_as
-from txaware.protocol.verb import Repeat, Verb
+from txaware.protocol.verb import GiveBack, Repeat, Verb
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -16,7 +19,7 @@ T = TypeVar("T")
 LONG_S = 3600.0
 
 
-def call_of(verb: Verb[P, T], asked: Any) -> Call[T]:
+def call_of(verb: Verb[P, T], asked: Any, *, longer_s: float = 0) -> Call[T]:
     """Returns the call of a verb with its request."""
     return Call(
         verb.method,
@@ -24,21 +27,44 @@ def call_of(verb: Verb[P, T], asked: Any) -> Call[T]:
         reading(partial(verb.answered, asked)),
         verb.shape.body_of(asked),
         repeat=verb.repeat,
-        longer_s=LONG_S if verb.work.is_long else 0,
+        longer_s=LONG_S if verb.work.is_long else longer_s,
     )
 
 
 def steps_of(verb: Verb[P, T]) -> Callable[Concatenate[Any, P], Steps[T]]:
-    """Returns the method that yields the call of a verb.
-
-    A keyed call names the instance of the server, which is asked for first.
-    """
+    """Returns the method that yields the calls of a verb."""
 
     def steps(calls: ServerCalls, /, *args: P.args, **options: P.kwargs) -> Steps[T]:
-        call = call_of(verb, verb.asked(*args, **options))
-        if verb.repeat is Repeat.KEYED:
-            yield from calls.info()
-        answer: T = yield call
-        return answer
+        return performed(calls, verb, verb.asked(*args, **options))
 
     return signed_as(verb.does)(steps)
+
+
+def performed(calls: ServerCalls, verb: Verb[P, T], asked: Any) -> Steps[T]:
+    """Yields the calls of a verb with its request, and returns the answer.
+
+    A keyed call names the instance of the server, which is asked for first. A verb that
+    waits is asked again where the server waits for less.
+    """
+    until_s = calls.clock_s() + asked.wait_s if verb.waits else 0
+    if verb.repeat is Repeat.KEYED:
+        yield from calls.info()
+    if not verb.waits:
+        answer: T = yield call_of(verb, asked)
+        return answer
+    while True:
+        wait_s, is_last = yield from calls.turn(asked.wait_s, until_s)
+        turn = msgspec.structs.replace(asked, wait_s=wait_s)
+        call = call_of(verb, turn, longer_s=wait_s)
+        if (give_back := verb.gives_back(asked)) is not None:
+            call = attrs.evolve(call, given_back=partial(_given_back, calls, give_back))
+        answer = yield call
+        if answer or is_last:
+            return answer
+
+
+def _given_back(
+    calls: ServerCalls, give_back: GiveBack[T], value: T
+) -> Iterator[Steps[None]]:
+    for verb, asked in give_back(value):
+        yield performed(calls, verb, asked)

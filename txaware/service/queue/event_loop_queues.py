@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 import attrs
 
 from coordinator.embedded.batch import Then
+from coordinator.transaction import Transaction
 from txaware.errors import Unavailable
 from txaware.model.queues import (
     MAX_LEASE_S,
@@ -91,8 +92,19 @@ class EventLoopQueues:
             _submit(queue, batch, then, taken.alone)
         return Look(taken.popped, state.signal, seen, 0)
 
-    def commit_job(self, name: str, item: str, lease: str, then: Then) -> None:
+    def commit_job(
+        self,
+        name: str,
+        item: str,
+        lease: str,
+        then: Then,
+        *,
+        transaction: Transaction | None = None,
+        has_inbox: bool = False,
+    ) -> None:
         """Ends a job for good; `then` is told when that is on disk."""
+        if transaction is not None:
+            raise WouldWait  # as its start has to be on disk
         queue = self._queue(name)
 
         def ended(error: Unavailable | None) -> None:

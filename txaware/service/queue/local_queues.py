@@ -282,6 +282,8 @@ class LocalQueues:
         """
         checked_count("n", limit, most=MOST_POPPED)
         wait_s = checked_wait_s(wait_s)
+        checked_flag("owns_pipe", owns_pipe)
+        checked_flag("has_inbox", has_inbox)
         checked_snapshot(transaction)
         if transaction is not None and transaction.type is TransactionType.LONG:
             raise MisusedTransaction(
@@ -346,6 +348,7 @@ class LocalQueues:
     ) -> None:
         """Ends a job for good: now, or with the commit of a transaction."""
         checked_snapshot(transaction)
+        checked_flag("has_inbox", has_inbox)
         queue = self._queue(name)
         if transaction is None:
             queue.commit(item, lease)
