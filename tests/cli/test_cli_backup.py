@@ -114,7 +114,10 @@ main()
 """
 
 
-@pytest.mark.parametrize("size", [0, 100, 300, 5000, 70_000])
+@pytest.mark.parametrize(
+    "size",
+    [0, *(pytest.param(n, marks=pytest.mark.long) for n in (100, 300, 5000)), 70_000],
+)
 def test_a_disk_that_is_full_leaves_nothing(here: Path, size: int) -> None:
     with txaware.connect("leveldb:data") as messaging:
         messaging.publish("t", [bytes(100_000)] * 3)

@@ -1,6 +1,5 @@
 """`python -m txaware` as a process: signals, pipes, bytes, a directory in use."""
 
-import json
 import re
 import resource
 import signal
@@ -12,7 +11,15 @@ from pathlib import Path
 import pytest
 
 import txaware
-from tests.support.cli_runs import PATIENCE_S, PROGRAM, start, wait_until_taken
+from tests.support.cli_runs import (
+    PATIENCE_S,
+    PROGRAM,
+    error_of,
+    run,
+    run_json,
+    start,
+    wait_until_taken,
+)
 from tests.support.concurrency import until
 
 
@@ -90,13 +97,15 @@ def test_ctrl_c_ends_quietly_with_130(here: Path) -> None:
         assert publish.wait(PATIENCE_S) == 130
         assert publish.stderr is not None
         assert publish.stderr.read() == b"(at least 2 messages published before)\n"
-    polled = txaware_run(here, "poll", "t", "--raw")
-    assert polled.stdout == b"one\ntwo\n"
+    assert run("--url", f"leveldb:{here / 'data'}", "poll", "t", "--raw").stdout == (
+        "one\ntwo\n"
+    )
 
 
 def test_a_closed_pipe_ends_quietly(here: Path) -> None:
-    lines = b"".join(b"a line of some length, number %d\n" % n for n in range(20_000))
-    txaware_run(here, "publish", "t", stdin=lines)
+    lines = [b"a line of some length, number %d" % n for n in range(20_000)]
+    with txaware.connect(f"leveldb:{here / 'data'}") as messaging:
+        messaging.publish("t", lines)
     poll = start("poll", "t", "--raw", cwd=here)
     with poll:
         assert poll.stdout is not None
@@ -155,20 +164,19 @@ def test_demo_does_what_it_says_and_leaves_nothing_behind(here: Path) -> None:
 
 def test_the_directory_of_a_demo_can_be_looked_at(here: Path) -> None:
     assert txaware_run(here, "demo", "--directory", "demo").returncode == 0
-    polled = txaware_run(
-        here, "--url", "leveldb:demo/data", "poll", "transfers", "--json"
-    )
-    assert [json.loads(line)["payload"] for line in polled.stdout.splitlines()] == [
+    place = f"leveldb:{here / 'demo' / 'data'}"
+    polled = run_json("--url", place, "poll", "transfers")
+    assert [line["payload"] for line in polled] == [
         "ann paid bob 5",
         "cid paid bob 1",
         "dan paid bob 2",
         "ann paid bob 5 again",
     ]
-    again = txaware_run(here, "demo", "--directory", "demo")
-    assert again.returncode == 2
-    assert b"demo is not empty" in again.stderr
+    again = error_of("demo", "--directory", str(here / "demo"), code=2)
+    assert "demo is not empty" in again
 
 
+@pytest.mark.long
 def test_help_comes_at_once() -> None:
     def took_s(*command: str) -> float:
         """Of a processor, of which others may take their share meanwhile."""

@@ -247,7 +247,7 @@ def test_tokens_made_at_the_same_time_are_all_known() -> None:
     made("ann", *FILE)
     running = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        for _ in range(6)
+        for _ in range(3)
     ]
     for process in running:
         output, _ = process.communicate(timeout=60)

@@ -36,10 +36,11 @@ PAGES = [
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_true_from_its_first_line_to_its_last_twice(
-    name: str, tmp_path: Path
+def test_a_page_is_true_from_its_first_line_to_its_last(
+    name: str, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
-    for _ in range(2):
+    """With `--long` twice: whoever has read it may begin again."""
+    for _ in range(2 if pytestconfig.getoption("--long") else 1):
         with Reader(tmp_path) as reader:
             reader.read((ROOT / name).read_text())
 

@@ -6,9 +6,16 @@ import pytest
 
 from tests.support.example_runs import EXAMPLES, prints_what_it_promises
 
+# They kill and restart for seconds what tests/crash and tests/docs kill as well.
+LONG = ("read_process_write", "workflow_scheduler")
+PATHS = [
+    pytest.param(
+        path, marks=pytest.mark.long if path.stem in LONG else (), id=path.stem
+    )
+    for path in sorted(EXAMPLES.glob("*.py"))
+]
 
-@pytest.mark.parametrize(
-    "path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: str(path.stem)
-)
+
+@pytest.mark.parametrize("path", PATHS)
 def test_an_example_prints_what_its_docstring_promises(path: Path) -> None:
     prints_what_it_promises(path)

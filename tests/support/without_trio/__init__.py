@@ -1,0 +1,1 @@
+"""A folder of modules that stand before those installed, in processes of tests."""
