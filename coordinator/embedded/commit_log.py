@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from coordinator.embedded.batch import End
+from coordinator.embedded.batch import End, Then
 from coordinator.embedded.journal import Journal
 from coordinator.embedded.ledger import Ledger
 from coordinator.embedded.open_transactions import ENDING, UNDECIDED, OpenTransaction
@@ -52,11 +52,13 @@ class CommitLog:
         *,
         rows: Sequence[Any] = (),
         told: Told | None = None,
+        then: Then | None = None,
     ) -> Wait:
         """Commits a transaction that was checked just now, with rows in its batch.
 
         `told` is told the result under the lock, in one step with what follows from it:
-        readers of several topics see the commit in all of them at once.
+        readers of several topics see the commit in all of them at once. With `then`,
+        which is called outside of it at the end, another thread writes.
         """
         # After a restart only transactions that outlive it can still meet a conflict.
         # Keys that nobody can need are left out (a tenth of the time of a commit).
@@ -69,6 +71,7 @@ class CommitLog:
             *reserved,
             reserve=entry.changes,
             rows=rows,
+            call=then,
         )
 
     def prepare(self, entry: OpenTransaction, prepared: Prepared) -> Wait:
@@ -179,10 +182,13 @@ class CommitLog:
         reserve: frozenset[bytes] = frozenset(),
         begin: Callable[[], None] | None = None,
         rows: Sequence[Any] = (),
+        call: Then | None = None,
     ) -> Wait:
         """Marks an end as under way and hands it to the journal: both or neither."""
         end = End(_tell_nobody)
         end.then = partial(then, end)
+        if call is not None:
+            end.then = partial(_both, end.then, call)
         self._ledger.torn = partial(self._take_back, entry, end)
         try:
             entry.end = end
@@ -190,9 +196,11 @@ class CommitLog:
                 begin()
             else:
                 self._ledger.begin_end(entry, reserve=reserve)
-            if rows:  # of a store, which also keeps the journal
+            if call is not None:
+                wait: Wait = self._journal.hand_over(rows, end, records)
+            elif rows:  # of a store, which also keeps the journal
                 journal: Any = self._journal
-                wait: Wait = journal.submit(*records, end=end, rows=rows)
+                wait = journal.submit(*records, end=end, rows=rows)
             else:
                 wait = self._journal.submit(*records, end=end)
         except BaseException:
@@ -293,6 +301,14 @@ def _awaits(entry: OpenTransaction, end: End) -> bool:
     An interrupt may have an end told twice, and by then a prepared one has another.
     """
     return entry.stage is ENDING and entry.end is end
+
+
+def _both(first: Then, second: Then, error: Unavailable | None) -> None:
+    """Tells one after the other."""
+    try:
+        first(error)
+    finally:
+        second(error)
 
 
 def _tell_nobody(_: Unavailable | None) -> None:

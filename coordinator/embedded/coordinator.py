@@ -9,6 +9,7 @@ from typing import Any, Self
 import attrs
 
 from coordinator.cargo import load
+from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import CommitLog, Wait
 from coordinator.embedded.file_journal import FileJournal
 from coordinator.embedded.history import outcome_records
@@ -188,8 +189,43 @@ class EmbeddedCoordinator(TwoPhaseCommit):
                 entry.end_asked = False
         wait()
 
+    def commit_soon(
+        self,
+        tx: Transaction,
+        cargo: Cargo | None,
+        then: Then,
+        *,
+        changes: Iterable[bytes] | None = None,
+    ) -> bool:
+        """Commits and does not wait; `then` is called at the end in another thread.
+
+        It serves an event loop. Returns False, and has done nothing, where it would
+        have to wait for others. `changes` are checked as `can_commit` does.
+        """
+        is_late = self._ledger.elapsed_ms() > self._ledger.open.next_expiry_ms
+        if self._ends.undecided or is_late:
+            return False
+        with self._lock:  # what is refused here takes no ids of messages
+            if self._ledger.torn is not None:
+                self._ledger.mend()
+            entry = self._ledger.require(tx.transaction_id)
+            if entry.stage is not OPEN:
+                return False
+            if changes is not None:
+                self._ledger.check_changes(entry, changes)
+        submit = partial(self._submit_with, tx, then=then)
+        wait = submit((), None) if cargo is None else load(cargo, submit)
+        if wait is not None:
+            wait()
+        return wait is not None
+
     def _submit_with(
-        self, tx: Transaction, rows: Sequence[Any], told: Told
+        self,
+        tx: Transaction,
+        rows: Sequence[Any],
+        told: Told | None,
+        *,
+        then: Then | None = None,
     ) -> Wait | None:
         """Submits a commit and its rows; None if it would have to wait for others."""
         with self._lock:
@@ -204,7 +240,7 @@ class EmbeddedCoordinator(TwoPhaseCommit):
             self._ledger.check_commit(entry)
             # The time of the last start is enough here, and takes no look at a clock.
             now_ms = self._ledger.latest_ms
-            return self._ends.commit(entry, now_ms, rows=rows, told=told)
+            return self._ends.commit(entry, now_ms, rows=rows, told=told, then=then)
 
     def abort(self, tx: Transaction) -> None:
         """Ends a transaction whose holder has undone everything it wrote."""

@@ -30,6 +30,10 @@ def _close_in_child() -> None:
 os.register_at_fork(after_in_child=_close_in_child)
 
 
+def _nothing() -> None:
+    """Has nothing left to do."""
+
+
 class Destination(Protocol):
     """The place that batches are written to; only `status` is called at any time.
 
@@ -130,8 +134,12 @@ class GroupCommit:
             batch.led = True
         return partial(self._lead, batch)
 
-    def hand_over(self, rows: Sequence[Any], end: End) -> None:
-        """Puts rows into the next batch without waiting; `end` is told the result.
+    def hand_over(
+        self, rows: Sequence[Any], end: End, records: tuple[Record, ...] = ()
+    ) -> Callable[[], None]:
+        """Puts rows and records into the next batch; `end` is told the result.
+
+        Returns a function that does not wait, and has nothing left to do.
 
         It is for callers that must not wait, such as an event loop. A thread of ours
         leads the batch; where `turns` are set, once the turn of the caller is over.
@@ -139,14 +147,15 @@ class GroupCommit:
         self._require_open()
         with self._queue:
             batch = self._forming
-            batch.submit((), end, rows)
+            batch.submit(records, end, rows)
             if batch.led or batch.handed_over:
-                return
+                return _nothing
             batch.handed_over = True
         if turns.call_soon is None:
             self._have_led(batch)
         else:
             turns.call_soon(self._have_led, batch)
+        return _nothing
 
     def put(self, rows: Sequence[Any]) -> None:
         """Puts rows into the next batch, whenever somebody waits for that.

@@ -43,6 +43,15 @@ class Journal(Protocol):
         the records: both or neither. See `GroupCommit`.
         """
 
+    def hand_over(
+        self, rows: Sequence[Any], end: End, records: tuple[Record, ...] = ()
+    ) -> Callable[[], None]:
+        """Puts rows and records into the next batch, which another thread writes.
+
+        Returns a function that does what is left to be done at once, outside of locks.
+        Only a journal in a store takes rows.
+        """
+
     def append(self, *records: Record) -> None:
         """Returns when the records, and every note made before, are on disk.
 
@@ -99,6 +108,12 @@ class MemoryJournal:
             end.submitted = True
             self._ends.append(end)
         return self.append
+
+    def hand_over(
+        self, rows: Sequence[Any], end: End, records: tuple[Record, ...] = ()
+    ) -> Callable[[], None]:
+        """Keeps only the end, which is told by what this returns."""
+        return self.submit(*records, end=end)
 
     def append(self, *records: Record) -> None:
         """Tells the ends that all went well; an interrupted one is told again."""

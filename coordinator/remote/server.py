@@ -306,16 +306,20 @@ class CoordinatorRoutes:
         """
         self._end(_named(pointer, fields), fields, commit)
 
+    def asked_commit(
+        self, pointer: int, fields: Fields
+    ) -> tuple[Transaction, list[bytes] | None]:
+        """Reads a commit: its transaction, and the keys that it checks, if it does."""
+        flag_of(fields, "repeat")  # only who has ended looks at it
+        return _named(pointer, fields), _checked_changes(fields)
+
     def _end(
         self, tx: Transaction, fields: Fields, commit: Callable[[Transaction], None]
     ) -> None:
         """Checks the changed keys if that is asked for, and commits."""
-        changes, is_checked = _changes(fields), flag_of(fields, "check")
-        is_repeated = flag_of(fields, "repeat")
-        if changes and not is_checked:
-            raise BadRequest("changes are for a commit that checks them: check is true")
+        changes, is_repeated = _checked_changes(fields), flag_of(fields, "repeat")
         try:
-            if is_checked:
+            if changes is not None:
                 self._coordinator.can_commit(tx, changes)
             commit(tx)
         except TransactionNotInProgress:
@@ -375,6 +379,14 @@ def _changes(fields: Fields) -> list[bytes]:
         ]
     except (TypeError, ValueError) as error:
         raise BadRequest("changes are not all strings of base64") from error
+
+
+def _checked_changes(fields: Fields) -> list[bytes] | None:
+    """Returns the keys that a commit checks; None where it checks nothing."""
+    changes, is_checked = _changes(fields), flag_of(fields, "check")
+    if changes and not is_checked:
+        raise BadRequest("changes are for a commit that checks them: check is true")
+    return changes if is_checked else None
 
 
 def _status_of(error: TxAwareError) -> int:

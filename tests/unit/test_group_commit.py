@@ -4,63 +4,12 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import attrs
 import pytest
 
 from coordinator.embedded.batch import End
 from coordinator.embedded.group_commit import GroupCommit
-from coordinator.embedded.history import History
-from coordinator.embedded.records import Record
-from coordinator.errors import Unavailable
 from coordinator.threads import turns
-
-PATIENCE_S = 60
-
-
-@attrs.define(eq=False)
-class Memory:
-    """Keeps the batches of rows; each write waits for `go_on`."""
-
-    name: str = "memory"
-    history: History = attrs.field(factory=History)
-    broken: bool = False
-    kept: bool = False
-    batches: list[list[Any]] = attrs.field(factory=list)
-    go_on: threading.Event = attrs.field(factory=threading.Event)
-
-    def repair(self) -> None:
-        pass
-
-    def take(self, records: list[Record]) -> None:
-        pass
-
-    def write(self, records: list[Record], rows: list[Any], taken: Any) -> None:
-        assert self.go_on.wait(PATIENCE_S)
-        self.batches.append(list(rows))
-
-    def fold(self, records: list[Record]) -> None:
-        pass
-
-    def status(self) -> str:
-        return "OK"
-
-    def close(self) -> None:
-        pass
-
-
-class Told:
-    """The end of a batch, which may be waited for."""
-
-    def __init__(self) -> None:
-        self.errors: list[Unavailable | None] = []
-        self._is_told = threading.Event()
-
-    def __call__(self, error: Unavailable | None) -> None:
-        self.errors.append(error)
-        self._is_told.set()
-
-    def wait(self) -> None:
-        assert self._is_told.wait(PATIENCE_S)
+from tests.support.gated_destination import PATIENCE_S, GatedDestination, Told
 
 
 @pytest.fixture
@@ -73,8 +22,8 @@ def turn() -> Iterator[list[Callable[[], object]]]:
 
 
 @pytest.fixture
-def memory() -> Memory:
-    memory = Memory()
+def memory() -> GatedDestination:
+    memory = GatedDestination()
     memory.go_on.set()
     return memory
 
@@ -87,7 +36,9 @@ def handed_over(journal: GroupCommit, *rows: int) -> list[Told]:
     return told
 
 
-def test_what_a_turn_hands_over_is_one_batch(turn: list[Any], memory: Memory) -> None:
+def test_what_a_turn_hands_over_is_one_batch(
+    turn: list[Any], memory: GatedDestination
+) -> None:
     journal = GroupCommit(memory)
     told = handed_over(journal, 1, 2, 3)
     assert len(turn) == 1
@@ -99,7 +50,7 @@ def test_what_a_turn_hands_over_is_one_batch(turn: list[Any], memory: Memory) ->
     journal.close()
 
 
-def test_without_turns_a_batch_is_led_at_once(memory: Memory) -> None:
+def test_without_turns_a_batch_is_led_at_once(memory: GatedDestination) -> None:
     memory.go_on.clear()
     journal = GroupCommit(memory)
     (first,) = handed_over(journal, 1)
@@ -110,7 +61,7 @@ def test_without_turns_a_batch_is_led_at_once(memory: Memory) -> None:
 
 
 def test_a_thread_that_waits_leads_what_was_handed_over(
-    turn: list[Any], memory: Memory
+    turn: list[Any], memory: GatedDestination
 ) -> None:
     """The turn may last long, and nobody else waits for its end."""
     journal = GroupCommit(memory)
@@ -129,7 +80,7 @@ def test_a_thread_that_waits_leads_what_was_handed_over(
 
 
 def test_a_close_before_the_end_of_the_turn_writes_it(
-    turn: list[Any], memory: Memory
+    turn: list[Any], memory: GatedDestination
 ) -> None:
     journal = GroupCommit(memory)
     (told,) = handed_over(journal, 1)
@@ -140,7 +91,9 @@ def test_a_close_before_the_end_of_the_turn_writes_it(
     assert told.errors == [None]
 
 
-def test_turns_are_those_of_one_thread(turn: list[Any], memory: Memory) -> None:
+def test_turns_are_those_of_one_thread(
+    turn: list[Any], memory: GatedDestination
+) -> None:
     journal = GroupCommit(memory)
     told: list[Told] = []
     other = threading.Thread(target=lambda: told.extend(handed_over(journal, 1)))

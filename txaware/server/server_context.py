@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 import attrs
 
 from coordinator.embedded.batch import Then
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.interfaces import Coordinator
 from coordinator.optional_ports import InProcess, in_process
 from txaware.auth import Principal
@@ -140,7 +141,8 @@ class ServerContext:
 
     `shares_journal` is True when commits are kept in the same table as rows.
     `hidden_paths` are told to operators alone. `owners` knows who began which
-    transaction, and is shared by all servers of the store.
+    transaction, and is shared by all servers of the store. `commits_soon` is the
+    coordinator if it commits for an event loop.
     """
 
     service: LocalService
@@ -160,6 +162,7 @@ class ServerContext:
     hidden_paths: HiddenPaths = attrs.field(factory=HiddenPaths)
     loop_queues: EventLoopQueues = attrs.field(init=False)
     coordinator_here: InProcess | None = attrs.field(init=False)
+    commits_soon: EmbeddedCoordinator | None = attrs.field(init=False)
 
     @loop_queues.default
     def _loop_queues(self) -> EventLoopQueues:
@@ -168,6 +171,12 @@ class ServerContext:
     @coordinator_here.default
     def _coordinator_here(self) -> InProcess | None:
         return in_process(self.coordinator)
+
+    @commits_soon.default
+    def _commits_soon(self) -> EmbeddedCoordinator | None:
+        # A class derived from ours may replace any call, so it gets all of them.
+        here = self.coordinator
+        return here if type(here) is EmbeddedCoordinator else None
 
     def engine(self, port: str) -> Any:
         """Returns the part of the engine that has the verbs of a port."""

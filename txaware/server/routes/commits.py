@@ -18,6 +18,7 @@ from txaware.errors import (
     TransactionNotInProgress,
     TransactionTooLarge,
     TxAwareError,
+    Unavailable,
 )
 from txaware.model.interfaces import CargoCounted
 from txaware.model.markers import producer_change
@@ -39,6 +40,7 @@ from txaware.protocol.rights import (
 )
 from txaware.protocol.tables import CHANGES
 from txaware.server.exchange import DONE_IN_JSON, Reply, Request
+from txaware.server.routes.messages import QUICK_BYTES
 from txaware.server.routes.transactional_ids import INSTANCE, KEY, instance
 from txaware.server.routes.transactions import ONE, TransactionRoutes
 from txaware.server.routing import Begun, Route, Told, in_a_task
@@ -118,32 +120,79 @@ class CommitRoutes:
         return [Route("POST", COMMIT, handle, holder, begin=self._commit)]
 
     def _commit(self, request: Request, told: Told) -> Begun:
-        commit = partial(self._committed, request)
-        self._server_context.told_by_coordinator_thread(commit, told)
+        if not self._is_begun(request, told):
+            commit = partial(self._committed, request)
+            self._server_context.told_by_coordinator_thread(commit, told)
         return None
 
+    def _is_begun(self, request: Request, told: Told) -> bool:
+        """Commits in the event loop; False, with nothing done, where that may wait.
+
+        What is refused is False as well: a thread finds out again, and says why.
+        """
+        soon = self._server_context.commits_soon
+        is_large = len(request.body) > QUICK_BYTES
+        if soon is None or is_large or self._service.reads_wait:
+            return False
+        try:
+            pointer, fields, asked = self._asked(request)
+            self._check_owner(request, pointer, fields)
+            tx, changes = self._transactions.coordinator.asked_commit(pointer, fields)
+            producers = [] if asked is None else asked["producers"]
+            may_wait = self._service.producing.may_wait
+            if any(may_wait(each["transactionalId"]) for each in producers):
+                return False
+            cargoes = [] if asked is None else [*self._cargoes(asked, tx)]
+            cargo = joined(cargoes) if cargoes else None
+
+            def ended(error: Unavailable | None) -> None:
+                if error is not None:
+                    told(error)
+                    return
+                for each in cargoes:
+                    each.count()
+                self._owners.ended(pointer)
+                told(DONE_IN_JSON)
+
+            then = partial(self._server_context.outcomes.tell, ended)
+            return soon.commit_soon(tx, cargo, then, changes=changes)
+        except TxAwareError:
+            return False
+
     def _committed(self, request: Request) -> Reply:
+        pointer, fields, asked = self._asked(request)
+        if asked is None:
+            answer = self._transactions.called(request, "commit")
+            return self._transactions.passed_on(request, answer)
+        commit = partial(self._commit_with, asked)
+        self._transactions.coordinator.commit_by(pointer, fields, commit)
+        self._owners.ended(pointer)
+        return DONE_IN_JSON
+
+    def _asked(self, request: Request) -> tuple[int, Fields, Fields | None]:
+        """Reads a commit: its transaction, its fields, and what it carries, if any."""
         fields = dict(fields_of(request.body))
         known = (*self._transactions.coordinator.commit_fields, *CARRIED.names)
         check_known(fields, known)
         sent = {name: fields.pop(name) for name in CARRIED.names if name in fields}
+        pointer = int(request.params["transaction"])
         if not sent:
-            answer = self._transactions.called(request, "commit")
-            return self._transactions.passed_on(request, answer)
-        asked, pointer = CARRIED.read(sent), int(request.params["transaction"])
+            return pointer, fields, None
+        asked = CARRIED.read(sent)
         _check_pointers(asked["publishes"], pointer)
-        self._owners.used((pointer,), request.principal)
-        self._owners.check(pointers_of(fields, "checkpoints"), request.principal)
+        self._check_owner(request, pointer, fields)
         _check_rights(asked, request.principal)
         if asked["producers"]:
             # Of two transactions of a producer one conflicts, whoever forgets its key.
             listed = list_of(fields, "changes")
             fields["changes"] = [*listed, *map(_change_key, asked["producers"])]
             fields["check"] = True
-        commit = partial(self._commit_with, asked)
-        self._transactions.coordinator.commit_by(pointer, fields, commit)
-        self._owners.ended(pointer)
-        return DONE_IN_JSON
+        return pointer, fields, asked
+
+    def _check_owner(self, request: Request, pointer: int, fields: Fields) -> None:
+        """Refuses pointers that others were given."""
+        self._owners.used((pointer,), request.principal)
+        self._owners.check(pointers_of(fields, "checkpoints"), request.principal)
 
     def _commit_with(self, asked: Fields, tx: Transaction) -> None:
         if not any(asked.values()):

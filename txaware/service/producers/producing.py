@@ -155,6 +155,7 @@ class Producing:
     )
     enter_at_once = passed_on(TransactionalIds.enter_at_once, to="_transactional_ids")
     producer_cargo = passed_on(TransactionalIds.producer_cargo, to="_transactional_ids")
+    may_wait = passed_on(TransactionalIds.may_wait, to="_transactional_ids")
 
     @property
     def carrier(self) -> "Producing":

@@ -220,6 +220,16 @@ class TransactionalIds:
 
         return RowCargo(writes, count)
 
+    def may_wait(self, transactional_id: str) -> bool:
+        """Tells whether `producer_cargo` may wait for another call for the same id."""
+        holder = self._holders.known(transactional_id)
+        if self._reads_wait or holder is None:
+            return True
+        is_free = holder.lock.acquire(blocking=False)
+        if is_free:
+            holder.lock.release()
+        return not is_free
+
     def producer_commits(
         self, transactional_id: str, producer: ProducerIdentity | None = None
     ) -> int:

@@ -1,0 +1,128 @@
+"""Commits of an event loop: none waits, and each is told when it is on disk."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.embedded.group_commit import GroupCommit
+from coordinator.errors import (
+    NotWritten,
+    TransactionConflict,
+    TransactionNotInProgress,
+    Unavailable,
+)
+from coordinator.transaction import Transaction
+from tests.support.gated_destination import GatedDestination, Told
+
+
+@pytest.fixture
+def destination() -> GatedDestination:
+    return GatedDestination()
+
+
+@pytest.fixture
+def coordinator(destination: GatedDestination) -> Iterator[EmbeddedCoordinator]:
+    destination.go_on.set()
+    coordinator = EmbeddedCoordinator(GroupCommit(destination))
+    coordinator.start_short()  # the first one reserves pointers
+    destination.go_on.clear()
+    destination.came.clear()
+    yield coordinator
+    destination.go_on.set()
+    coordinator.close()
+
+
+def sees(coordinator: EmbeddedCoordinator, tx: Transaction) -> bool:
+    return coordinator.snapshot().is_visible(tx.transaction_id)
+
+
+def test_it_is_committed_once_it_is_on_disk(
+    coordinator: EmbeddedCoordinator, destination: GatedDestination
+) -> None:
+    tx, told = coordinator.start_short(), Told()
+    assert coordinator.commit_soon(tx, None, told)
+    assert not sees(coordinator, tx)
+    assert told.errors == []
+    destination.go_on.set()
+    told.wait()
+    assert told.errors == [None]
+    assert told.thread is not threading.current_thread()
+    assert sees(coordinator, tx)
+
+
+def test_many_share_a_batch(
+    coordinator: EmbeddedCoordinator, destination: GatedDestination
+) -> None:
+    first = Told()
+    assert coordinator.commit_soon(coordinator.start_short(), None, first)
+    assert destination.came.wait(60)  # the batch of the first is being written
+    all_told = [Told() for _ in range(9)]
+    for told in all_told:
+        assert coordinator.commit_soon(coordinator.start_short(), None, told)
+    before = len(destination.batches)
+    destination.go_on.set()
+    for told in [first, *all_told]:
+        told.wait()
+    assert len(destination.batches) == before + 2
+
+
+def test_changed_keys_are_checked(
+    coordinator: EmbeddedCoordinator, destination: GatedDestination
+) -> None:
+    destination.go_on.set()
+    first, second, told = coordinator.start_short(), coordinator.start_short(), Told()
+    assert coordinator.commit_soon(first, None, told, changes=[b"key"])
+    told.wait()
+    with pytest.raises(TransactionConflict):
+        coordinator.commit_soon(second, None, told, changes=[b"key"])
+    with pytest.raises(TransactionNotInProgress):
+        coordinator.commit_soon(first, None, told)
+    assert told.errors == [None]
+
+
+def test_it_waits_for_nobody(coordinator: EmbeddedCoordinator) -> None:
+    writing, ending, told = coordinator.start_short(), coordinator.start_short(), Told()
+    assert coordinator.commit_soon(ending, None, told)
+    assert not coordinator.commit_soon(ending, None, told)
+    with ThreadPoolExecutor(1) as writer:
+        enter, leave = coordinator.barrier.enter, coordinator.barrier.leave
+        entry = writer.submit(enter, writing.transaction_id).result()
+        assert not coordinator.commit_soon(writing, None, told)
+        writer.submit(leave, entry).result()
+    assert coordinator.commit_soon(writing, None, told)
+
+
+def test_a_disk_that_fails_leaves_it_open(
+    coordinator: EmbeddedCoordinator, destination: GatedDestination
+) -> None:
+    destination.failure = NotWritten("full")
+    destination.go_on.set()
+    tx, told = coordinator.start_short(), Told()
+    assert coordinator.commit_soon(tx, None, told)
+    told.wait()
+    assert isinstance(told.errors[0], NotWritten)
+    assert not sees(coordinator, tx)
+    destination.failure = None
+    again = Told()
+    assert coordinator.commit_soon(tx, None, again)
+    again.wait()
+    assert sees(coordinator, tx)
+
+
+def test_a_disk_that_may_have_it_leaves_it_undecided(
+    coordinator: EmbeddedCoordinator, destination: GatedDestination
+) -> None:
+    destination.failure, destination.broken = Unavailable("no answer"), True
+    destination.go_on.set()
+    tx, told = coordinator.start_short(), Told()
+    assert coordinator.commit_soon(tx, None, told)
+    told.wait()
+    assert isinstance(told.errors[0], Unavailable)
+    assert not isinstance(told.errors[0], NotWritten)
+    assert not coordinator.commit_soon(tx, None, told)
+    destination.failure, destination.broken = None, False
+    assert not coordinator.invalidate(tx)  # the disk has it after all
+    assert sees(coordinator, tx)
