@@ -128,7 +128,8 @@ class CommitRoutes:
     def _is_begun(self, request: Request, told: Told) -> bool:
         """Commits in the event loop; False, with nothing done, where that may wait.
 
-        What is refused is False as well: a thread finds out again, and says why.
+        A wrong request is False as well, and what has ended, which may be a repeat: a
+        thread finds out again, and says why.
         """
         soon = self._server_context.commits_soon
         is_large = len(request.body) > QUICK_BYTES
@@ -143,20 +144,23 @@ class CommitRoutes:
             if any(may_wait(each["transactionalId"]) for each in producers):
                 return False
             cargoes = [] if asked is None else [*self._cargoes(asked, tx)]
-            cargo = joined(cargoes) if cargoes else None
-
-            def ended(error: Unavailable | None) -> None:
-                if error is not None:
-                    told(error)
-                    return
-                for each in cargoes:
-                    each.count()
-                self._owners.ended(pointer)
-                told(DONE_IN_JSON)
-
-            then = partial(self._server_context.outcomes.tell, ended)
-            return soon.commit_soon(tx, cargo, then, changes=changes)
         except TxAwareError:
+            return False
+        cargo = joined(cargoes) if cargoes else None
+
+        def ended(error: Unavailable | None) -> None:
+            if error is not None:
+                told(error)
+                return
+            for each in cargoes:
+                each.count()
+            self._owners.ended(pointer)
+            told(DONE_IN_JSON)
+
+        then = partial(self._server_context.outcomes.tell, ended)
+        try:
+            return soon.commit_soon(tx, cargo, then, changes=changes)
+        except TransactionNotInProgress:
             return False
 
     def _committed(self, request: Request) -> Reply:
