@@ -99,6 +99,8 @@ def server(talk: Talk) -> None:
     talk.get("/v1/overview", varies=TOOK)
     talk.get("/v1/overview?search=nothing&namespace=other&history=true", varies=TOOK)
     talk.get("/v1/overview?history=maybe")
+    talk.about("Frames: a connection that asks for the upgrade goes on in them")
+    talk.get("/v1/frames")
 
 
 def metrics(talk: Talk) -> None:
