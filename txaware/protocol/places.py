@@ -1,6 +1,7 @@
 """Names in the path of a verb: topics, groups, queues, tables, and others."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Annotated, Any
 
 import attrs
@@ -14,7 +15,7 @@ from txaware.model.topics import (
     checked_group,
     checked_namespace,
 )
-from txaware.protocol.rights import Params, queue_in
+from txaware.protocol.rights import KNOWN_NAMES, Params, queue_in
 
 
 @attrs.frozen
@@ -33,6 +34,15 @@ def in_path(name: str) -> str:
     """Returns a checked name as part of a path; only dots need quoting."""
     # Or somebody takes it for a directory.
     return name if name.strip(".") else name.replace(".", "%2E")
+
+
+def _remembered(
+    words: Callable[[Any], dict[str, str]],
+) -> Callable[[Any], dict[str, str]]:
+    """Returns what remembers the words of names: the same few come again and again."""
+    known = lru_cache(KNOWN_NAMES)(words)
+    # What is no name may have no hash, and is refused.
+    return lambda name: known(name) if name.__class__ is str else words(name)
 
 
 def _topic_words(topic: str) -> dict[str, str]:
@@ -56,9 +66,13 @@ NAMESPACE = Place(
     lambda name: {"namespace": checked_namespace(name)},
     lambda words: words["namespace"],
 )
-QUEUE = Place(_queue_words, lambda words: str(queue_in(words)))
-TOPIC = Place(_topic_words, lambda words: f"{words['namespace']}:{words['topic']}")
-TABLE = Place(_table_words, lambda words: f"{words['namespace']}:{words['table']}")
+QUEUE = Place(_remembered(_queue_words), lambda words: str(queue_in(words)))
+TOPIC = Place(
+    _remembered(_topic_words), lambda words: f"{words['namespace']}:{words['topic']}"
+)
+TABLE = Place(
+    _remembered(_table_words), lambda words: f"{words['namespace']}:{words['table']}"
+)
 GROUP = Place(
     lambda group: {"group": in_path(checked_group(group))},
     lambda words: words["group"],
