@@ -4,15 +4,21 @@ from coordinator.errors import MisusedTransaction
 from coordinator.interfaces import Coordinator, Participant
 
 
-def require_own(name: str, own: Coordinator, coordinator: Coordinator) -> None:
+def require_own(
+    name: str,
+    own: Coordinator,
+    coordinator: Coordinator,
+    *,
+    block: str = "with messaging.transaction(...)",
+) -> None:
     """Refuses a block of another coordinator than a participant's own.
 
     It would ask its own whether the block has committed, and write outside of it.
     """
     if own is not coordinator:
         raise MisusedTransaction(
-            f"{name} takes part in blocks of the messaging that it was opened with, "
-            f"and this block is of another one"
+            f"{name} takes part in blocks of the messaging that it was opened with "
+            f"({block}: ...), and this block is of another one"
         )
 
 

@@ -25,6 +25,7 @@ from txaware.errors import (
 )
 from txaware.messaging import Messaging
 from txaware.participants import DecidingPostgres, Postgres
+from txaware.participants.database_steps import Steps
 
 Opened = Callable[..., Any]
 
@@ -226,9 +227,9 @@ def test_what_somebody_else_has_ended_leaves_the_connection_usable(
     """The first use of another process may find a transaction that ends just then."""
     end = shop._end_here
 
-    def late(name: str, *, commit: bool) -> None:
+    def late(name: str, *, commit: bool) -> Steps[None]:
         shop.recover()
-        end(name, commit=commit)
+        yield from end(name, commit=commit)
 
     shop._end_here = late  # type: ignore[method-assign]
     order(messaging, shop, "ann")
@@ -388,7 +389,7 @@ def test_an_answer_of_its_commit_that_was_lost_is_looked_up(
 
     monkeypatch.setattr(psycopg.Connection, "commit", lost)
     order(messaging, deciding, "ann")
-    link = type(deciding._rows._link)
+    link = type(deciding._relay.rows._link)
     monkeypatch.setattr(link, "run", lambda *_: (_ for _ in ()).throw(Unavailable("")))
     with pytest.raises(TransactionOutcomeUnknown, match="pg_xact_status"):
         order(messaging, deciding, "bob")

@@ -521,9 +521,9 @@ def checked_messaging(messaging: object, *, taker: str) -> Messaging:
     if isinstance(messaging, Messaging):
         return messaging
     raise BadRequest(
-        f"{taker} takes the Messaging of txaware.connect, whose calls block, not "
-        f"{messaging!r:.100}; in asyncio, connect beside it and run the block in a "
-        f"thread, by asyncio.to_thread"
+        f"{taker} joins blocks (with messaging.transaction(...): ...) of the Messaging "
+        f"of txaware.connect, whose calls block, not {messaging!r:.100}; blocks of "
+        f"asyncio take connections for asyncio"
     )
 
 

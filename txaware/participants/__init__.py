@@ -1,12 +1,13 @@
 """Participants for what people have: their data changes together with the messages."""
 
 from txaware.consume import Inbox
+from txaware.participants.connections import postgres, sqlalchemy, sqlite
 from txaware.participants.database_outbox import DatabaseOutbox
 from txaware.participants.files import Files, files
-from txaware.participants.postgres import Postgres, postgres
+from txaware.participants.postgres import Postgres
 from txaware.participants.postgres_outbox import DecidingPostgres
-from txaware.participants.sqlalchemy import SqlalchemySession, sqlalchemy
-from txaware.participants.sqlite import Sqlite, sqlite
+from txaware.participants.sqlalchemy import SqlalchemySession
+from txaware.participants.sqlite import Sqlite
 
 __all__ = [
     "DatabaseOutbox",

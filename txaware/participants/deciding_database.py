@@ -1,11 +1,14 @@
 """A database whose own commit decides a block: with its rows go messages and places."""
 
 import logging
+from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from functools import cached_property, partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from coordinator.context import current_transaction
+from coordinator.interfaces import Coordinator
+from coordinator.joining import require_own
 from coordinator.transaction import Transaction
 from txaware.consume import Inbox
 from txaware.consume.inbox import KeepsPositions
@@ -16,11 +19,16 @@ from txaware.model.interfaces import Payload
 from txaware.model.messages import MessageId
 from txaware.model.queues import PushOptions
 from txaware.participants.database_outbox import DatabaseOutbox
+from txaware.participants.database_steps import (
+    Drives,
+    Steps,
+    closed,
+    in_thread,
+)
 from txaware.participants.inbox_cleaner import InboxCleaner
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.outbox_row import (
     Columns,
-    OutboxRows,
     columns_of,
     columns_of_item,
     new_token,
@@ -39,30 +47,61 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
     in the block are noted in an inbox, and end after the commit.
     """
 
+    kind = ""
     decides = True
     flushes_last = True
     # No row elsewhere has a pointer of the transaction.
     shares_journal = True
-    connection: Any
 
     def __init__(
         self,
         messaging: Messaging,
-        relay: OutboxRelay[OutboxRows],
-        cleaner: InboxCleaner,
+        connection: Any,
         *,
-        name: str,
         in_background: bool,
+        drive: Drives = in_thread,
     ) -> None:
-        self.transaction_aware_name = name
         self.messaging = messaging
-        self._relay = relay
-        self._cleaner = cleaner
+        self.connection = connection
+        self._drive = drive
         self._in_background = in_background
         self._noted = 0
         self._tx: Transaction | None = None
         self._context: object = None
         self._token = b""
+
+    @cached_property
+    def _place(self) -> str:
+        """The name of the database, which nobody but it knows."""
+        return self._drive(self._name())
+
+    @property
+    def transaction_aware_name(self) -> str:  # type: ignore[override]
+        """The name of the database in error messages."""
+        return self.__dict__.get("_place") or f"{self.kind} database"
+
+    @cached_property
+    def _relay(self) -> OutboxRelay[Any]:
+        """The relay of this database in this process, at work if it is to be."""
+        place = self._place
+        relay = self.messaging.kept_once(("outbox", place), self._new_relay)
+        if self._in_background:
+            relay.start()
+        return relay
+
+    @cached_property
+    def _cleaner(self) -> InboxCleaner:
+        return self.messaging.kept_once(("inbox", self._place), self._new_cleaner)
+
+    def open(self) -> Self:
+        """Opens what it has beside the connection: the tables, and the relay."""
+        _ = self._relay, self._cleaner
+        return self
+
+    def require_coordinator(self, coordinator: Coordinator) -> None:
+        """Refuses a block of another messaging."""
+        own, name = self.messaging.coordinator, self.transaction_aware_name
+        require_own(name, own, coordinator, block=self.block)
 
     def consumer(
         self, topic: str, *, group: str, start: StartAt = None, inclusive: bool = True
@@ -96,7 +135,8 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
                 f"{self._tx.transaction_id}, and a connection has one at a time; end "
                 f"that one first, or open another connection"
             )
-        self._begin()
+        self.open()
+        self._drive(self._begin())
         self._tx, self._noted = tx, 0
 
     def take_block(self, context: Any) -> None:
@@ -104,7 +144,7 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
         if getattr(context, "messaging", None) is not self.messaging:
             raise MisusedTransaction(
                 f"{self.transaction_aware_name} is for blocks of the messaging that it "
-                f"was opened with: with messaging.transaction(...): ..."
+                f"was opened with: {self.block}: ..."
             )
         self._token = new_token()
         context.publish_by(OutboxPublisher(self))
@@ -114,7 +154,7 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
     def commit_tx(self) -> bool:
         """Commits the transaction of the database, which decides the block."""
         tx = self._tx
-        self._commit()
+        self._drive(self._commit())
         self._leave()
         self._cleaner.expects_notes = self._noted > 0
         if self._noted and tx is not None:
@@ -128,7 +168,7 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
         Where that fails, they come again and are found in the inbox.
         """
         try:
-            if not self._is_synced():
+            if not self._drive(self._is_synced()):
                 self._cleaner.sync()
         except TxAwareError as error:
             log.warning("items of %r come again: %s", self, error)
@@ -143,12 +183,12 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
         """Rolls the transaction of the database back, unless it has committed."""
         if self._tx is not None:
             self._leave()
-            self._rollback()
+            self._drive(self._rollback())
         return True
 
     def close(self) -> None:
         """Closes its connection."""
-        self.connection.close()
+        self._drive(closed(self.connection))
 
     def require_block(self, call: str) -> None:
         """Raises `MisusedTransaction` where no block of it is open here."""
@@ -156,38 +196,46 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
         if here is None or here is not self._context:
             raise MisusedTransaction(
                 f"{call}() is for a block of {self.transaction_aware_name}, and none "
-                f"is open here: with messaging.transaction(...): ..."
+                f"is open here: {self.block}: ..."
             )
 
     def committed_position(self, group: str, topic: str) -> MessageId | None:
         """Returns how far a group has come, as it is committed."""
         return self._relay.rows.position(group, topic)
 
+    def position(self, group: str, topic: str) -> MessageId | None:
+        """Returns how far a group has come, as the block sees it."""
+        found: MessageId | None = self._drive(self._position(group, topic))
+        return found
+
+    def save_position(self, group: str, topic: str, position: MessageId) -> None:
+        """Moves a group, with the block."""
+        self._drive(self._save_position(group, topic, position))
+
     def publish(self, topic: str, messages: Sequence[Payload]) -> None:
         """Writes checked messages to the outbox, with the block."""
         now_ms, token = self.messaging.clock_ms(), self._token
-        self._insert(
-            [columns_of(topic, one, token=token, now_ms=now_ms) for one in messages]
-        )
+        rows = [columns_of(topic, one, token=token, now_ms=now_ms) for one in messages]
+        self._drive(self._insert(rows))
 
     def push(self, queue: str, items: Sequence[Payload], options: PushOptions) -> None:
         """Writes checked items to the outbox, with the block."""
         now_ms, token = self.messaging.clock_ms(), self._token
         columns = partial(columns_of_item, queue, token=token, now_ms=now_ms)
-        self._insert([columns(one, options) for one in items])
+        self._drive(self._insert([columns(one, options) for one in items]))
 
     def note(self, queue: str, items: Collection[str]) -> set[str]:
         """Notes items with the block; returns those that were noted before it."""
         self._noted += len(items)
-        return self._note(self._cleaner.store, queue, items)
+        return self._drive(self._note(self._cleaner.store, queue, items))
 
     def noted(self, queue: str, items: Collection[str]) -> set[str]:
         """Returns those that are still noted: a savepoint may have taken some back."""
-        return self._still_noted(self._cleaner.store, queue, items)
+        return self._drive(self._still_noted(self._cleaner.store, queue, items))
 
     def forget(self, queue: str, items: Collection[str]) -> None:
         """Takes back what the block has noted."""
-        self._forget(self._cleaner.store, queue, items)
+        self._drive(self._forget(self._cleaner.store, queue, items))
 
     def save_apart(self, group: str, topic: str, position: MessageId) -> None:
         """Moves a group outside of a block; on disk when it returns."""
@@ -196,22 +244,6 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
     def _leave(self) -> None:
         self._tx = self._context = None
 
-    def _begin(self) -> None:
-        """Begins a transaction; refuses a connection that has one open."""
-        raise NotImplementedError
-
-    def _commit(self) -> None:
-        """Commits it; raising means that nothing has."""
-        raise NotImplementedError
-
-    def _rollback(self) -> None:
-        """Rolls it back."""
-        raise NotImplementedError
-
-    def _insert(self, rows: Sequence[Columns]) -> None:
-        """Writes rows to the outbox."""
-        raise NotImplementedError
-
     def flush_early(self, context: object) -> NoReturn:
         """Refuses: nobody but the database has the messages before its commit."""
         raise MisusedTransaction(
@@ -219,21 +251,61 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
             f"published after its commit, and cannot be flushed before"
         )
 
-    def _is_synced(self) -> bool:
+    @abstractmethod
+    def _name(self) -> Steps[str]:
+        """Asks for the name of the database."""
+
+    @abstractmethod
+    def _new_relay(self) -> OutboxRelay[Any]:
+        """Makes a relay of its outbox."""
+
+    @abstractmethod
+    def _new_cleaner(self) -> InboxCleaner:
+        """Makes a cleaner of its inbox."""
+
+    @abstractmethod
+    def _begin(self) -> Steps[None]:
+        """Begins a transaction; refuses a connection that has one open."""
+
+    @abstractmethod
+    def _commit(self) -> Steps[None]:
+        """Commits it; raising means that nothing has."""
+
+    @abstractmethod
+    def _rollback(self) -> Steps[None]:
+        """Rolls it back."""
+
+    @abstractmethod
+    def _insert(self, rows: Sequence[Columns]) -> Steps[None]:
+        """Writes rows to the outbox."""
+
+    @abstractmethod
+    def _position(self, group: str, topic: str) -> Steps[MessageId | None]:
+        """Reads how far a group has come."""
+
+    @abstractmethod
+    def _save_position(
+        self, group: str, topic: str, position: MessageId
+    ) -> Steps[None]:
+        """Moves a group."""
+
+    @abstractmethod
+    def _is_synced(self) -> Steps[bool]:
         """Tells whether the last commit is on disk, whatever the program has set."""
-        raise NotImplementedError
 
-    def _note(self, store: str, queue: str, items: Collection[str]) -> set[str]:
+    @abstractmethod
+    def _note(self, store: str, queue: str, items: Collection[str]) -> Steps[set[str]]:
         """Writes notes; returns the items that had one."""
-        raise NotImplementedError
 
-    def _still_noted(self, store: str, queue: str, items: Collection[str]) -> set[str]:
+    @abstractmethod
+    def _still_noted(
+        self, store: str, queue: str, items: Collection[str]
+    ) -> Steps[set[str]]:
         """Returns the items that have a note."""
-        raise NotImplementedError
 
-    def _forget(self, store: str, queue: str, items: Collection[str]) -> None:
+    @abstractmethod
+    def _forget(self, store: str, queue: str, items: Collection[str]) -> Steps[None]:
         """Removes notes."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.transaction_aware_name}>"

@@ -1,7 +1,9 @@
 """PostgreSQL: your SQL commits with the messages, by a prepared transaction."""
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Literal, overload
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
 
 from coordinator.interfaces import Coordinator
 from coordinator.joining import require_own
@@ -13,18 +15,23 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.messaging import Messaging
-from txaware.messaging.messaging import checked_messaging
-from txaware.participants.inbox_cleaner import InboxCleaner
-from txaware.participants.outbox_relay import OutboxRelay
-from txaware.participants.postgres_block import require_idle, require_whole
-from txaware.participants.postgres_inbox import PostgresNotedItems
+from txaware.participants.database_steps import (
+    Drives,
+    Steps,
+    closed,
+    in_thread,
+)
+from txaware.participants.postgres_block import (
+    mark_begin,
+    require_idle,
+    require_marked,
+    require_whole,
+)
 from txaware.participants.postgres_link import (
     PostgresLink,
-    checked_connection,
     driver,
     name_of,
 )
-from txaware.participants.postgres_outbox import DecidingPostgres, PostgresOutbox
 from txaware.participants.prepared_transactions import PreparedTransactions
 from txaware.queue.participants_of_threads import DatabaseConnection
 
@@ -32,58 +39,6 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 log = logging.getLogger(__name__)
-
-
-@overload
-def postgres(
-    messaging: Messaging, connection: "Connection[Any]", *, outbox: Literal[False] = ...
-) -> "Postgres": ...
-
-
-@overload
-def postgres(
-    messaging: Messaging,
-    connection: "Connection[Any]",
-    *,
-    outbox: Literal[True],
-    relay: bool = ...,
-) -> DecidingPostgres: ...
-
-
-def postgres(
-    messaging: Messaging,
-    connection: "Connection[Any]",
-    *,
-    outbox: bool = False,
-    relay: bool = True,
-) -> "Postgres | DecidingPostgres":
-    """Makes a participant of a connection of psycopg 3 to PostgreSQL.
-
-    `with messaging.transaction(postgres(messaging, connection)):` commits what the
-    connection does in the block together with all else that does so. The first use in a
-    process ends what a crash has left prepared. With `outbox=True` nothing is prepared:
-    PostgreSQL's own commit decides, and a relay carries the messages over, in the
-    background of this process unless `relay` is False.
-    """
-    checked_messaging(messaging, taker="participants.postgres")
-    checked = checked_connection(connection)
-    if outbox:
-
-        def make_relay() -> OutboxRelay[PostgresOutbox]:
-            return OutboxRelay(messaging, PostgresOutbox(PostgresLink.beside(checked)))
-
-        def make_cleaner() -> InboxCleaner:
-            link = PostgresLink.beside(checked)
-            return InboxCleaner(messaging, PostgresNotedItems(link))
-
-        name = name_of(checked)
-        kept = messaging.kept_once(("outbox", name), make_relay)
-        cleaner = messaging.kept_once(("inbox", name), make_cleaner)
-        if relay:
-            kept.start()
-        return DecidingPostgres(messaging, checked, kept, cleaner, in_background=relay)
-
-    return Postgres(messaging, checked, prepared_beside(messaging, checked))
 
 
 def prepared_beside(
@@ -121,20 +76,34 @@ class Postgres(DatabaseConnection):
     prepares = True
 
     def __init__(
-        self,
-        messaging: Messaging,
-        connection: "Connection[Any]",
-        prepared: PreparedTransactions,
+        self, messaging: Messaging, connection: Any, *, drive: Drives = in_thread
     ) -> None:
+        self.messaging = messaging
         self.connection = connection
-        self.transaction_aware_name = prepared.transaction_aware_name
-        # A pointer that a crash left without a record counts as rolled back.
-        self.shares_journal = messaging.shares_journal
+        self._drive = drive
         self._coordinator = messaging.coordinator
-        self._prepared = prepared
         self._pointer: int | None = None
         self._is_asked = False
-        self._name = ""
+        self._own_name = ""
+
+    @property
+    def transaction_aware_name(self) -> str:  # type: ignore[override]
+        """The database and its place, in words."""
+        return name_of(self.connection)
+
+    @property
+    def shares_journal(self) -> bool:  # type: ignore[override]
+        """A pointer that a crash left without a record counts as rolled back."""
+        return self.messaging.shares_journal
+
+    @cached_property
+    def _prepared(self) -> PreparedTransactions:
+        return prepared_beside(self.messaging, self.connection)
+
+    def open(self) -> Self:
+        """Ends what a crash has left prepared, at the first use in this process."""
+        _ = self._prepared
+        return self
 
     def recover(self) -> list[int]:
         """Ends what a crash left prepared; returns what is still open."""
@@ -147,11 +116,12 @@ class Postgres(DatabaseConnection):
 
     def close(self) -> None:
         """Closes its connection."""
-        self.connection.close()
+        self._drive(closed(self.connection))
 
     def require_coordinator(self, coordinator: Coordinator) -> None:
         """Refuses a block whose outcome its own coordinator would not know."""
-        require_own(self.transaction_aware_name, self._coordinator, coordinator)
+        own, name = self._coordinator, self.transaction_aware_name
+        require_own(name, own, coordinator, block=self.block)
 
     def start_tx(self, tx: Transaction) -> None:
         """Begins the transaction of PostgreSQL."""
@@ -162,8 +132,9 @@ class Postgres(DatabaseConnection):
                 f"{self._pointer}, and a connection has one at a time; end that one "
                 f"first, or open another connection"
             )
+        self.open()
         require_idle(self.connection, self.transaction_aware_name)
-        self._begin(str(tx.transaction_id))
+        self._drive(self._begin(str(tx.transaction_id)))
         self._pointer = tx.transaction_id
 
     def end_of_unknown(self) -> bool | None:
@@ -175,7 +146,7 @@ class Postgres(DatabaseConnection):
         pointer = self._pointer
         if pointer is None or not self._is_asked:
             return None
-        outcome = self._prepared.outcome(self._name)
+        outcome = self._prepared.outcome(self._own_name)
         if outcome not in (Outcome.COMMITTED, Outcome.ROLLED_BACK):
             self._prepared.recover_soon()
             raise TransactionOutcomeUnknown(
@@ -190,9 +161,9 @@ class Postgres(DatabaseConnection):
         if self._pointer is None:
             return True  # nothing is open
         require_whole(self.connection, self.transaction_aware_name)
-        self._name = self._prepared.new_name(self._pointer)
+        self._own_name = self._prepared.new_name(self._pointer)
         self._is_asked = True
-        self._prepare(self._name)
+        self._drive(self._prepare(self._own_name))
         return True
 
     def post_tx_commit(self) -> None:
@@ -215,47 +186,74 @@ class Postgres(DatabaseConnection):
         if pointer is None:
             return
         try:
-            self._let_go()
-            if was_asked:
-                self._end_here(self._name, commit=commit)
+            self._drive(self._ended(was_asked=was_asked, commit=commit))
         except driver().Error as error:
             if was_asked:
                 self._end_elsewhere(pointer, error, commit=commit)
             # Else PostgreSQL rolls back what it has lost the connection to.
+        except asyncio.CancelledError as error:  # an event loop ends meanwhile
+            if was_asked:
+                self._end_elsewhere(pointer, error, commit=commit)
+            raise
 
-    def _begin(self, name: str) -> None:
+    def _ended(self, *, was_asked: bool, commit: bool) -> Steps[None]:
+        yield from self._let_go()
+        if was_asked:
+            yield from self._end_here(self._own_name, commit=commit)
+
+    def _begin(self, name: str) -> Steps[None]:
         """Begins by any name; psycopg refuses commit() and rollback() until the end."""
-        self.connection.tpc_begin(name)
+        yield self.connection.tpc_begin(name)
 
-    def _prepare(self, name: str) -> None:
+    def _prepare(self, name: str) -> Steps[None]:
         """Prepares, by plain SQL: psycopg is stuck where somebody else ends it."""
-        self.connection.execute(f"PREPARE TRANSACTION '{name}'", prepare=False)
+        yield self.connection.execute(f"PREPARE TRANSACTION '{name}'", prepare=False)
 
-    def _let_go(self) -> None:
+    def _let_go(self) -> Steps[None]:
         """Rolls back what is open; nothing is where it was prepared."""
-        self.connection.tpc_rollback()
+        yield self.connection.tpc_rollback()
 
-    def _end_here(self, name: str, *, commit: bool) -> None:
+    def _end_here(self, name: str, *, commit: bool) -> Steps[None]:
         """Ends what is prepared over its own connection."""
-        self.connection.autocommit = True
+        verb = "COMMIT" if commit else "ROLLBACK"
+        yield self.connection.set_autocommit(True)
         try:
-            verb = "COMMIT" if commit else "ROLLBACK"
-            self.connection.execute(f"{verb} PREPARED '{name}'", prepare=False)
+            yield self.connection.execute(f"{verb} PREPARED '{name}'", prepare=False)
         finally:
-            self.connection.autocommit = False
+            yield self.connection.set_autocommit(False)
 
-    def _end_elsewhere(self, pointer: int, cause: Exception, *, commit: bool) -> None:
+    def _end_elsewhere(
+        self, pointer: int, cause: BaseException, *, commit: bool
+    ) -> None:
         try:
-            self._prepared.end(self._name, commit=commit)
+            self._prepared.end(self._own_name, commit=commit)
         except Unavailable as error:
             self._prepared.recover_soon()
             has = "has committed" if commit else "is rolled back"
             raise Unavailable(
                 f"transaction {pointer} {has}; its rows wait in "
                 f"{self.transaction_aware_name}, prepared as "
-                f"{self._name}, for the next start or recover(): "
+                f"{self._own_name}, for the next start or recover(): "
                 f"{cause}"
             ) from error
 
     def __repr__(self) -> str:
         return f"<Postgres: {self.transaction_aware_name}>"
+
+
+class MarkedPostgres(Postgres):
+    """A participant whose connection may be rolled back inside of the block.
+
+    A session of SQLAlchemy does so when a flush fails, and has to be able to: the error
+    would be another one else. So psycopg does not guard the transaction.
+    """
+
+    def _begin(self, name: str) -> Steps[None]:
+        yield from mark_begin(self.connection)
+
+    def _prepare(self, name: str) -> Steps[None]:
+        yield from require_marked(self.connection, self.transaction_aware_name)
+        yield from super()._prepare(name)
+
+    def _let_go(self) -> Steps[None]:
+        yield self.connection.rollback()

@@ -1,17 +1,15 @@
 """What a connection to PostgreSQL has to be at the begin of a block, and at its end."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from txaware.errors import BadRequest, MisusedTransaction
+from txaware.participants.database_steps import Steps
 from txaware.participants.postgres_link import driver
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 SAVEPOINT = "txaware_block"
 
 
-def require_idle(connection: "Connection[Any]", name: str) -> None:
+def require_idle(connection: Any, name: str) -> None:
     """Raises unless a block can begin a transaction of its own."""
     if connection.closed:
         raise BadRequest(f"the connection to {name} is closed; open another one")
@@ -27,15 +25,12 @@ def require_idle(connection: "Connection[Any]", name: str) -> None:
         )
 
 
-def require_whole(connection: "Connection[Any]", name: str) -> None:
+def require_whole(connection: Any, name: str) -> None:
     """Raises unless the transaction of the block is open, and no statement failed."""
     states = driver().pq.TransactionStatus
     status = connection.info.transaction_status
     if status is states.INERROR:
-        raise MisusedTransaction(
-            f"a statement failed in the block of {name}, so PostgreSQL can only roll "
-            f"it back; what may fail needs a savepoint"
-        )
+        raise _failed(name)
     if status is states.IDLE:
         raise MisusedTransaction(
             f"the transaction of {name} was ended inside of its block, by a COMMIT or "
@@ -43,16 +38,25 @@ def require_whole(connection: "Connection[Any]", name: str) -> None:
         )
 
 
-def mark_begin(connection: "Connection[Any]") -> None:
+def _failed(name: str) -> MisusedTransaction:
+    return MisusedTransaction(
+        f"a statement failed in the block of {name}, so PostgreSQL can only roll it "
+        f"back; what may fail needs a savepoint"
+    )
+
+
+def mark_begin(connection: Any) -> Steps[None]:
     """Marks the begin of the block, so that its end knows the transaction again."""
-    connection.execute(f"SAVEPOINT {SAVEPOINT}")
+    yield connection.execute(f"SAVEPOINT {SAVEPOINT}")
 
 
-def require_marked(connection: "Connection[Any]", name: str) -> None:
+def require_marked(connection: Any, name: str) -> Steps[None]:
     """Raises unless the transaction is whole, and the one that the block began."""
     require_whole(connection, name)
     try:
-        connection.execute(f"RELEASE SAVEPOINT {SAVEPOINT}")
+        yield connection.execute(f"RELEASE SAVEPOINT {SAVEPOINT}")
+    except driver().errors.InFailedSqlTransaction as error:
+        raise _failed(name) from error
     except driver().errors.InvalidSavepointSpecification as error:
         raise MisusedTransaction(
             f"the transaction of {name} was ended inside of its block, by commit() or "

@@ -36,6 +36,14 @@ def checked_connection(connection: Any) -> "Connection[Any]":
     return connection  # type: ignore[no-any-return]  # it was looked at
 
 
+def is_asyncio(connection: object) -> bool:
+    """Tells whether that is a connection of psycopg or asyncpg for asyncio."""
+    library = type(connection).__module__.partition(".")[0]
+    return library == "asyncpg" or (
+        library == "psycopg" and isinstance(connection, driver().AsyncConnection)
+    )
+
+
 class PostgresLink:
     """A connection with the parameters of the user's, for recovery and for a relay."""
 

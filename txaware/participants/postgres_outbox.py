@@ -1,12 +1,13 @@
 """PostgreSQL that decides its block: its outbox and inbox, and the participant."""
 
+import asyncio
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from txaware.errors import TransactionOutcomeUnknown, Unavailable
-from txaware.messaging import Messaging
 from txaware.model.messages import MessageId
 from txaware.participants import set_aside_rows
+from txaware.participants.database_steps import Steps
 from txaware.participants.database_tables import prepared_postgres
 from txaware.participants.deciding_database import DecidingDatabase
 from txaware.participants.inbox_cleaner import InboxCleaner
@@ -29,7 +30,13 @@ from txaware.participants.postgres_block import (
     require_idle,
     require_marked,
 )
-from txaware.participants.postgres_inbox import FORGET, NOTE, NOTED, SYNCED
+from txaware.participants.postgres_inbox import (
+    FORGET,
+    NOTE,
+    NOTED,
+    SYNCED,
+    PostgresNotedItems,
+)
 from txaware.participants.postgres_link import PostgresLink, driver, name_of
 from txaware.participants.set_aside_rows import CountedLately, Execute
 from txaware.publish.publisher import OVERHEAD_BYTES
@@ -151,7 +158,8 @@ class PostgresOutbox:
     def position(self, group: str, topic: str) -> MessageId | None:
         """Returns how far an inbox has come, as it is committed."""
         asked = (group, topic)
-        return _id_of(self._link.run(lambda link: link.execute(POSITION, asked)))
+        read = self._link.run(lambda link: link.execute(POSITION, asked).fetchall())
+        return _id_of(read)
 
     def save_position(self, group: str, topic: str, position: MessageId) -> None:
         """Moves an inbox outside of a block; on disk when it returns."""
@@ -190,35 +198,20 @@ class PostgresOutbox:
 class DecidingPostgres(DecidingDatabase):
     """A connection to PostgreSQL whose own commit decides the block."""
 
-    def __init__(
-        self,
-        messaging: Messaging,
-        connection: "Connection[Any]",
-        relay: OutboxRelay[PostgresOutbox],
-        cleaner: InboxCleaner,
-        *,
-        in_background: bool,
-    ) -> None:
-        super().__init__(
-            messaging,
-            relay,
-            cleaner,
-            name=name_of(connection),
-            in_background=in_background,
-        )
-        self.connection = connection
-        self._rows = relay.rows
+    kind = "postgres"
+    _relay: OutboxRelay[PostgresOutbox]
 
-    def position(self, group: str, topic: str) -> MessageId | None:
-        """Returns how far a group has come; other members wait for this block."""
-        asked = (group, topic)
-        self.connection.execute(ENTER, asked)
-        plain = self.connection.cursor(row_factory=driver().rows.tuple_row)
-        return _id_of(plain.execute(f"{POSITION} FOR UPDATE", asked))
+    def _name(self) -> Steps[str]:
+        yield from ()
+        return name_of(self.connection)
 
-    def save_position(self, group: str, topic: str, position: MessageId) -> None:
-        """Moves a group, with the block."""
-        self.connection.execute(SAVE, (bytes(position), group, topic))
+    def _new_relay(self) -> OutboxRelay[PostgresOutbox]:
+        link = PostgresLink.beside(self.connection)
+        return OutboxRelay(self.messaging, PostgresOutbox(link))
+
+    def _new_cleaner(self) -> InboxCleaner:
+        link = PostgresLink.beside(self.connection)
+        return InboxCleaner(self.messaging, PostgresNotedItems(link))
 
     @property
     def is_closed(self) -> bool:  # type: ignore[override]
@@ -235,51 +228,71 @@ class DecidingPostgres(DecidingDatabase):
             return False
         return isinstance(error, errors.OperationalError | errors.InterfaceError)
 
-    def _begin(self) -> None:
+    def _begin(self) -> Steps[None]:
         require_idle(self.connection, self.transaction_aware_name)
-        mark_begin(self.connection)
+        yield from mark_begin(self.connection)
 
-    def _commit(self) -> None:
+    def _commit(self) -> Steps[None]:
         connection, name = self.connection, self.transaction_aware_name
-        require_marked(connection, name)
-        plain = connection.cursor(row_factory=driver().rows.tuple_row)
+        yield from require_marked(connection, name)
         if self._noted:
-            plain.execute(SYNCED)
-        found = plain.execute("SELECT pg_current_xact_id_if_assigned()::text")
-        [xid] = found.fetchone() or [None]
+            yield from plain_rows(connection, SYNCED)
+        ask = "SELECT pg_current_xact_id_if_assigned()::text"
+        [[xid]] = yield from plain_rows(connection, ask)
         try:
-            connection.commit()
-        except driver().OperationalError:
-            if xid is None or not self._rows.has_committed(xid):
+            yield connection.commit()
+        except (driver().OperationalError, asyncio.CancelledError):
+            if xid is None or not self._relay.rows.has_committed(xid):
                 raise
 
-    def _is_synced(self) -> bool:
+    def _is_synced(self) -> Steps[bool]:
+        yield from ()
         return True  # the commit of a block that noted something is
 
-    def _note(self, store: str, queue: str, items: Collection[str]) -> set[str]:
-        return {*items} - self._items(NOTE, store, queue, items)
-
-    def _still_noted(self, store: str, queue: str, items: Collection[str]) -> set[str]:
-        return self._items(NOTED, store, queue, items)
-
-    def _forget(self, store: str, queue: str, items: Collection[str]) -> None:
-        self.connection.execute(FORGET, (store, queue, list(items)))
-
-    def _items(
-        self, query: str, store: str, queue: str, items: Collection[str]
-    ) -> set[str]:
-        plain = self.connection.cursor(row_factory=driver().rows.tuple_row)
-        found = plain.execute(query, (store, queue, list(items))).fetchall()
-        return {item for (item,) in found}
-
-    def _rollback(self) -> None:
+    def _rollback(self) -> Steps[None]:
         try:
-            self.connection.rollback()
+            yield self.connection.rollback()
         except driver().OperationalError:
             return  # a server rolls back what it has lost the connection to
 
-    def _insert(self, rows: Sequence[Columns]) -> None:
-        self.connection.cursor().executemany(INSERT, rows)
+    def _insert(self, rows: Sequence[Columns]) -> Steps[None]:
+        yield self.connection.cursor().executemany(INSERT, rows)
+
+    def _position(self, group: str, topic: str) -> Steps[MessageId | None]:
+        """Reads how far a group has come; other members wait for this block."""
+        yield self.connection.execute(ENTER, (group, topic))
+        found = plain_rows(self.connection, f"{POSITION} FOR UPDATE", group, topic)
+        return _id_of((yield from found))
+
+    def _save_position(
+        self, group: str, topic: str, position: MessageId
+    ) -> Steps[None]:
+        yield self.connection.execute(SAVE, (bytes(position), group, topic))
+
+    def _note(self, store: str, queue: str, items: Collection[str]) -> Steps[set[str]]:
+        noted = yield from self._items(NOTE, store, queue, items)
+        return {*items} - noted
+
+    def _still_noted(
+        self, store: str, queue: str, items: Collection[str]
+    ) -> Steps[set[str]]:
+        return (yield from self._items(NOTED, store, queue, items))
+
+    def _forget(self, store: str, queue: str, items: Collection[str]) -> Steps[None]:
+        yield self.connection.execute(FORGET, (store, queue, list(items)))
+
+    def _items(
+        self, query: str, store: str, queue: str, items: Collection[str]
+    ) -> Steps[set[str]]:
+        found = plain_rows(self.connection, query, store, queue, list(items))
+        return {item for (item,) in (yield from found)}
+
+
+def plain_rows(connection: Any, sql: str, *values: object) -> Steps[list[Any]]:
+    """Reads rows as tuples, whatever the program has chosen."""
+    cursor = connection.cursor(row_factory=driver().rows.tuple_row)
+    yield cursor.execute(sql, values)
+    return list((yield cursor.fetchall())) if cursor.description else []
 
 
 def _executing(link: "Connection[Any]") -> Execute:
@@ -320,6 +333,6 @@ def _fitting(sizes: Sequence[Size], most_bytes: int) -> int:
     return len(sizes)
 
 
-def _id_of(cursor: Any) -> MessageId | None:
-    found = cursor.fetchone()
-    return None if found is None or found[0] is None else MessageId(bytes(found[0]))
+def _id_of(rows: Sequence[Any]) -> MessageId | None:
+    found = rows[0][0] if rows else None
+    return None if found is None else MessageId(bytes(found))

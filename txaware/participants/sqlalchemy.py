@@ -1,7 +1,8 @@
 """A session of SQLAlchemy, to SQLite or PostgreSQL, that takes part in transactions."""
 
 import sqlite3
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coordinator.interfaces import Coordinator
 from coordinator.joining import require_own
@@ -9,49 +10,22 @@ from coordinator.transaction import Transaction
 from txaware.consume import Inbox
 from txaware.consume.inbox import KeepsPositions
 from txaware.consume.start_places import StartAt
-from txaware.errors import BadRequest, MisusedTransaction
+from txaware.errors import BadRequest, MisusedTransaction, Unavailable
 from txaware.messaging import Messaging
-from txaware.messaging.messaging import checked_messaging
 from txaware.model.messages import MessageId
 from txaware.participants.database_outbox import DatabaseOutbox
 from txaware.participants.deciding_database import DecidingDatabase
-from txaware.participants.postgres import Postgres, postgres, prepared_beside
-from txaware.participants.postgres_block import mark_begin, require_marked
+from txaware.participants.postgres import MarkedPostgres, Postgres
 from txaware.participants.postgres_outbox import DecidingPostgres
-from txaware.participants.sqlite import Sqlite, sqlite
+from txaware.participants.sqlite import Sqlite
 from txaware.queue.participants_of_threads import DatabaseConnection
 
 if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
+    pass
+
+R = TypeVar("R")
 
 Database = Sqlite | Postgres | DecidingPostgres
-
-
-def sqlalchemy(
-    messaging: Messaging,
-    session: "Session",
-    *,
-    outbox: bool = False,
-    relay: bool = True,
-) -> "SqlalchemySession":
-    """Makes a participant of a session of SQLAlchemy 2.
-
-    It does what `participants.sqlite` and `participants.postgres` do with the session's
-    connection; `outbox` is for PostgreSQL, and `relay` for both. The end of the block
-    flushes and commits the session.
-    """
-    checked_messaging(messaging, taker="participants.sqlalchemy")
-    if hasattr(session, "sync_session"):
-        raise BadRequest(
-            f"{session!r:.200} is a session of asyncio: use a sqlalchemy.orm.Session, "
-            f"and run the block in a thread, by asyncio.to_thread"
-        )
-    if not hasattr(session, "connection") or not hasattr(session, "flush"):
-        raise BadRequest(
-            f"{session!r:.200} is no session of SQLAlchemy: make one by "
-            f"sqlalchemy.orm.Session(engine)"
-        )
-    return SqlalchemySession(messaging, session, outbox=outbox, relay=relay)
 
 
 class SqlalchemySession(KeepsPositions, DatabaseConnection):
@@ -60,7 +34,7 @@ class SqlalchemySession(KeepsPositions, DatabaseConnection):
     flushes_last = True
 
     def __init__(
-        self, messaging: Messaging, session: "Session", *, outbox: bool, relay: bool
+        self, messaging: Messaging, session: Any, *, outbox: bool, relay: bool
     ) -> None:
         self.session = session
         self._messaging = messaging
@@ -68,6 +42,32 @@ class SqlalchemySession(KeepsPositions, DatabaseConnection):
         self._relay = relay
         self._database: Database | None = None
         self._last: Database | None = None
+
+    @property
+    def _inner(self) -> Any:
+        """The session whose calls block."""
+        return self.session
+
+    def _call(self, work: Callable[[Any], R]) -> R:
+        """Does some work with that session."""
+        return work(self._inner)
+
+    def _lent(self) -> Any:
+        """Returns the connection of the driver, as the pool lends it."""
+        try:
+            return self._call(
+                lambda session: session.connection().connection.driver_connection
+            )
+        except Exception as error:
+            if not is_pool_timeout(error):
+                raise
+            raise Unavailable(
+                f"no connection is free in the pool of the session: {error}; have "
+                f"others give theirs back, or make the pool larger"
+            ) from error
+
+    def _ended(self, how: str) -> None:
+        self._call(lambda session: getattr(session, how)())
 
     @property
     def transaction_aware_name(self) -> str:  # type: ignore[override]
@@ -81,7 +81,7 @@ class SqlalchemySession(KeepsPositions, DatabaseConnection):
         if self._database is not None:
             return self._database.decides
         try:
-            dialect = self.session.get_bind().dialect.name
+            dialect = self._inner.get_bind().dialect.name
         except Exception:  # it has several, and is not in a block
             return False
         return self._outbox or dialect == "sqlite"
@@ -140,28 +140,26 @@ class SqlalchemySession(KeepsPositions, DatabaseConnection):
 
     def close(self) -> None:
         """Closes the session."""
-        self.session.close()
+        self._ended("close")
 
     def require_coordinator(self, coordinator: Coordinator) -> None:
         """Refuses a block whose outcome its own coordinator would not know."""
-        own = self._messaging.coordinator
-        require_own(self.transaction_aware_name, own, coordinator)
+        own, name = self._messaging.coordinator, self.transaction_aware_name
+        require_own(name, own, coordinator, block=self.block)
 
     def start_tx(self, tx: Transaction) -> None:
         """Begins the session's transaction."""
         self._end_of_unknown()
-        if self.session.in_transaction():
+        if self._inner.in_transaction():
             raise MisusedTransaction(
                 f"{self.transaction_aware_name} has a transaction open that began "
                 f"before the block; commit it or roll it back first"
             )
         try:
-            database = self._database_of(
-                self.session.connection().connection.driver_connection
-            )
+            database = self._database_of(self._lent())
             database.start_tx(tx)
         except BaseException:
-            self.session.rollback()
+            self._ended("rollback")
             raise
         self._database = self._last = database
 
@@ -174,7 +172,7 @@ class SqlalchemySession(KeepsPositions, DatabaseConnection):
         """Flushes the session, and prepares or commits."""
         if self._database is None:
             raise MisusedTransaction("the session has not begun")
-        self.session.flush()
+        self._ended("flush")
         return self._database.commit_tx()
 
     def post_tx_commit(self) -> None:
@@ -185,7 +183,7 @@ class SqlalchemySession(KeepsPositions, DatabaseConnection):
             self._database.post_tx_commit()
         finally:
             self._database = None
-            self.session.commit()
+            self._ended("commit")
 
     def rollback_tx(self) -> bool:
         """Rolls back."""
@@ -193,23 +191,21 @@ class SqlalchemySession(KeepsPositions, DatabaseConnection):
         try:
             return database is None or database.rollback_tx()
         finally:
-            self.session.rollback()
+            self._ended("rollback")
 
     def _deciding(self, call: str) -> DecidingDatabase:
         """Returns its database, as one that decides; looks it up between blocks."""
         database = self._database
         if database is None:
-            if self.session.in_transaction():
+            if self._inner.in_transaction():
                 raise MisusedTransaction(
                     f"{call}() is for a block of the session, or between two of its "
                     f"transactions; commit it or roll it back first"
                 )
             try:
-                database = self._database_of(
-                    self.session.connection().connection.driver_connection
-                )
+                database = self._database_of(self._lent())
             finally:
-                self.session.rollback()
+                self._ended("rollback")
         if not isinstance(database, DecidingDatabase):
             raise MisusedTransaction(
                 f"{database.transaction_aware_name} prepares its transactions, and has "
@@ -226,40 +222,30 @@ class SqlalchemySession(KeepsPositions, DatabaseConnection):
         if has_committed is not None:
             self._database = None
             if has_committed:
-                self.session.commit()
+                self._ended("commit")
             else:
-                self.session.rollback()
+                self._ended("rollback")
 
     def _database_of(self, connection: Any) -> Database:
         if isinstance(connection, sqlite3.Connection):
-            return sqlite(self._messaging, connection, relay=self._relay)
+            return Sqlite(self._messaging, connection, in_background=self._relay)
         if type(connection).__module__.partition(".")[0] != "psycopg":
             raise BadRequest(
                 f"sessions to SQLite, and to PostgreSQL by psycopg 3 "
                 f"(postgresql+psycopg://...), take part; this one has a {connection!r}"
             )
         if self._outbox:
-            return postgres(self._messaging, connection, outbox=True, relay=self._relay)
-        prepared = prepared_beside(self._messaging, connection)
-        return LentPostgres(self._messaging, connection, prepared)
+            return DecidingPostgres(
+                self._messaging, connection, in_background=self._relay
+            )
+        return MarkedPostgres(self._messaging, connection)
 
     def __repr__(self) -> str:
-        return f"<SqlalchemySession: {self.transaction_aware_name}>"
+        return f"<{type(self).__name__}: {self.transaction_aware_name}>"
 
 
-class LentPostgres(Postgres):
-    """A participant whose connection may be rolled back inside of the block.
+def is_pool_timeout(error: Exception) -> bool:
+    """Tells whether an error says that a pool of SQLAlchemy had no connection."""
+    import sqlalchemy.exc as errors  # whose session raised it
 
-    A session of SQLAlchemy does so when a flush fails, and has to be able to: the error
-    would be another one else. So psycopg does not guard the transaction.
-    """
-
-    def _begin(self, name: str) -> None:
-        mark_begin(self.connection)
-
-    def _prepare(self, name: str) -> None:
-        require_marked(self.connection, self.transaction_aware_name)
-        super()._prepare(name)
-
-    def _let_go(self) -> None:
-        self.connection.rollback()
+    return isinstance(error, errors.TimeoutError)

@@ -12,7 +12,12 @@ MakesParticipant = Callable[[], TransactionAware]
 
 
 class DatabaseConnection(Participant):
-    """A participant that is a connection: each thread of a worker has its own."""
+    """A participant that is a connection: each thread of a worker has its own.
+
+    `block` is how a program begins its blocks.
+    """
+
+    block = "with messaging.transaction(...)"
 
     def require_any_thread(self) -> None:
         """Raises `BadRequest` where only one thread may use the connection."""

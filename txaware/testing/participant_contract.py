@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from coordinator import EmbeddedCoordinator
-from coordinator.context import Status, TransactionContext
+from coordinator.context import Status
 from coordinator.errors import TransactionConflict, TransactionOutcomeUnknown
 from coordinator.interfaces import Participant, TransactionAware
 from coordinator.transaction import Transaction
@@ -50,34 +50,17 @@ class Refuses(Participant):
         return True
 
 
-class ParticipantContract:
-    """Tests what a participant promises: inherit it, and say how yours is used.
-
-    `make` makes one over empty data, `write` changes a value in the open transaction,
-    and `read` returns it there, or None. Keys and values are bytes. A participant that
-    names no keys, since two transactions may always write beside each other, says
-    `names_keys = False`; one that can be read only after the commit says
-    `sees_own_writes = False`; one that decides its block by a commit of its own (see
-    `coordinator.interfaces.Participant`) says `decides = True`.
-
-    Each test has a store in memory, and a coordinator that fails as the test says.
-    """
+class PromisesOfParticipants:
+    """The tests of a contract; `made` says how a participant is called in them."""
 
     names_keys = True
     sees_own_writes = True
     decides = False
 
-    def make(self, messaging: Messaging) -> Any:
-        """Makes the participant, over empty data."""
-        raise NotImplementedError("say how your participant is made")
-
-    def write(self, participant: Any, key: bytes, value: bytes) -> None:
-        """Changes a value, in a block that the participant has joined."""
-        raise NotImplementedError("say how your participant is written to")
-
-    def read(self, participant: Any, key: bytes) -> bytes | None:
-        """Returns a value as a block sees it that the participant has joined."""
-        raise NotImplementedError("say how your participant is read")
+    @contextmanager
+    def _made(self) -> Iterator["Made"]:
+        raise NotImplementedError
+        yield
 
     def test_what_committed_is_read_by_all_that_begin_later(self) -> None:
         """Commits, overwrites, and reads in blocks of their own."""
@@ -95,9 +78,9 @@ class ParticipantContract:
     def test_a_block_sees_what_it_wrote(self) -> None:
         """Reads in the block that wrote."""
         with self._made() as made, made.block():
-            self.write(made.participant, KEY, b"1")
+            made.put(KEY, b"1")
             if self.sees_own_writes:
-                assert self.read(made.participant, KEY) == b"1"
+                assert made.get(KEY) == b"1"
 
     def test_a_block_that_raises_leaves_nothing(self) -> None:
         """Raises behind a change, behind a checkpoint, and before anything."""
@@ -122,7 +105,7 @@ class ParticipantContract:
         """Has another participant raise in `post_tx_commit`."""
         with self._made() as made:
             with suppress(BaseException), made.block(Refuses("post_tx_commit")) as tx:
-                self.write(made.participant, KEY, b"1")
+                made.put(KEY, b"1")
             assert tx.status is Status.COMMITTED
             assert made.values() == (b"1", None)
 
@@ -141,7 +124,7 @@ class ParticipantContract:
         with self._made() as made:
             made.coordinator.lose("commit")
             with made.block() as tx:
-                self.write(made.participant, KEY, b"1")
+                made.put(KEY, b"1")
             made.coordinator.work("commit")
             assert tx.status is Status.COMMITTED
             assert made.values() == (b"1", None)
@@ -164,24 +147,24 @@ class ParticipantContract:
         """Commits behind a checkpoint, with a change before it and one after it."""
         with self._made() as made:
             with made.block() as tx:
-                self.write(made.participant, KEY, b"1")
+                made.put(KEY, b"1")
                 tx.checkpoint()
-                self.write(made.participant, OTHER_KEY, b"2")
+                made.put(OTHER_KEY, b"2")
             assert made.values() == (b"1", b"2")
 
     def test_it_joins_a_block_that_is_open(self) -> None:
         """Joins late."""
         with self._made() as made:
-            with made.messaging.transaction() as tx:
+            with made.empty_block() as tx:
                 tx.join(made.participant)
-                self.write(made.participant, KEY, b"1")
+                made.put(KEY, b"1")
             assert made.values() == (b"1", None)
 
     def test_changes_name_keys_and_a_block_without_any_names_none(self) -> None:
         """Looks at the keys that reach the coordinator."""
         with self._made() as made:
             with made.block():
-                self.read(made.participant, KEY)
+                made.get(KEY)
             assert made.keys_of_last_block() == []
             made.write(KEY, b"1")
             keys = made.keys_of_last_block()
@@ -189,12 +172,39 @@ class ParticipantContract:
             made.write(KEY, b"2")
             assert made.keys_of_last_block() == keys
 
+
+class ParticipantContract(PromisesOfParticipants):
+    """Tests what a participant promises: inherit it, and say how yours is used.
+
+    `make` makes one over empty data, `write` changes a value in the open transaction,
+    and `read` returns it there, or None. Keys and values are bytes. A participant that
+    names no keys, since two transactions may always write beside each other, says
+    `names_keys = False`; one that can be read only after the commit says
+    `sees_own_writes = False`; one that decides its block by a commit of its own (see
+    `coordinator.interfaces.Participant`) says `decides = True`.
+
+    Each test has a store in memory, and a coordinator that fails as the test says.
+    """
+
+    def make(self, messaging: Messaging) -> Any:
+        """Makes the participant, over empty data."""
+        raise NotImplementedError("say how your participant is made")
+
+    def write(self, participant: Any, key: bytes, value: bytes) -> None:
+        """Changes a value, in a block that the participant has joined."""
+        raise NotImplementedError("say how your participant is written to")
+
+    def read(self, participant: Any, key: bytes) -> bytes | None:
+        """Returns a value as a block sees it that the participant has joined."""
+        raise NotImplementedError("say how your participant is read")
+
     @contextmanager
     def _made(self) -> Iterator["Made"]:
         with EmbeddedCoordinator() as inner:
             failing = KeysSeen(inner)
             with connect("memory:", coordinator=failing) as messaging:
-                yield Made(self, messaging, failing, self.make(messaging))
+                participant = self.make(messaging)
+                yield Made(self, messaging, failing, participant)
 
 
 class KeysSeen(FailingCoordinator):
@@ -212,26 +222,35 @@ class Made:
     """A participant over empty data, with the calls that the tests make of it."""
 
     def __init__(
-        self,
-        contract: ParticipantContract,
-        messaging: Messaging,
-        coordinator: KeysSeen,
-        participant: TransactionAware,
+        self, contract: Any, messaging: Any, coordinator: KeysSeen, participant: Any
     ) -> None:
         self.messaging = messaging
         self.coordinator = coordinator
         self.participant = participant
         self._contract = contract
 
-    def block(self, *others: TransactionAware) -> TransactionContext:
+    def empty_block(self, *participants: TransactionAware) -> Any:
+        """Makes a transaction."""
+        return self.messaging.transaction(*participants)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Writes in the open block."""
+        self._contract.write(self.participant, key, value)
+
+    def get(self, key: bytes) -> bytes | None:
+        """Reads in the open block."""
+        value: bytes | None = self._contract.read(self.participant, key)
+        return value
+
+    def block(self, *others: TransactionAware) -> Any:
         """Makes a transaction with the participant, and others behind it."""
         self.coordinator.keys = None
-        return self.messaging.transaction(self.participant, *others)
+        return self.empty_block(self.participant, *others)
 
     def write(self, key: bytes, value: bytes) -> None:
         """Writes in a block of its own, which commits."""
         with self.block():
-            self._contract.write(self.participant, key, value)
+            self.put(key, value)
 
     def write_and_fail(
         self,
@@ -244,10 +263,10 @@ class Made:
         """Writes in a block that fails: by others, or else at its end."""
         try:
             with self.block(*others) as tx:
-                self._contract.write(self.participant, key, value)
+                self.put(key, value)
                 if checkpoint:
                     tx.checkpoint()
-                    self._contract.write(self.participant, key, value + value)
+                    self.put(key, value + value)
                 if raises is Undone and not others:
                     raise Undone
         except raises:
@@ -257,8 +276,7 @@ class Made:
     def values(self) -> tuple[bytes | None, bytes | None]:
         """Returns the values of both keys, as a new block sees them."""
         with self.block():
-            read = self._contract.read
-            return read(self.participant, KEY), read(self.participant, OTHER_KEY)
+            return self.get(KEY), self.get(OTHER_KEY)
 
     def keys_of_last_block(self) -> list[bytes]:
         """Returns the keys that the last block named, in order."""

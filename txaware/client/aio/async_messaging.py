@@ -7,7 +7,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from coordinator.callbacks import check_function
 from coordinator.fork_guard import guard
-from coordinator.interfaces import TransactionAware
+from coordinator.interfaces import Coordinator, TransactionAware
 from coordinator.prepared_transactions import PreparedTransaction
 from coordinator.transaction import Transaction
 from txaware.auth import token_to_send
@@ -78,9 +78,9 @@ class AsyncMessaging(AsyncService):
     publishers, backups and the coordinator itself are not here.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, coordinator: Coordinator | None = None) -> None:
         super().__init__(AsyncTransport(link))
-        self._messaging = Messaging(parts_over(link))
+        self._messaging = Messaging(parts_over(link, coordinator))
         self._queue_calls = QueueCalls(link)
         self._known_queues: dict[str, AsyncQueue] = {}
         self._coordinator = self._messaging.coordinator
@@ -186,7 +186,7 @@ class AsyncMessaging(AsyncService):
 
         See `Messaging.table`.
         """
-        table: Table[Any] = await self._in_thread(
+        table: Table[Any] = await self.in_thread(
             partial(
                 self._messaging.table,
                 name,
@@ -229,7 +229,7 @@ class AsyncMessaging(AsyncService):
         known = self._known_queues.get(name) if isinstance(name, str) else None
         if known is not None:
             return known
-        queue: Queue = await self._in_thread(partial(self._messaging.queue, name))
+        queue: Queue = await self.in_thread(partial(self._messaging.queue, name))
         loop = Loop(self._coordinator, self._workers, self._pop)
         if len(self._known_queues) >= KNOWN_QUEUES:
             self._known_queues.clear()
@@ -327,7 +327,7 @@ class AsyncMessaging(AsyncService):
     ) -> TopicConsumer[V] | TopicConsumer:
         """Returns a reader of a topic in order; `start` is looked up now."""
 
-        consumer: Consumer[Any] = await self._in_thread(
+        consumer: Consumer[Any] = await self.in_thread(
             partial(
                 self._messaging.consumer,
                 topic,
@@ -489,15 +489,15 @@ class AsyncMessaging(AsyncService):
 
         See `Messaging.prepared`.
         """
-        return await self._in_thread(self._messaging.prepared)
+        return await self.in_thread(self._messaging.prepared)
 
     async def commit_prepared(self, name: str) -> None:
         """Commits a prepared transaction; raises `PreparedNotFound` without one."""
-        await self._in_thread(partial(self._messaging.commit_prepared, name))
+        await self.in_thread(partial(self._messaging.commit_prepared, name))
 
     async def rollback_prepared(self, name: str) -> None:
         """Rolls a prepared transaction back; raises `PreparedNotFound` without one."""
-        await self._in_thread(partial(self._messaging.rollback_prepared, name))
+        await self.in_thread(partial(self._messaging.rollback_prepared, name))
 
     async def register_keeper(self, participant: KeepsRows) -> Keeper:
         """Has `prune` keep what a participant with rows of its own still needs.
@@ -594,7 +594,11 @@ class AsyncMessaging(AsyncService):
         for topic, position in checked_positions(group, positions).items():
             await self.save_position(group, topic, position, transaction=transaction)
 
-    async def _in_thread(self, call: Callable[[], R]) -> R:
+    async def in_thread(self, call: Callable[[], R]) -> R:
+        """Makes a call that blocks, in the thread of this task's block or a free one.
+
+        It is for participants.
+        """
         return await self._workers.run(self._coordinator, call)
 
     async def close(self) -> None:
@@ -611,6 +615,11 @@ class AsyncMessaging(AsyncService):
 
     def __repr__(self) -> str:
         return f"<AsyncMessaging by {self._transport!r}>"
+
+
+def messaging_of(messaging: AsyncMessaging) -> Messaging:
+    """Returns the one whose calls block, which the threads of blocks have."""
+    return messaging._messaging
 
 
 def connect_async(

@@ -15,7 +15,7 @@ from typing import ParamSpec, Self, TypeVar
 from coordinator.brief_errors import briefly
 from coordinator.callbacks import CallsBack, grouped
 from coordinator.context import Status, TransactionContext
-from coordinator.interfaces import Coordinator
+from coordinator.interfaces import Coordinator, TransactionAware
 from coordinator.participants import note_others, raise_interrupt
 from coordinator.transaction import Transaction
 from txaware.errors import MisusedTransaction
@@ -165,6 +165,10 @@ class AsyncTransaction(CallsBack):
         if self._worker is None:
             raise MisusedTransaction(f"{self._context} is not open")
         return await self._worker.run(function, *args, **options)
+
+    async def join(self, participant: TransactionAware) -> None:
+        """Adds a participant, and starts it at once."""
+        await self.run(self._context.join, participant)
 
     async def checkpoint(self) -> Transaction:
         """Lets participants write what was changed, and goes on with a new pointer."""

@@ -1,0 +1,78 @@
+"""Calls of a database in steps, which a thread makes, or an event loop awaits.
+
+A step is what a driver answers: the answer itself where it blocks, and what has to be
+awaited in asyncio. So each rule of a participant is written once for both.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Generator
+from concurrent.futures import CancelledError
+from typing import Any, Protocol, TypeVar
+
+from txaware.errors import MisusedTransaction
+
+T = TypeVar("T")
+
+Steps = Generator[Any, Any, T]
+
+
+class Drives(Protocol):
+    """Takes steps to their end, and returns their answer."""
+
+    def __call__(self, steps: Steps[T]) -> T: ...
+
+
+def in_thread(steps: Steps[T]) -> T:
+    """Takes steps of a driver that blocks: each is done when it is there."""
+    answer = None
+    try:
+        while True:
+            answer = steps.send(answer)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+async def awaited(steps: Steps[T]) -> T:
+    """Takes steps of a driver for asyncio."""
+    try:
+        step = steps.send(None)
+        while True:
+            try:
+                answer = await step if inspect.isawaitable(step) else step
+            except BaseException as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+def closed(connection: Any) -> Steps[None]:
+    """Closes a connection."""
+    yield connection.close()
+
+
+class InLoop:
+    """Has an event loop take steps, for a thread that waits.
+
+    They are a task of their own: whoever is cancelled beside it does not stop them. A
+    loop that ends cancels them, and the thread is interrupted then.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def __call__(self, steps: Steps[T]) -> T:
+        if asyncio._get_running_loop() is self._loop:
+            steps.close()
+            raise MisusedTransaction(
+                "an asyncio participant does this in its block: async with "
+                "messaging.transaction(...): ..."
+            )
+        try:
+            return asyncio.run_coroutine_threadsafe(awaited(steps), self._loop).result()
+        except CancelledError as error:
+            raise asyncio.CancelledError(*error.args) from None
