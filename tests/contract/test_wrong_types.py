@@ -47,14 +47,14 @@ def test_participants_say_what_to_use_instead_of_what_is_awaited(
     awaited: Any = txaware.connect_async("http://127.0.0.1:1")
     for make, place in takes:
         said = (
-            rf"^participants\.{make.__name__} takes the Messaging of txaware.connect, "
-            rf"whose calls block, not <AsyncMessaging .* by asyncio.to_thread$"
+            rf"^participants\.{make.__name__} joins blocks \(with messaging.*\) of the "
+            rf"Messaging of txaware.connect, whose calls block, not <AsyncMessaging .*"
         )
         with pytest.raises(BadRequest, match=said):
             make(awaited, place)
     takes[0][1].close()
     session: Any = AsyncSession()
-    with pytest.raises(BadRequest, match=r"is a session of asyncio: use a .*Session, "):
+    with pytest.raises(BadRequest, match=r"joins blocks of asyncio \(async with mess"):
         participants.sqlalchemy(messaging, session)
 
 

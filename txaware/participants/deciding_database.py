@@ -135,6 +135,8 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
                 f"{self._tx.transaction_id}, and a connection has one at a time; end "
                 f"that one first, or open another connection"
             )
+        _ = self._place
+        self._require_idle()
         self.open()
         self._drive(self._begin())
         self._tx, self._noted = tx, 0
@@ -264,8 +266,12 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
         """Makes a cleaner of its inbox."""
 
     @abstractmethod
+    def _require_idle(self) -> None:
+        """Refuses a connection that has a transaction open, or cannot begin one."""
+
+    @abstractmethod
     def _begin(self) -> Steps[None]:
-        """Begins a transaction; refuses a connection that has one open."""
+        """Begins a transaction."""
 
     @abstractmethod
     def _commit(self) -> Steps[None]:

@@ -228,8 +228,10 @@ class DecidingPostgres(DecidingDatabase):
             return False
         return isinstance(error, errors.OperationalError | errors.InterfaceError)
 
-    def _begin(self) -> Steps[None]:
+    def _require_idle(self) -> None:
         require_idle(self.connection, self.transaction_aware_name)
+
+    def _begin(self) -> Steps[None]:
         yield from mark_begin(self.connection)
 
     def _commit(self) -> Steps[None]:

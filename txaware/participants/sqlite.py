@@ -73,12 +73,14 @@ class Sqlite(DecidingDatabase):
         code = getattr(error, "sqlite_errorcode", None)
         return code is not None and code & 0xFF in AWAY
 
-    def _begin(self) -> Steps[None]:
+    def _require_idle(self) -> None:
         if self.connection.in_transaction:
             raise MisusedTransaction(
                 f"the connection to {self.transaction_aware_name} has a transaction "
                 f"open that began before the block; commit it or roll it back first"
             )
+
+    def _begin(self) -> Steps[None]:
         if self._cleaner.expects_notes:
             yield from self._raise_synchronous()
         # Not a deferred one: it could fail at its first write, when it has read before.

@@ -141,6 +141,11 @@ class AsyncTransaction(CallsBack):
         """The state of the transaction."""
         return self._context.status
 
+    @property
+    def participants(self) -> tuple[TransactionAware, ...]:
+        """The participants that the block was begun with, in their order."""
+        return self._context.participants
+
     def snapshot_for(self, call: str) -> Transaction:
         """Returns the snapshot for a reader in the block; refused after a rollback."""
         return self._context.snapshot_for(call)

@@ -1,0 +1,446 @@
+"""Rows of asyncio beside messages: inboxes, pops, loops, and cancellation anywhere."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+import asyncpg
+import psycopg
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+from tests.support.concurrency import in_loop
+from tests.support.http_served import ServedStore, served
+from tests.support.messagings import payloads
+from tests.support.postgres import PostgresServer
+from txaware import AsyncMessaging, connect, connect_async, participants
+from txaware.errors import BadRequest, MisusedTransaction, TxAwareError, Unavailable
+from txaware.participants.outbox_relay import OutboxRelay
+from txaware.participants.postgres_link import PostgresLink
+from txaware.participants.postgres_outbox import PostgresOutbox
+from txaware.participants.sqlite_outbox import SqliteOutbox
+
+DECIDING = ["aiosqlite", "psycopg", "asyncpg", "session aiosqlite", "session asyncpg"]
+PREPARED = ["psycopg prepared", "asyncpg prepared", "session psycopg prepared"]
+
+
+class Shop:
+    """A database with orders, and a connection of asyncio to it."""
+
+    def __init__(self, kind: str, path: Path, server: PostgresServer | None) -> None:
+        self.kind = kind
+        self.path = path
+        self.server = server
+        self.connection: Any = None
+        self.participant: Any = None
+        with self.blocking() as connection:
+            connection.execute("DROP TABLE IF EXISTS orders")
+            connection.execute("CREATE TABLE orders (who text)")
+
+    def blocking(self) -> Any:
+        """Opens a connection beside it."""
+        if self.server is not None:
+            return self.server.connect()
+        return sqlite3.connect(self.path)
+
+    @asynccontextmanager
+    async def opened(self, messaging: AsyncMessaging) -> AsyncIterator["Shop"]:
+        """Opens the connection, and the participant."""
+        is_prepared = self.kind.endswith("prepared")
+        outbox = {} if is_prepared else {"outbox": True, "relay": False}
+        driver = self.kind.removesuffix(" prepared").rpartition(" ")[2]
+        async with AsyncExitStack() as stack:
+            if self.kind.startswith("session"):
+                engine = create_async_engine(self._url(driver))
+                stack.push_async_callback(engine.dispose)
+                self.connection = AsyncSession(engine)
+                stack.push_async_callback(self.connection.close)
+                self.participant = participants.sqlalchemy(
+                    messaging, self.connection, outbox=not is_prepared, relay=False
+                )
+            elif driver == "aiosqlite":
+                self.connection = await aiosqlite.connect(self.path)
+                stack.push_async_callback(self.connection.close)
+                self.participant = participants.sqlite(
+                    messaging, self.connection, relay=False
+                )
+            else:
+                assert self.server is not None
+                if driver == "asyncpg":
+                    self.connection = await asyncpg.connect(self.server.url)
+                else:
+                    connect_to = psycopg.AsyncConnection.connect
+                    self.connection = await connect_to(self.server.url)
+                stack.push_async_callback(self.connection.close)
+                self.participant = participants.postgres(
+                    messaging, self.connection, **outbox
+                )
+            yield self
+
+    def _url(self, driver: str) -> str:
+        if self.server is None:
+            return f"sqlite+aiosqlite:///{self.path}"
+        return self.server.url.replace("postgresql:", f"postgresql+{driver}:")
+
+    async def order(self, who: str) -> None:
+        """Writes a row in the open block."""
+        sql = f"INSERT INTO orders VALUES ('{who}')"
+        statement: Any = text(sql) if self.kind.startswith("session") else sql
+        await self.connection.execute(statement)
+
+    def orders(self) -> list[str]:
+        """The rows that are committed."""
+        with self.blocking() as connection:
+            found = connection.execute("SELECT who FROM orders").fetchall()
+        return sorted(who for (who,) in found)
+
+    def carry_over(self, messaging: Any) -> None:
+        """Carries over what waits, as another process would."""
+        rows: Any = (
+            SqliteOutbox(self.path)
+            if self.server is None
+            else PostgresOutbox(PostgresLink(self.server.url))
+        )
+        relay = OutboxRelay(messaging, rows)
+        relay.carry_over()
+        relay.close()
+
+
+@pytest.fixture
+def store() -> Iterator[ServedStore]:
+    with served(long_poll_s=0.1) as opened:
+        for topic in ("t", "made"):
+            opened.messaging.create_topic(topic)
+        opened.messaging.create_queue("mail")
+        yield opened
+
+
+@pytest.fixture
+def make_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Shop]:
+    def make(kind: str) -> Shop:
+        is_file = kind.endswith("aiosqlite")
+        server = None if is_file else request.getfixturevalue("postgres_server")
+        return Shop(kind, tmp_path / "shop.db", server)
+
+    return make
+
+
+@pytest.mark.parametrize("kind", [*DECIDING, *PREPARED])
+@in_loop
+async def test_rows_and_messages_commit_together_or_not_at_all(
+    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+) -> None:
+    shop = make_shop(kind)
+    async with connect_async(store.url) as messaging, shop.opened(messaging):
+        async with messaging.transaction(shop.participant):
+            await shop.order("ann")
+            await messaging.publisher("t").publish(b"ann")
+        with suppress(ValueError):
+            async with messaging.transaction(shop.participant):
+                await shop.order("bob")
+                await messaging.publisher("t").publish(b"bob")
+                raise ValueError
+    if kind in DECIDING:
+        assert store.committed() == []
+        shop.carry_over(store.messaging)
+    assert (shop.orders(), store.committed()) == (["ann"], [b"ann"])
+
+
+@pytest.mark.parametrize("kind", DECIDING)
+@in_loop
+async def test_an_inbox_moves_with_the_rows(
+    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+) -> None:
+    shop = make_shop(kind)
+    store.messaging.publish("t", [b"a", b"b"])
+    async with connect_async(store.url) as messaging, shop.opened(messaging):
+        inbox = shop.participant.consumer("t", group="g")
+        assert await inbox.wait(5)
+        with suppress(ValueError):
+            async with messaging.transaction(shop.participant):
+                assert payloads(await inbox.poll()) == [b"a", b"b"]
+                raise ValueError
+        async with messaging.transaction(shop.participant):
+            for message in await inbox.poll(limit=1):
+                await shop.order(message.payload.decode())
+        assert shop.orders() == ["a"]
+        async with messaging.transaction(shop.participant):
+            assert payloads(await inbox.poll()) == [b"b"]
+
+
+@pytest.mark.parametrize("kind", DECIDING)
+@in_loop
+async def test_items_popped_in_a_block_are_handled_once(
+    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+) -> None:
+    shop = make_shop(kind)
+    store.messaging.queue("mail").push_all([b"a", b"b"])
+    async with connect_async(store.url) as messaging, shop.opened(messaging):
+        queue = await messaging.queue("mail")
+        with suppress(ValueError):
+            async with messaging.transaction(shop.participant):
+                job = await queue.pop()
+                assert job is not None
+                raise ValueError
+        for _ in range(2):
+            async with messaging.transaction(shop.participant):
+                job = await queue.pop()
+                assert job is not None
+                await shop.order(job.payload.decode())
+        assert await queue.pop() is None
+    assert shop.orders() == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", [*DECIDING, *PREPARED])
+@in_loop
+async def test_loops_write_rows_in_the_blocks_of_their_handlers(
+    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+) -> None:
+    shop = make_shop(kind)
+    store.messaging.publish("t", [b"a", b"b"])
+    store.messaging.queue("mail").push(b"c")
+    failed: list[bytes] = []
+    async with connect_async(store.url) as messaging, shop.opened(messaging):
+
+        async def handle(work: Any, *_: Any) -> None:
+            await shop.order(work.payload.decode())
+            if len(failed) < 2:
+                failed.append(work.payload)
+                raise ValueError("once")
+
+        options: dict[str, Any] = {
+            "participants": [shop.participant],
+            "first_pause_s": 0.01,
+            "idle_wait_s": 0.05,
+        }
+        loop = messaging.subscribe("t", handle, group="g", tries=5, **options)
+        task = asyncio.create_task(loop.run())
+        while loop.metrics().processed < 2:
+            await asyncio.sleep(0.01)
+        await loop.close()
+        await task
+        queue = await messaging.queue("mail")
+        worker = queue.worker(handle, transaction=True, **options)
+        task = asyncio.create_task(worker.run())
+        while worker.metrics().done < 1:
+            await asyncio.sleep(0.01)
+        await worker.close()
+        await task
+    assert shop.orders() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("kind", ["aiosqlite", "psycopg", "asyncpg prepared"])
+@in_loop
+async def test_a_worker_has_a_connection_for_each_that_it_handles_at_once(
+    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+) -> None:
+    shop = make_shop(kind)
+    store.messaging.queue("mail").push_all([b"%d" % one for one in range(6)])
+    async with connect_async(store.url) as messaging:
+        connections: dict[object, Any] = {}
+
+        async def make() -> Any:
+            if kind == "aiosqlite":
+                connection: Any = await aiosqlite.connect(shop.path)
+                made: Any = participants.sqlite(messaging, connection, relay=False)
+            elif kind == "psycopg":
+                assert shop.server is not None
+                connection = await psycopg.AsyncConnection.connect(shop.server.url)
+                made = participants.postgres(
+                    messaging, connection, outbox=True, relay=False
+                )
+            else:
+                assert shop.server is not None
+                connection = await asyncpg.connect(shop.server.url)
+                made = participants.postgres(messaging, connection)
+            connections[made] = connection
+            return made
+
+        async def handle(job: Any, tx: Any) -> None:
+            [taking_part] = [one for one in tx.participants if one in connections]
+            who = job.payload.decode()
+            sql = f"INSERT INTO orders VALUES ('{who}')"
+            await connections[taking_part].execute(sql)
+
+        queue = await messaging.queue("mail")
+        worker = queue.worker(
+            handle,
+            transaction=True,
+            concurrency=3,
+            participants=[make],
+            idle_wait_s=0.05,
+        )
+        task = asyncio.create_task(worker.run())
+        while worker.metrics().done < 6:
+            await asyncio.sleep(0.01)
+        await worker.close()
+        await task
+        assert 1 <= len(connections) <= 3
+    assert shop.orders() == [str(one) for one in range(6)]
+
+
+@pytest.mark.parametrize("kind", [*DECIDING, *PREPARED])
+@in_loop
+async def test_a_commit_that_is_cancelled_at_any_of_its_awaits_is_whole_or_nothing(
+    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+) -> None:
+    """Each try cancels before another step of a driver, a call or the thread."""
+    shop = make_shop(kind)
+    async with connect_async(store.url) as messaging, shop.opened(messaging):
+        steps = Steps()
+        for number in range(60):
+            who = f"n{number:03}"
+            task = asyncio.create_task(one_block(messaging, shop, who))
+            steps.cancel_at(task, number)
+            with suppress(asyncio.CancelledError):
+                await task
+            if steps.is_over:
+                break
+        steps.stop()
+        assert steps.is_over
+        async with messaging.transaction(shop.participant):
+            await shop.order("last")
+            await messaging.publisher("t").publish(b"last")
+    if kind in DECIDING:
+        shop.carry_over(store.messaging)
+    published = sorted(one.decode() for one in store.committed())
+    assert shop.orders() == published
+    assert published[-1] == "n000" or "last" in published
+
+
+async def one_block(messaging: AsyncMessaging, shop: Shop, who: str) -> None:
+    async with messaging.transaction(shop.participant):
+        await shop.order(who)
+        await messaging.publisher("t").publish(who.encode())
+
+
+class Steps:
+    """Cancels a task before a step that its event loop takes in a callback."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._run_once = self._loop.call_soon_threadsafe
+        self._task: asyncio.Task[Any] | None = None
+        self._left = 0
+        self.is_over = False
+        self._loop.call_soon_threadsafe = self._called  # type: ignore[method-assign]
+
+    def cancel_at(self, task: "asyncio.Task[Any]", number: int) -> None:
+        self._task, self._left, self.is_over = task, number, True
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe = self._run_once  # type: ignore[method-assign]
+
+    def _called(self, *args: Any, **options: Any) -> Any:
+        """Every end of a call in a thread, and every step for one, comes by here."""
+        task = self._task
+        if task is not None:
+            if self._left == 0:
+                self._task, self.is_over = None, False
+                self._run_once(task.cancel)
+            self._left -= 1
+        return self._run_once(*args, **options)
+
+
+def one_line(error: BaseException) -> str:
+    assert isinstance(error, TxAwareError)
+    assert "\n" not in str(error)
+    return str(error)
+
+
+@pytest.mark.parametrize("kind", ["aiosqlite", "psycopg", "asyncpg prepared"])
+@in_loop
+async def test_participants_and_blocks_of_the_other_kind_are_told_which_to_use(
+    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+) -> None:
+    shop = make_shop(kind)
+    async with connect_async(store.url) as messaging, shop.opened(messaging):
+        with connect(store.url) as blocking:
+            context: Any = blocking.transaction(shop.participant)
+            with pytest.raises(TxAwareError) as caught:
+                context.__enter__()
+            assert "async with" in one_line(caught.value)
+            wrong: Any = blocking
+            make: Any = participants.postgres
+            if kind == "aiosqlite":
+                make = participants.sqlite
+            with pytest.raises(BadRequest) as caught_early:
+                make(wrong, shop.connection)
+            assert "async with" in one_line(caught_early.value)
+            with shop.blocking() as connection:
+                wrong = messaging
+                with pytest.raises(BadRequest) as caught_early:
+                    make(wrong, connection)
+                said = one_line(caught_early.value)
+                assert "with messaging.transaction" in said
+                assert "async with" not in said
+                sync = make(blocking, connection)
+                with pytest.raises(MisusedTransaction) as caught_late:
+                    async with messaging.transaction(sync):
+                        pass
+                said = one_line(caught_late.value)
+                assert "(with messaging.transaction" in said
+
+
+@in_loop
+async def test_a_session_in_autocommit_is_refused(
+    store: ServedStore, postgres_server: PostgresServer
+) -> None:
+    async with connect_async(store.url) as messaging:
+        connection = await psycopg.AsyncConnection.connect(
+            postgres_server.url, autocommit=True
+        )
+        async with connection:
+            for options in ({}, {"outbox": True}):
+                shop = participants.postgres(messaging, connection, **options)
+                with pytest.raises(BadRequest, match="is in autocommit"):
+                    async with messaging.transaction(shop):
+                        pass
+        for driver in ("psycopg", "asyncpg"):
+            url = postgres_server.url.replace("postgresql:", f"postgresql+{driver}:")
+            engine = create_async_engine(url, isolation_level="AUTOCOMMIT")
+            async with AsyncSession(engine) as session:
+                made = participants.sqlalchemy(messaging, session, outbox=True)
+                with pytest.raises(BadRequest, match="is in autocommit"):
+                    async with messaging.transaction(made):
+                        pass
+            await engine.dispose()
+
+
+@in_loop
+async def test_a_pool_that_is_exhausted_begins_no_block(
+    store: ServedStore, postgres_server: PostgresServer
+) -> None:
+    url = postgres_server.url.replace("postgresql:", "postgresql+psycopg:")
+    engine = create_async_engine(url, pool_size=1, max_overflow=0, pool_timeout=0.1)
+    async with (
+        connect_async(store.url) as messaging,
+        engine.connect(),
+        AsyncSession(engine) as session,
+    ):
+        shop = participants.sqlalchemy(messaging, session, outbox=True)
+        with pytest.raises(Unavailable, match="no connection is free in the pool"):
+            async with messaging.transaction(shop):
+                await messaging.publisher("t").publish(b"never")
+    await engine.dispose()
+    assert store.committed() == []
+
+
+@in_loop
+async def test_what_is_open_before_the_block_is_refused(
+    store: ServedStore, make_shop: Callable[[str], Shop]
+) -> None:
+    for kind in ("aiosqlite", "psycopg", "asyncpg", "session asyncpg"):
+        shop = make_shop(kind)
+        async with connect_async(store.url) as messaging, shop.opened(messaging):
+            if kind == "asyncpg":
+                await shop.connection.execute("BEGIN")
+            await shop.order("before")
+            with pytest.raises(MisusedTransaction, match="open that began before"):
+                async with messaging.transaction(shop.participant):
+                    pass
