@@ -85,11 +85,7 @@ class Postgres(DatabaseConnection):
         self._pointer: int | None = None
         self._is_asked = False
         self._own_name = ""
-
-    @property
-    def transaction_aware_name(self) -> str:  # type: ignore[override]
-        """The database and its place, in words."""
-        return name_of(self.connection)
+        self.transaction_aware_name = name_of(connection)
 
     @property
     def shares_journal(self) -> bool:  # type: ignore[override]
