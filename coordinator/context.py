@@ -85,6 +85,11 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
         return self._tx
 
     @property
+    def participants(self) -> tuple[TransactionAware, ...]:
+        """The participants that the block was begun with, in their order."""
+        return tuple(self._waiting)
+
+    @property
     def may_undo(self) -> bool:
         """True when it has begun, and may still be rolled back."""
         return self.status in (ACTIVE, ENDING)

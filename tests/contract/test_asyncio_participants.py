@@ -52,7 +52,7 @@ class Shop:
     async def opened(self, messaging: AsyncMessaging) -> AsyncIterator["Shop"]:
         """Opens the connection, and the participant."""
         is_prepared = self.kind.endswith("prepared")
-        outbox = {} if is_prepared else {"outbox": True, "relay": False}
+        outbox: Any = {} if is_prepared else {"outbox": True, "relay": False}
         driver = self.kind.removesuffix(" prepared").rpartition(" ")[2]
         async with AsyncExitStack() as stack:
             if self.kind.startswith("session"):
@@ -328,13 +328,15 @@ class Steps:
         self._task: asyncio.Task[Any] | None = None
         self._left = 0
         self.is_over = False
-        self._loop.call_soon_threadsafe = self._called  # type: ignore[method-assign]
+        loop: Any = self._loop
+        loop.call_soon_threadsafe = self._called
 
     def cancel_at(self, task: "asyncio.Task[Any]", number: int) -> None:
         self._task, self._left, self.is_over = task, number, True
 
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe = self._run_once  # type: ignore[method-assign]
+        loop: Any = self._loop
+        loop.call_soon_threadsafe = self._run_once
 
     def _called(self, *args: Any, **options: Any) -> Any:
         """Every end of a call in a thread, and every step for one, comes by here."""
@@ -396,6 +398,7 @@ async def test_a_session_in_autocommit_is_refused(
             postgres_server.url, autocommit=True
         )
         async with connection:
+            options: Any
             for options in ({}, {"outbox": True}):
                 shop = participants.postgres(messaging, connection, **options)
                 with pytest.raises(BadRequest, match="is in autocommit"):

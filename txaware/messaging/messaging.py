@@ -532,11 +532,6 @@ class MessagingTransaction(TransactionContext):
 
     messaging: Messaging
 
-    @property
-    def participants(self) -> tuple[TransactionAware, ...]:
-        """The participants that the block was begun with, in their order."""
-        return tuple(self._waiting)
-
     def store_held(self) -> None:
         """Stores what publishers buffer, so that it comes before what others store."""
         held = self._known.get(publisher_key(self.messaging._service))

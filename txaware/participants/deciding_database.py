@@ -203,12 +203,12 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
 
     def committed_position(self, group: str, topic: str) -> MessageId | None:
         """Returns how far a group has come, as it is committed."""
-        return self._relay.rows.position(group, topic)
+        found: MessageId | None = self._relay.rows.position(group, topic)
+        return found
 
     def position(self, group: str, topic: str) -> MessageId | None:
         """Returns how far a group has come, as the block sees it."""
-        found: MessageId | None = self._drive(self._position(group, topic))
-        return found
+        return self._drive(self._position(group, topic))
 
     def save_position(self, group: str, topic: str, position: MessageId) -> None:
         """Moves a group, with the block."""

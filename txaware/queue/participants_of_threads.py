@@ -1,6 +1,6 @@
 """The participants of the threads of a worker: given, or made by a function."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from coordinator.callbacks import check_function
@@ -8,7 +8,8 @@ from coordinator.interfaces import Participant, TransactionAware
 from coordinator.participants import checked_participant, completed
 from txaware.errors import BadRequest
 
-MakesParticipant = Callable[[], TransactionAware]
+# In asyncio what it returns may have to be awaited.
+MakesParticipant = Callable[[], TransactionAware | Awaitable[TransactionAware]]
 
 
 class DatabaseConnection(Participant):
