@@ -322,7 +322,7 @@ class RemoteCoordinator:
             no_answer = Unavailable(f"the coordinator did not answer: {error}")
             raise from_server(no_answer) from error
         if status != 200:
-            raise from_server(_raised(status, answer))
+            raise from_server(raised(status, answer))
         return answer
 
 
@@ -405,7 +405,7 @@ _CLASSES: dict[str, type[TxAwareError]] = {
 }
 
 
-def _raised(status: int, body: bytes) -> TxAwareError:
+def raised(status: int, body: bytes) -> TxAwareError:
     """Returns the error raised at the other end, or `Unavailable` if it is not ours."""
     try:
         fields = fields_of(body)

@@ -8,8 +8,18 @@ import attrs
 from coordinator.transaction import Transaction
 from tests.support.messagings import Site, administration_of
 from txaware.model.messages import MessageId
+from txaware.model.producers import ProducerIdentity
 from txaware.model.rows import RowChange
-from txaware.protocol import groups, jobs, operator, producers, queues, tables, topics
+from txaware.protocol import (
+    groups,
+    jobs,
+    operator,
+    producers,
+    queues,
+    tables,
+    topics,
+    transactional_ids,
+)
 from txaware.protocol.verb import Verb
 
 
@@ -22,6 +32,7 @@ class Sample:
     first: MessageId
     last: MessageId
     producer_id: int
+    instance: ProducerIdentity
 
     def plan(self) -> str:
         """Makes a plan of a clean-up that has a piece, and returns its id."""
@@ -53,6 +64,8 @@ def prepared(site: Site) -> Sample:
     expire(site)
     messaging.create_topic("orders")
     messaging.create_topic("gone")
+    messaging.create_topic("changed")
+    messaging.create_queue("gone")
     messaging.publish("orders", [b"a", b"b", b"c"])
     tx = messaging.coordinator.start_short()
     ids = [message.id for message in messaging.poll("orders")]
@@ -62,7 +75,8 @@ def prepared(site: Site) -> Sample:
     messaging.create_queue("pops")
     messaging.create_queue("mail")
     messaging.queue("mail").push_all([b"a", b"b"])
-    return Sample(site, tx, ids[0], ids[-1], opened.producer_id)
+    loader = messaging._parts.producers.open_producer("loader")
+    return Sample(site, tx, ids[0], ids[-1], opened.producer_id, loader.identity)
 
 
 SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
@@ -96,7 +110,7 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
         "transaction": s.tx,
     },
     groups.LAG: lambda _: {"group": "billing", "topic": "orders"},
-    producers.OPEN_PRODUCER: lambda _: {"transactional_id": "loader"},
+    producers.OPEN_PRODUCER: lambda _: {"transactional_id": "another"},
     producers.LIST_PRODUCERS: lambda _: {},
     producers.DESCRIBE_PRODUCER: lambda s: {"producer_id": s.producer_id},
     producers.FORGET_PRODUCER: lambda s: {"producer_id": s.producer_id},
@@ -113,7 +127,7 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     queues.CREATE_QUEUE: lambda _: {"name": "new", "lease_s": 5, "exist_ok": True},
     queues.UPDATE_QUEUE: lambda _: {"name": "mail", "max_deliveries": 7},
     queues.DESCRIBE_QUEUE: lambda _: {"name": "mail"},
-    queues.DELETE_QUEUE: lambda _: {"name": "new"},
+    queues.DELETE_QUEUE: lambda _: {"name": "gone"},
     queues.QUEUE_STATS: lambda _: {"name": "mail"},
     queues.PEEK_QUEUE: lambda _: {"name": "mail", "limit": 1},
     queues.PAUSE_QUEUE: lambda _: {"name": "mail"},
@@ -133,14 +147,28 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     tables.TAKE_BACK_ROWS: lambda s: {
         **{"table": "t", "keys": [b"k"], "transaction": s.tx}
     },
+    transactional_ids.PRODUCER_COMMITS: lambda s: {
+        **{"transactional_id": "loader", "producer": s.instance}
+    },
+    transactional_ids.BEGIN_TRANSACTION: lambda s: {
+        **{"transactional_id": "loader", "producer": s.instance, "timeout_s": 5},
+        "key": "monday",
+    },
+    transactional_ids.ENTER_TRANSACTION: lambda s: {
+        **{"transactional_id": "loader", "producer": s.instance, "key": "monday"},
+        "transaction": s.site.embedded.coordinator.start_short(),
+    },
+    transactional_ids.LEAVE_TRANSACTION: lambda s: {
+        **{"transactional_id": "loader", "transaction": s.tx, "key": "monday"}
+    },
     topics.CREATE_TOPIC: lambda _: {
         **{"topic": "new", "ttl_s": 60, "properties": {"owner": "ann"}},
         "exist_ok": True,
     },
     topics.DESCRIBE_TOPIC: lambda _: {"topic": "orders"},
     topics.DELETE_TOPIC: lambda _: {"topic": "gone"},
-    topics.REPLACE_TOPIC: lambda _: {"topic": "old", "ttl_s": 5},
-    topics.UPDATE_TOPIC: lambda _: {"topic": "old", "properties": {"owner": None}},
+    topics.REPLACE_TOPIC: lambda _: {"topic": "changed", "ttl_s": 5},
+    topics.UPDATE_TOPIC: lambda _: {"topic": "changed", "properties": {"owner": None}},
     topics.LIST_TOPICS: lambda _: {"namespace": "default"},
     topics.LIST_NAMESPACES: lambda _: {},
 }

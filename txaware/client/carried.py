@@ -8,7 +8,6 @@ from typing import Any
 from coordinator.interfaces import Coordinator, Loading
 from coordinator.transaction import Transaction
 from txaware.client.calls.table_calls import json_bytes
-from txaware.client.calls.transactional_calls import instance_fields
 from txaware.client.server_info import ServerInfo
 from txaware.model.interfaces import Payload
 from txaware.model.messages import MessageId
@@ -22,6 +21,7 @@ from txaware.protocol.formats import (
     encode_publish,
 )
 from txaware.protocol.tables import change_fields
+from txaware.protocol.transactional_ids import instance_fields
 
 Part = tuple[str, dict[str, Any]]
 # Of so many transactions it is known how much their commits carry already.

@@ -152,6 +152,11 @@ def checked_key(key: object) -> str:
     )
 
 
+def checked_left_key(key: object) -> str | None:
+    """Returns the key of a transaction that is left, which may have had none."""
+    return key if key is None or key == "" else checked_key(key)
+
+
 def _is_unicode(text: str) -> bool:
     try:
         return bool(text.encode())

@@ -371,6 +371,14 @@ def checked_snapshot(transaction: object) -> None:
         )
 
 
+def checked_transaction(transaction: object) -> Transaction:
+    """Refuses all but a `Transaction`: a bare pointer does not say what it sees."""
+    checked_snapshot(transaction)
+    if transaction is None:
+        raise BadRequest("transaction is a Transaction, not None")
+    return cast(Transaction, transaction)
+
+
 def checked_receipts(receipts: Iterable[Receipt]) -> list[Receipt]:
     """Returns receipts of `store` as a list; raises `BadRequest` for anything else."""
     if isinstance(receipts, Iterable) and not isinstance(receipts, bytes | str):

@@ -14,6 +14,7 @@ from txaware.model.topics import (
     TopicName,
     checked_group,
     checked_namespace,
+    checked_transactional_id,
 )
 from txaware.protocol.rights import KNOWN_NAMES, Params, queue_in
 
@@ -62,6 +63,10 @@ def _table_words(name: str) -> dict[str, str]:
     return {"namespace": table.namespace, "table": table.name}
 
 
+TRANSACTIONAL_ID = Place(
+    lambda name: {"transactional_id": in_path(checked_transactional_id(name))},
+    lambda words: words["transactional_id"],
+)
 NAMESPACE = Place(
     lambda name: {"namespace": checked_namespace(name)},
     lambda words: words["namespace"],

@@ -2,7 +2,16 @@
 
 from typing import Any
 
-from txaware.protocol import groups, jobs, operator, producers, queues, tables, topics
+from txaware.protocol import (
+    groups,
+    jobs,
+    operator,
+    producers,
+    queues,
+    tables,
+    topics,
+    transactional_ids,
+)
 from txaware.protocol.verb import Verb
 
 VERBS: tuple[Verb[..., Any], ...] = (
@@ -13,6 +22,7 @@ VERBS: tuple[Verb[..., Any], ...] = (
     *queues.VERBS,
     *tables.VERBS,
     *topics.VERBS,
+    *transactional_ids.VERBS,
 )
 
 # The verbs that go by frames, by method and path. The number of each is its place here,

@@ -184,6 +184,7 @@ class ServerContext:
             "MessagingService": self.service,
             "OperatorService": self.administration,
             "ProducerService": self.service.producing,
+            "BeginsTransactions": self.service.producing,
             "QueueService": self.queues,
             "TableService": self.tables,
         }[port]

@@ -3,6 +3,7 @@
 from typing import Any
 
 from txaware.protocol import verbs
+from txaware.protocol.transactional_ids import BEGIN_TRANSACTION
 from txaware.protocol.verb import Verb
 from txaware.server.metrics.exposition import Exposition
 from txaware.server.routes import (
@@ -13,6 +14,7 @@ from txaware.server.routes import (
     queues,
     tables,
     topics,
+    transactional_ids,
 )
 from txaware.server.routes.commits import CommitRoutes
 from txaware.server.routes.dashboard import DashboardRoutes, MetricsRoutes
@@ -22,7 +24,7 @@ from txaware.server.routes.polls import PollingRoutes
 from txaware.server.routes.prepared import PreparedRoutes
 from txaware.server.routes.producers import ProducerRoutes
 from txaware.server.routes.queue_jobs import QueueJobRoutes
-from txaware.server.routes.transactional_ids import TransactionalIdRoutes
+from txaware.server.routes.transactional_ids import BeginsOfIds
 from txaware.server.routes.transactions import TransactionRoutes
 from txaware.server.routes.unguarded import OpenApiRoutes, OpenRoutes
 from txaware.server.routes.verb_routes import verb_routes
@@ -38,6 +40,7 @@ ACTS = (
     | queues.ACTS
     | tables.ACTS
     | topics.ACTS
+    | transactional_ids.ACTS
 )
 # The verbs that the event loop begins.
 SOON: dict[Verb[..., Any], Soon] = {**queue_jobs.SOON}
@@ -45,7 +48,8 @@ SOON: dict[Verb[..., Any], Soon] = {**queue_jobs.SOON}
 
 def all_performers(server_context: ServerContext) -> list[VerbPerformer]:
     """Returns what performs each declared verb."""
-    return performers(server_context, verbs.VERBS, ACTS, SOON)
+    soon = SOON | {BEGIN_TRANSACTION: BeginsOfIds(server_context).soon}
+    return performers(server_context, verbs.VERBS, ACTS, soon)
 
 
 def all_routes(
@@ -64,7 +68,6 @@ def all_routes(
         *QueueJobRoutes(server_context).routes(),
         *transactions.routes(),
         *CommitRoutes(server_context, transactions).routes(),
-        *TransactionalIdRoutes(server_context, transactions).routes(),
         *operator.BackupRoutes(server_context).routes(),
         *verb_routes(all_performers(server_context)),
         *ProducerRoutes(server_context).routes(),

@@ -39,9 +39,9 @@ from txaware.protocol.rights import (
     with_transactional_id,
 )
 from txaware.protocol.tables import CHANGES
+from txaware.protocol.transactional_ids import INSTANCE, KEY
 from txaware.server.exchange import DONE_IN_JSON, Reply, Request
 from txaware.server.routes.messages import QUICK_BYTES
-from txaware.server.routes.transactional_ids import INSTANCE, KEY, instance
 from txaware.server.routes.transactions import ONE, TransactionRoutes
 from txaware.server.routing import Begun, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext
@@ -65,7 +65,12 @@ _POSITION = Body(
 )
 _TABLE = Body("a table", (Field("table", _NAME), Field("changes", CHANGES)))
 _PRODUCER = Body(
-    "a producer", (Field("transactionalId", _ID), Field("producer", INSTANCE), KEY)
+    "a producer",
+    (
+        Field("transactionalId", _ID),
+        Field("producer", INSTANCE),
+        Field("key", KEY, default=None),
+    ),
 )
 
 
@@ -235,7 +240,7 @@ class CommitRoutes:
                 "commits carry nothing at this server; send that before the commit"
             )
         for each in asked["producers"]:
-            name, producer = each["transactionalId"], instance(each["producer"])
+            name, producer = each["transactionalId"], each["producer"]
             yield _whole(
                 service.producing.producer_cargo(
                     coordinator, name, producer, tx, key=each["key"]

@@ -1,153 +1,76 @@
-"""Routes of transactional ids: the transactions of an instance, and its commits."""
+"""Routes of transactional ids: what a server adds to their verbs."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from coordinator import codec
 from coordinator.errors import changed_nothing
-from coordinator.remote.wire import is_number, shown
+from coordinator.remote.client import Answer, raised
 from coordinator.transaction import Transaction
-from txaware.errors import BadRequest
-from txaware.model.producers import (
-    MAX_EPOCH,
-    MAX_PRODUCER_ID,
-    Entered,
-    ProducerIdentity,
-)
+from txaware.model.producers import Begun, Entered
 from txaware.model.requests import checked_pointer
-from txaware.protocol.fields import (
-    FLAG,
-    SNAPSHOT,
-    TEXT,
-    Body,
-    Field,
-    Kind,
-    encoded_transaction,
-    plain,
-)
-from txaware.protocol.json_schema import TIMEOUT_S
-from txaware.protocol.json_values import Fields
-from txaware.protocol.rights import with_transactional_id
-from txaware.protocol.values import read_json, to_json
-from txaware.server.exchange import DONE, JSON, Reply, Request, json_reply
+from txaware.protocol.transactional_ids import ENTER_TRANSACTION
+from txaware.protocol.verb import Verb
 from txaware.server.routes.transactions import TransactionRoutes
-from txaware.server.routing import Begun, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext
-
-TRANSACTIONAL_ID = "/v1/transactional-ids/{transactional_id}"
-
-
-def _seconds(value: object, *, what: str) -> object:
-    """Returns a number; whether it is a time-out the coordinator says."""
-    if not is_number(value):
-        raise BadRequest(f"{what} is a number of seconds, not {shown(value)}")
-    return value
+from txaware.server.verb_performer import Act, Caller, ToldValue
 
 
-SECONDS = Kind(_seconds, TIMEOUT_S).or_null()
-KEY = Field("key", TEXT.or_null(), default=None)
-AHEAD = Field("ahead", FLAG, default=True)
-INSTANCE = Body(
-    "the producer",
-    (
-        Field("producerId", plain(0, MAX_PRODUCER_ID)),
-        Field("epoch", plain(0, MAX_EPOCH)),
-    ),
-)
-SEEN_COMMITS = Body("the body", (Field("producer", INSTANCE, default=None),))
-ENTER = Body(
-    "the body",
-    (Field("producer", INSTANCE), Field("transaction", SNAPSHOT), KEY, AHEAD),
-)
-BEGIN = Body(
-    "the body",
-    (
-        Field("producer", INSTANCE),
-        Field("timeoutS", SECONDS, default=None),
-        KEY,
-        AHEAD,
-    ),
-)
-LEAVE = Body("the body", (Field("transaction", plain(1)), KEY))
+def _enter(server_context: ServerContext, caller: Caller, asked: Any) -> Entered:
+    pointer = checked_pointer(asked.transaction)
+    server_context.owners.check((pointer,), caller.principal)
+    producing = server_context.service.producing
+    return producing.enter_transaction(**ENTER_TRANSACTION.shape.options(asked))
 
 
-class TransactionalIdRoutes:
-    """Routes of transactional ids; a caller needs the right to use the one it names."""
+ACTS: dict[Verb[..., Any], Act] = {ENTER_TRANSACTION: _enter}
 
-    def __init__(
-        self, server_context: ServerContext, transactions: TransactionRoutes
-    ) -> None:
-        self._transactions = transactions
+
+class BeginsOfIds:
+    """Begins the transactions of instances, in the event loop where nothing waits.
+
+    A thread would take longer.
+    """
+
+    def __init__(self, server_context: ServerContext) -> None:
+        self._transactions = TransactionRoutes(server_context)
         self._coordinator = server_context.coordinator
         self._in_thread = server_context.in_coordinator_thread
         self._producing = server_context.service.producing
         self._owners = server_context.owners
 
-    def routes(self) -> list[Route]:
-        """Returns these routes, by method and path."""
-        path, allow = TRANSACTIONAL_ID, with_transactional_id
-        return [
-            Route("POST", path + "/commits", self._commits, allow),
-            Route(
-                *("POST", path + "/begin", in_a_task(self._begin), allow),
-                keyed=True,
-                begin=self._begin,
-            ),
-            Route("POST", path + "/enter", self._enter, allow, keyed=True),
-            Route("POST", path + "/leave", self._leave, allow, keyed=True),
-        ]
-
-    async def _commits(self, request: Request) -> Reply:
-        asked = SEEN_COMMITS.read(read_json(request.body))["producer"]
-        commits = await self._in_thread(
-            self._producing.producer_commits,
-            _name(request),
-            None if asked is None else instance(asked),
-        )
-        return json_reply({"commits": commits})
-
-    def _begin(self, request: Request, _: Told) -> Begun:
-        """Begins in the event loop where nothing waits: a thread would take longer."""
-        asked = BEGIN.read(read_json(request.body))
-        asked["producer"] = instance(asked["producer"])
-        timeout_s = asked.pop("timeoutS")
-        body = json.dumps({"type": "short", "timeoutS": timeout_s}).encode()
-        answer = self._transactions.begun_at_once(request, body)
+    def soon(self, _: ServerContext, caller: Caller, asked: Any, __: ToldValue) -> Any:
+        """Returns what began, or what to await for it."""
+        body = json.dumps({"type": "short", "timeoutS": asked.timeout_s}).encode()
+        answer = self._transactions.begun_at_once(caller, body)
         if answer is None:
-            return self._begin_later(request, body, asked)
-        if answer.status != 200:
-            return self._transactions.passed_on(request, answer)
-        tx = codec.decode(answer.body)
-        if not asked["ahead"]:
+            return self._begun_later(caller, body, asked)
+        tx = _transaction(answer)
+        if not asked.ahead:
             with self._taken_back(tx):
                 entered = self._producing.enter_at_once(
-                    _name(request), asked["producer"], tx, key=asked["key"]
+                    asked.transactional_id, asked.producer, tx, key=asked.key
                 )
             if entered is not None:
-                return _begun(tx, entered)
-        return self._enter_later(request, tx, asked)
+                return Begun(tx, entered)
+        return self._in_thread(self._entered, tx, asked)
 
-    async def _begin_later(self, request: Request, body: bytes, asked: Fields) -> Reply:
-        answer = await self._transactions.begun(request, body)
-        if answer.status != 200:
-            return self._transactions.passed_on(request, answer)
-        return await self._enter_later(request, codec.decode(answer.body), asked)
+    async def _begun_later(self, caller: Caller, body: bytes, asked: Any) -> Begun:
+        tx = _transaction(await self._transactions.begun(caller, body))
+        return await self._in_thread(self._entered, tx, asked)
 
-    async def _enter_later(
-        self, request: Request, tx: Transaction, asked: Fields
-    ) -> Reply:
-        entered = await self._in_thread(
-            self._entered, _name(request), transaction=tx, **asked
-        )
-        return _begun(tx, entered)
-
-    def _entered(self, name: str, transaction: Transaction, **asked: Any) -> Entered:
-        with self._taken_back(transaction):
-            return self._producing.enter_transaction(
-                name, transaction=transaction, **asked
+    def _entered(self, tx: Transaction, asked: Any) -> Begun:
+        with self._taken_back(tx):
+            entered = self._producing.enter_transaction(
+                asked.transactional_id,
+                asked.producer,
+                tx,
+                key=asked.key,
+                ahead=asked.ahead,
             )
+        return Begun(tx, entered)
 
     @contextmanager
     def _taken_back(self, tx: Transaction) -> Iterator[None]:
@@ -162,47 +85,8 @@ class TransactionalIdRoutes:
             self._owners.ended(tx.transaction_id)
             raise
 
-    async def _enter(self, request: Request) -> Reply:
-        asked = ENTER.read(read_json(request.body))
-        transaction = asked["transaction"]
-        self._owners.check((checked_pointer(transaction),), request.principal)
-        entered = await self._in_thread(
-            self._producing.enter_transaction,
-            _name(request),
-            instance(asked["producer"]),
-            transaction,
-            key=asked["key"],
-            ahead=asked["ahead"],
-        )
-        return Reply(200, to_json(entered), JSON)
 
-    async def _leave(self, request: Request) -> Reply:
-        asked = LEAVE.read(read_json(request.body))
-        self._owners.check((asked["transaction"],), request.principal)
-        await self._in_thread(
-            self._producing.leave_transaction,
-            _name(request),
-            asked["transaction"],
-            key=asked["key"],
-        )
-        return DONE
-
-
-def _begun(tx: Transaction, entered: Entered) -> Reply:
-    return json_reply(
-        {
-            "transaction": encoded_transaction(tx),
-            "commits": entered.commits,
-            "isDone": entered.is_done,
-            "isWritten": entered.is_written,
-        }
-    )
-
-
-def _name(request: Request) -> str:
-    return request.params["transactional_id"]
-
-
-def instance(fields: Mapping[str, Any]) -> ProducerIdentity:
-    """Returns an `INSTANCE` as a service takes it."""
-    return ProducerIdentity(fields["producerId"], fields["epoch"])
+def _transaction(answer: Answer) -> Transaction:
+    if answer.status != 200:
+        raise raised(answer.status, answer.body)
+    return codec.decode(answer.body)

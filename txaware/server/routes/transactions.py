@@ -22,6 +22,7 @@ from txaware.server.exchange import JSON, Reply, Request, json_reply
 from txaware.server.owners import Owners
 from txaware.server.routing import Begun, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext
+from txaware.server.verb_performer import Caller
 
 ONE = ROOT + "/{transaction}"
 ENDS = ("commit", "abort", "invalidate")
@@ -114,36 +115,36 @@ class TransactionRoutes:
     def _of(self, answer: Answer, request: Request) -> Reply:
         return self._transaction(request, answer, self._default_timeout_s())
 
-    def begun_at_once(self, request: Request, body: bytes) -> Answer | None:
+    def begun_at_once(self, caller: Caller, body: bytes) -> Answer | None:
         """Begins as `begun` does; None, with nothing done, where that may wait."""
-        principal, owners = request.principal, self._owners
+        principal, owners = caller.principal, self._owners
         if self._server_context.coordinator_may_wait() or not owners.take_place(
             principal
         ):
             return None
         try:
             _check_length(owners, principal, body)
-            return self._noted(request, self.coordinator.call("POST", "", body=body))
+            return self._noted(caller, self.coordinator.call("POST", "", body=body))
         finally:
             owners.give_back(principal)
 
-    async def begun(self, request: Request, body: bytes) -> Answer:
+    async def begun(self, caller: Caller, body: bytes) -> Answer:
         """Begins a transaction for a principal, within its limits, and notes whose."""
-        principal, owners = request.principal, self._owners
+        principal, owners = caller.principal, self._owners
         _check_length(owners, principal, body)
         if not owners.take_place(principal):
             await self._server_context.in_coordinator_thread(owners.recount, principal)
             if not owners.take_place(principal):
                 raise owners.too_many(principal)
         try:
-            return self._noted(request, await self._quickly("", body))
+            return self._noted(caller, await self._quickly("", body))
         finally:
             owners.give_back(principal)
 
-    def _noted(self, request: Request, answer: Answer) -> Answer:
+    def _noted(self, caller: Caller, answer: Answer) -> Answer:
         if answer.status == 200:
             began = codec.decode(answer.body)
-            self._owners.began(began.transaction_id, request.principal, request.peer)
+            self._owners.began(began.transaction_id, caller.principal, caller.peer)
         return answer
 
     async def _snapshot(self, request: Request) -> Reply:

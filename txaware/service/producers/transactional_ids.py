@@ -21,8 +21,9 @@ from txaware.model.producers import (
     ProducerOpened,
     checked_identity,
     checked_key,
+    checked_left_key,
 )
-from txaware.model.requests import Pointer, checked_pointer
+from txaware.model.requests import Pointer, checked_pointer, checked_transaction
 from txaware.service.producers.transactional_holders import Holder
 from txaware.service.store_context import StoreContext
 from txaware.service.visibility import DELIVER, Visibility
@@ -110,7 +111,7 @@ class TransactionalIds:
         that knows of the transaction after a crash has them, too. Nothing is written
         if the key was committed before.
         """
-        name, tx = transactional_id, transaction
+        name, tx = transactional_id, checked_transaction(transaction)
         self._check_begun(name, tx)
         if key is not None:
             checked_key(key)
@@ -172,7 +173,8 @@ class TransactionalIds:
             self._holders.of(transactional_id),
         )
         self._require_begun(transactional_id, pointer)
-        rows = [place for place, _ in _writes(transactional_id, pointer, 0, key)]
+        left = _writes(transactional_id, pointer, 0, checked_left_key(key))
+        rows = [place for place, _ in left]
         with holder.lock:
             holder.left = max(holder.left, pointer)
             self._retention.wrote(COMMITS, [without_pointer(rows[0])])
