@@ -23,7 +23,7 @@ from txaware.errors import BadRequest, TxAwareError
 from txaware.protocol import jobs, operator, producers, queues, transactional_ids
 from txaware.protocol.fields import REQUIRED
 from txaware.protocol.verb import Repeat, Verb
-from txaware.protocol.verbs import VERBS
+from txaware.protocol.verbs import VERBS, number_of
 
 AnyVerb = Verb[..., Any]
 each_verb = pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
@@ -91,8 +91,11 @@ def part_of(messaging: Any, port: str) -> Any:
 
 @pytest.fixture(scope="module")
 def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Way]]:
-    """Three stores, which go through the same calls one after the other."""
-    kinds = {"embedded": "leveldb", "blocking": "http", "asyncio": "http"}
+    """Four stores, which go through the same calls one after the other."""
+    kinds = {
+        **{"embedded": "leveldb", "blocking": "http", "asyncio": "http"},
+        "frames": "frames",
+    }
     sites = {
         name: Site(kind, tmp_path_factory.mktemp(name)) for name, kind in kinds.items()
     }
@@ -206,6 +209,11 @@ def test_it_has_one_route_that_asks_for_its_right(verb: AnyVerb) -> None:
     (route,) = [r for r in ROUTES if (r.method, r.path) == (verb.method, verb.path)]
     assert route.allow is verb.right
     assert route.keyed == (verb.repeat is Repeat.KEYED)
+
+
+def test_each_verb_goes_by_frames() -> None:
+    """A new one gets its line at the end of `NUMBERED`."""
+    assert [verb.path for verb in VERBS if number_of(verb) is None] == []
 
 
 @each_verb

@@ -100,11 +100,16 @@ class Site:
         url = self._url()
         settings = Settings(**{"janitor_interval_s": 0, **self._settings})
         found = txaware.connect(url, settings=settings, clock_ms=self.clock)
-        if self.kind != "http":
+        if self.kind not in ("http", "frames"):
             return found
         self._served = found
         server = found.serve()
-        return txaware.connect(server.url, settings=settings, clock_ms=self.clock)
+        return txaware.connect(
+            server.url,
+            settings=settings,
+            clock_ms=self.clock,
+            frames=self.kind == "frames",
+        )
 
     def _url(self) -> str:
         if self.kind == "hbase":

@@ -99,6 +99,8 @@ class AnswerParser:
     `keeps_open`: nothing came beyond the end.
     """
 
+    is_verb = False
+
     def __init__(self, limit_bytes: int, *, streams: bool = False) -> None:
         self._limit_bytes = limit_bytes
         self._streams = streams

@@ -14,7 +14,12 @@ from typing import Any
 import attrs
 import httpcore
 
-from txaware.client.http11 import AnswerParser, Deadline, HttpRequest
+from txaware.client.http11 import (
+    MOST_BYTES_WITHOUT_BODY,
+    AnswerParser,
+    Deadline,
+    HttpRequest,
+)
 
 # Servers close idle connections, after a minute or so: before they do, we do, so that
 # nothing is sent just when it can no longer arrive.
@@ -52,6 +57,25 @@ class ServerAddress:
             "server_hostname": self.host,
             "timeout": self.connect_timeout_s,
         }
+
+
+class NotGranted(Exception):
+    """The server goes on in HTTP; `status` is what it answered."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+def granted(came: bytes) -> bytes:
+    """Returns what came behind the head of an answer that grants another protocol."""
+    head, _, rest = came.partition(b"\r\n\r\n")
+    words = head.split(maxsplit=2)
+    if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
+        raise httpcore.RemoteProtocolError(f"{came[:80]!r} is no answer of HTTP/1")
+    if words[1] != b"101":
+        raise NotGranted(int(words[1]))
+    return rest
 
 
 class _OneAtATime:
@@ -138,6 +162,20 @@ class HttpConnection(_OneAtATime):
                 stream.write(piece, deadline.within(request.write_s))
             self._all_sent = True
         return AnswerParser(request.answer_bytes, streams=streams)
+
+    def upgrade(self, request: HttpRequest) -> tuple[httpcore.NetworkStream, bytes]:
+        """Asks for another protocol; returns the stream, and what came behind.
+
+        Raises `NotGranted` where the answer is another one.
+        """
+        self.begin(request)
+        came = b""
+        while b"\r\n\r\n" not in came:
+            data = self._stream.read(READ_BYTES, self._to_read_s())
+            came += data
+            if not data or len(came) > MOST_BYTES_WITHOUT_BODY:
+                raise httpcore.RemoteProtocolError("it ended without an answer")
+        return self._stream, granted(came)
 
     def read_more(self, answer: AnswerParser) -> None:
         """Waits for the next piece of an answer that is not complete."""

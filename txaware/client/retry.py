@@ -4,7 +4,7 @@ Pure: whoever performs the call sends, sleeps and tells what came of it.
 """
 
 import ssl
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import httpcore
 import tenacity
@@ -12,7 +12,6 @@ import tenacity
 from coordinator.brief_errors import from_server
 from txaware.client.calls.call import Call, HttpAnswer, error_of
 from txaware.client.http11 import (
-    AnswerParser,
     AnswerTooLarge,
     CallTimeout,
     Deadline,
@@ -40,6 +39,17 @@ _RETRY_AFTER = b"retry-after"
 _GATEWAYS = (502, 503, 504)
 
 
+class Answer(Protocol):
+    """A whole answer, by HTTP or in frames; `is_verb` for one to a verb's number."""
+
+    status: int
+    headers: dict[bytes, bytes]
+    is_verb: bool
+
+    def body(self) -> bytes:
+        """Returns the body."""
+
+
 class Retry(Generic[T]):
     """Decides after each try whether and when the next one comes: `pause_s`, or None.
 
@@ -53,6 +63,7 @@ class Retry(Generic[T]):
         self.pause_s: float | None = None
         self.place = link.place
         self.call = call
+        self.way = ""
         self._link = link
         self._began_s = link.clock_s()
         self._longest_s = link.settings.call_timeout_s + call.longer_s
@@ -92,10 +103,26 @@ class Retry(Generic[T]):
             place=self.place,
         )
 
-    def answered(self, parsed: AnswerParser) -> T:
+    def go_by(self, way: str) -> None:
+        """Notes the way of this try: a repeat in another form would be another call.
+
+        Raises `Unavailable` where the first try went another way and has a key.
+        """
+        is_form = self.call.framed is not None and self.call.repeat is Repeat.KEYED
+        if self._in_doubt and is_form and way != self.way:
+            raise Unavailable(
+                f"{self.place.url}: the connection was lost, and the server that "
+                f"answers now is reached by {way} instead of {self.way}; whether the "
+                f"call took place is not known"
+            )
+        self.way = way
+
+    def answered(self, parsed: Answer) -> T:
         """Returns the value of an answer; raises what it says instead."""
         status, body = parsed.status, parsed.body()
-        answer = HttpAnswer(status, body, parsed.headers, self.place.url)
+        answer = HttpAnswer(
+            status, body, parsed.headers, self.place.url, is_verb=parsed.is_verb
+        )
         instance = answer.header(_INSTANCE)
         if instance is not None:
             self.place.instance = instance

@@ -1,6 +1,7 @@
 """Performs calls in the thread of the caller, over connections that threads share."""
 
 import os
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
@@ -14,10 +15,16 @@ from coordinator.brief_errors import shorten
 from txaware.client.calls.call import Call, Steps
 from txaware.client.calls.verb_calls import steps_of
 from txaware.client.connections import Connections, destination, shown
-from txaware.client.http_connection import HttpConnection
+from txaware.client.frame_choice import AWAY, FRAMES, HTTP, FrameChoice
+from txaware.client.frame_connection import FrameConnection, upgrade_request
+from txaware.client.frame_streams import head_of
+from txaware.client.http11 import HttpRequest
+from txaware.client.http_connection import HttpConnection, NotGranted
 from txaware.client.link import Link, ServerPlace
-from txaware.client.retry import FAILURES, Retry, again
+from txaware.client.retry import FAILURES, Answer, Retry, again
+from txaware.client.server_info import ServerInfo
 from txaware.errors import TxAwareError, Unavailable
+from txaware.model.reports import MessagingStatus
 from txaware.model.signatures import signed_as
 from txaware.protocol.verb import Verb
 
@@ -47,7 +54,15 @@ class Transport:
         # By process, by place, and whether for calls that wait. Of a parent's nothing
         # may be used, not even its locks.
         self._pools: dict[Key, Connections] = {}
+        # Frames have one connection for all, and begin with the first call.
+        self._choice = FrameChoice(link, can=network_backend is None)
+        self._framed: dict[tuple[int, ServerPlace], FrameConnection] = {}
+        self._connecting: dict[int, threading.Lock] = {}
         self._closed = False
+
+    def status(self, info: ServerInfo) -> MessagingStatus:
+        """Tells how the last call went to the server that is asked now."""
+        return MessagingStatus(self._choice.way, info.version, self.link.place.url)
 
     def run(self, steps: Steps[T] | Call[T]) -> T:
         """Performs the calls of a verb, and answers what it returns."""
@@ -94,6 +109,13 @@ class Transport:
         tries = Retry(call, self.link)
         request = tries.request()
         try:
+            framed = self._in_frames(tries, request)
+        except FAILURES as error:
+            raise tries.failed(error) from error
+        if framed is not None:
+            yield from self._stream_framed(framed, tries, request)
+            return
+        try:
             with self._one(tries) as connection:
                 answer = connection.begin(request, streams=True)
                 while not answer.is_complete:
@@ -106,14 +128,88 @@ class Transport:
         if answer.status != 200:
             tries.answered(answer)
 
+    def _stream_framed(
+        self, framed: FrameConnection, tries: Retry[Any], request: HttpRequest
+    ) -> Generator[bytes, None, None]:
+        head, body = head_of(request, tries.call.path, None)
+        other: list[bytes] = []
+        try:
+            for answer, pieces in framed.stream(head, body, request):
+                if answer.status == 200:
+                    yield from pieces
+                else:
+                    other += pieces
+        except FAILURES as error:
+            raise tries.failed(error) from error
+        if answer.status != 200:
+            answer.give_back(other)
+            tries.answered(answer)
+
     def _try(self, tries: Retry[T]) -> T:
         request = tries.request()
         try:
-            with self._one(tries) as connection:
-                answer = connection.ask(request)
+            framed = self._in_frames(tries, request)
+            tries.go_by(HTTP if framed is None else FRAMES)
+            self._choice.used(tries.place, tries.way)
+            if framed is not None:
+                form = tries.call.framed
+                said = head_of(request, tries.call.path, form and form())
+                answered: Answer = framed.ask(*said, request)
+            else:
+                with self._one(tries) as connection:
+                    answered = connection.ask(request)
         except FAILURES as error:
+            self._choice.lost(tries.place)
             raise tries.failed(error) from error
-        return tries.answered(answer)
+        return tries.answered(answered)
+
+    def _in_frames(
+        self, tries: Retry[Any], request: HttpRequest
+    ) -> FrameConnection | None:
+        """Returns the connection that carries all calls, or None for HTTP."""
+        place, pid = tries.place, os.getpid()
+        if not self._choice.tries_frames(place):
+            return None
+        found = self._framed.get((pid, place))
+        if found is not None and found.is_usable():
+            return found
+        with self._connecting.setdefault(pid, threading.Lock()):
+            found = self._framed.get((pid, place))
+            if found is not None and found.is_usable():
+                return found
+            if not self._choice.tries_frames(place):
+                return None
+            return self._connect_frames(place, request)
+
+    def _connect_frames(
+        self, place: ServerPlace, request: HttpRequest
+    ) -> FrameConnection | None:
+        pid = os.getpid()
+        if self._closed:
+            raise Unavailable(f"{self.link.url}: this client is closed")
+        for key in [key for key in list(self._framed) if key[0] != pid]:
+            self._framed.pop(key).forsake()
+        made = FrameConnection(self._destinations[place], self._backend)
+        try:
+            made.connect(upgrade_request(request, place.address.path))
+        except NotGranted as answer:
+            if answer.status in AWAY:
+                raise httpcore.ConnectError(
+                    f"the upgrade was answered {answer.status}"
+                ) from answer
+            self._choice.use_http(place, answer.status)
+            return None
+        except (httpcore.ConnectError, httpcore.ConnectTimeout):
+            raise
+        except httpcore.TimeoutException as error:  # nothing was asked yet
+            raise httpcore.ConnectTimeout(str(error)) from error
+        except FAILURES as error:
+            raise httpcore.ConnectError(str(error)) from error
+        self._framed[pid, place] = made
+        self._choice.granted(place, made.version)
+        if self._closed:  # just now, and it was not seen there
+            made.close()
+        return made
 
     def _one(self, tries: Retry[Any]) -> AbstractContextManager[HttpConnection]:
         key = (os.getpid(), tries.place, tries.waits)
@@ -139,6 +235,10 @@ class Transport:
     def close(self) -> None:
         """Closes all connections; what is asked later is `Unavailable`."""
         self._closed = True
+        for at in list(self._framed):
+            framed = self._framed.pop(at, None)
+            if framed is not None:
+                (framed.close if at[0] == os.getpid() else framed.forsake)()
         for key in list(self._pools):
             pool = self._pools.pop(key, None)
             if pool is None:

@@ -59,6 +59,7 @@ def open_parts(
     token: str | None = None,
     *,
     pause: Pause | None = None,
+    frames: bool = False,
 ) -> Parts:
     """Opens everything behind an address; if this fails, nothing stays open.
 
@@ -82,7 +83,14 @@ def open_parts(
             raise served_already(owner)
         if coordinator == "embedded":  # that of the process that owns the data
             coordinator = None
-    parts = open_remote(owner, coordinator, settings, clock_ms, coordinator_token=token)
+    parts = open_remote(
+        owner,
+        coordinator,
+        settings,
+        clock_ms,
+        coordinator_token=token,
+        frames=frames,
+    )
     if not is_http(url):
         _ask_now(parts)
     return parts

@@ -8,6 +8,7 @@ from coordinator import Coordinator, Transaction, TransactionAware, TransactionC
 from coordinator.brief_errors import briefly
 from coordinator.fork_guard import guard
 from txaware.auth import AuditLog, Tokens
+from txaware.client.frame_choice import FRAMES_BY_DEFAULT
 from txaware.consume import Consumer, consumer_of
 from txaware.consume.start_places import StartAt
 from txaware.errors import BadRequest, MisusedTransaction, Unavailable
@@ -19,6 +20,7 @@ from txaware.messaging.verbs import OperatorVerbs, PreparedVerbs, QueueVerbs, Ve
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.encoding import Decode, Encode
 from txaware.model.interfaces import COMMITTED, Isolation
+from txaware.model.reports import MessagingStatus
 from txaware.model.settings import Settings
 from txaware.model.topics import QueueName
 from txaware.publish import (
@@ -147,6 +149,10 @@ class Messaging(TopicVerbs, Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, Loo
         )
         context.messaging = self
         return context
+
+    def status(self) -> MessagingStatus:
+        """Tells how this program reaches the data: here, in frames or by HTTP."""
+        return self._parts.status()
 
     @property
     def longest_timeout_s(self) -> float | None:
@@ -565,6 +571,7 @@ def connect(
     token: str | None = None,
     settings: Settings | None = None,
     clock_ms: ClockMs = system_clock_ms,
+    frames: bool = FRAMES_BY_DEFAULT,
 ) -> Messaging:
     """Opens `memory:`, `leveldb:PATH`, `hbase://HOST:PORT/PREFIX` or `http://HOST:PORT`.
 
@@ -579,7 +586,10 @@ def connect(
     a server (`http://HOST:PORT`), or a `Coordinator` of the caller's. By default it is
     the embedded one, or the server's own. `token` is sent to a server; by default it
     comes from `TXAWARE_TOKEN` or the file that `TXAWARE_TOKEN_FILE` names. `settings`
-    are read from the environment by default.
+    are read from the environment by default. With `frames` all calls to a server go
+    over one connection, where it and what is in front of it grant that, and by HTTP/1.1
+    where not.
     """
     settings = Settings.load() if settings is None else settings
-    return Messaging(open_parts(url, coordinator, settings, clock_ms, token))
+    parts = open_parts(url, coordinator, settings, clock_ms, token, frames=frames)
+    return Messaging(parts)

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import TypeVar
 
 import attrs
@@ -28,6 +29,7 @@ from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.interfaces import MessagingService, OperatorService
 from txaware.model.producers import BeginsTransactions, ProducerService
 from txaware.model.queue_service import QueueService
+from txaware.model.reports import MessagingStatus
 from txaware.model.settings import Settings
 from txaware.model.table_service import TableService
 from txaware.server.served import Served
@@ -82,6 +84,9 @@ class Parts:
     served: Served | None = None
     reach: Reach | None = None
     begins: BeginsTransactions | None = None
+    status: Callable[[], MessagingStatus] = attrs.field(
+        default=lambda: MessagingStatus("embedded", version("txaware"))
+    )
 
     @property
     def settings(self) -> Settings:
@@ -115,17 +120,20 @@ def open_remote(
     clock_ms: ClockMs,
     *,
     coordinator_token: str | None,
+    frames: bool = False,
 ) -> Parts:
     """Opens a server's service, and its coordinator unless another one is named.
 
     The server is asked nothing before its first call, unless another coordinator has to
-    fit it. `coordinator_token` is for that one.
+    fit it. `coordinator_token` is for that one. With `frames` calls go by those, where
+    the server grants them.
     """
     reach = attrs.evolve(reach, token=token_to_send(reach.token))
     client_settings = ClientSettings(
         certificate=reach.certificate,
         call_timeout_s=settings.call_timeout_s,
         answer_limit_bytes=settings.answer_limit_bytes,
+        frames=frames,
     )
     link = Link(reach.url, token=reach.token, settings=client_settings)
     return parts_over(
@@ -193,6 +201,7 @@ def parts_over(
         close,
         reach=reach,
         begins=service if coordinator is None else None,
+        status=lambda: transport.status(service.info()),
     )
 
 

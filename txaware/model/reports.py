@@ -205,3 +205,20 @@ class Pruned:
     least_needed: int | None
     held_back: str | None = None
     held_back_count: int = 0
+
+
+@attrs.frozen
+class MessagingStatus:
+    """The way from a `Messaging` to its data.
+
+    `transport` is "embedded" where this process has the data, and else "http" or
+    "frames": how calls go to the `server` that answers at that URL, of that `version`.
+    """
+
+    transport: str
+    version: str
+    server: str | None = None
+
+    def __str__(self) -> str:
+        where = "" if self.server is None else f" to {self.server}"
+        return f"{self.transport}{where}, txaware {self.version}"

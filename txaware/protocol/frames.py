@@ -41,6 +41,8 @@ class FrameKind(enum.IntEnum):
 
 
 HELLO, REQUEST, REPLY, PIECE, CREDIT, CANCEL = FrameKind
+# The body of a CANCEL that ends the wait alone: what was done by then is answered.
+AT_ONCE = b"\x01"
 # Others, of a later version, are refused: nobody knows what they change.
 _KINDS = frozenset(FrameKind)
 

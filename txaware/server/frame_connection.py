@@ -15,6 +15,7 @@ import attrs
 from txaware.errors import RequestTooLarge, TxAwareError
 from txaware.model.settings import Settings
 from txaware.protocol.frames import (
+    AT_ONCE,
     CANCEL,
     CREDIT,
     FRAMES_PATH,
@@ -270,9 +271,12 @@ class FrameConnection(asyncio.Protocol):
             self.queue.credit(one.stream, read_credit(one.body))
             self.flush()
         elif kind == CANCEL:
-            self.queue.drop(one.stream)
-            if stream is not None:
-                stream.give_up()
+            if one.body != AT_ONCE:
+                self.queue.drop(one.stream)
+                if stream is not None:
+                    stream.give_up()
+            elif stream is not None:
+                stream.end_wait()
         else:
             raise WrongFrame(f"a client sends no frame of kind {kind} now")
 

@@ -80,7 +80,7 @@ class Stream:
         self.asked = head
         self.holder: str | None = None
         self.loop, self.tasks = line.loop, line.tasks
-        self._is_given_up = False
+        self._is_given_up = self._waits_no_more = False
         self._when_gone: asyncio.Event | None = None
         self._memory: Memory | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -97,13 +97,13 @@ class Stream:
 
     @property
     def is_gone(self) -> bool:
-        """True when nobody reads the answer any more."""
-        return self._is_given_up or self.line.is_closed
+        """True when nobody waits for the answer any more."""
+        return self._waits_no_more or self.is_closed
 
     @property
     def is_closed(self) -> bool:
         """True when nothing can be sent any more."""
-        return self.is_gone
+        return self._is_given_up or self.line.is_closed
 
     @property
     def address(self) -> str | None:
@@ -117,7 +117,7 @@ class Stream:
 
     def cut(self) -> None:
         """Tells the client that the answer is broken, and ends it."""
-        if not self.is_gone:
+        if not self.is_closed:
             self.line.queue.drop(self.number)
             self.line.queue.add(frame(CANCEL, self.number))
             self.line.flush()
@@ -134,7 +134,7 @@ class Stream:
 
     async def writable(self) -> None:
         """Returns once the client has taken what was sent of this answer."""
-        while self.line.queue.is_sending(self.number) and not self.is_gone:
+        while self.line.queue.is_sending(self.number) and not self.is_closed:
             self._writable = asyncio.Event()
             self.line.waiting.add(self)
             await self._writable.wait()
@@ -153,6 +153,15 @@ class Stream:
     def sender(self, request: DirectRequest) -> Send:
         """Is not there: a stream sends pieces by itself."""
         raise NotImplementedError
+
+    def end_wait(self) -> None:
+        """Notes that the client wants what there is, and no more."""
+        if self._request is None:
+            self.cut()
+            return
+        self._waits_no_more = True
+        if self._when_gone is not None:
+            self._when_gone.set()
 
     def give_up(self) -> None:
         """Notes that nobody wants the answer: the client is gone, or has cancelled."""
@@ -324,7 +333,7 @@ class FrameRequest(DirectRequest):
         line.flush()
         try:
             async for piece in stream.pieces:
-                if self._stream.is_gone:
+                if self._stream.is_closed:
                     return stream
                 if piece:
                     line.queue.go_on(number, piece)

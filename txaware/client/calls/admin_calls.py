@@ -41,11 +41,15 @@ class AdminCalls(ServerCalls):
 
     def lag_ms(self, group: str, topic: str) -> Call[int]:
         """Asks how far a group is behind."""
-        return attrs.evolve(call_of(LAG, LAG.asked(group, topic)), read=_lag)
+        return attrs.evolve(
+            call_of(LAG, LAG.asked(group, topic)), read=_lag, framed=None
+        )
 
     def oldest_unread_ms(self, group: str, topic: str) -> Call[int]:
         """Asks for the age of the oldest message that a group may read and has not."""
-        return attrs.evolve(call_of(LAG, LAG.asked(group, topic)), read=_unread)
+        return attrs.evolve(
+            call_of(LAG, LAG.asked(group, topic)), read=_unread, framed=None
+        )
 
     def backup(self) -> Call[None]:
         """Asks for all that is on disk there, to be streamed."""

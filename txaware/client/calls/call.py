@@ -26,12 +26,16 @@ T = TypeVar("T")
 
 
 class HttpAnswer(NamedTuple):
-    """The answer of a server, and where that is."""
+    """The answer of a server, and where that is.
+
+    `is_verb` is True for one in a frame to a verb's number: its body is msgpack then.
+    """
 
     status: int
     body: bytes
     headers: dict[bytes, bytes]
     url: str
+    is_verb: bool = False
 
     def header(self, name: bytes) -> bytes | None:
         """Returns the value of a header; `name` is in lower case."""
@@ -43,7 +47,8 @@ class Call(Generic[T]):
     """A request; `longer_s` is what the server may take beyond the usual time.
 
     `read` makes its value of the answer, or raises what went wrong. `given_back` makes
-    the calls that give the value back, where nobody waits for it any more.
+    the calls that give the value back, where nobody waits for it any more. That of a
+    verb is `framed` as its number and its fields.
     """
 
     method: str
@@ -55,6 +60,7 @@ class Call(Generic[T]):
     repeat: Repeat = Repeat.HARMLESS
     longer_s: float = 0
     given_back: "Callable[[T], Iterable[Steps[None]]] | None" = None
+    framed: Callable[[], tuple[int, bytes]] | None = None
 
 
 # A verb of one request or more: it yields them, is sent what each of them gave, and
@@ -116,8 +122,10 @@ def error_of(answer: HttpAnswer) -> TxAwareError:
     return from_server(kind(message))
 
 
-def reading(parse: Callable[[bytes], T]) -> Callable[[HttpAnswer], T]:
-    """Returns a reader of the body of a good answer.
+def reading(
+    parse: Callable[[bytes], T], unpack: Callable[[bytes], T] | None = None
+) -> Callable[[HttpAnswer], T]:
+    """Returns a reader of the body of a good answer; `unpack` reads that of a verb.
 
     A body that makes no sense is `Unavailable`: what was asked may have been done.
     """
@@ -126,6 +134,8 @@ def reading(parse: Callable[[bytes], T]) -> Callable[[HttpAnswer], T]:
         if not 200 <= answer.status < 300:
             raise error_of(answer)
         try:
+            if answer.is_verb and unpack is not None:
+                return unpack(answer.body)
             return parse(answer.body)
         except (BadRequest, ValueError, TypeError, OverflowError) as error:
             raise from_server(

@@ -11,6 +11,7 @@ from txaware.client.calls.call import Call, Steps, reading
 from txaware.client.calls.server_calls import ServerCalls
 from txaware.model.signatures import signed_as
 from txaware.protocol.verb import GiveBack, Repeat, Verb
+from txaware.protocol.verbs import number_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -21,13 +22,15 @@ LONG_S = 3600.0
 
 def call_of(verb: Verb[P, T], asked: Any, *, longer_s: float = 0) -> Call[T]:
     """Returns the call of a verb with its request."""
+    number = number_of(verb)
     return Call(
         verb.method,
         verb.shape.path_of(asked),
-        reading(partial(verb.answered, asked)),
+        reading(partial(verb.answered, asked), partial(verb.unpacked, asked)),
         verb.shape.body_of(asked),
         repeat=verb.repeat,
         longer_s=LONG_S if verb.work.is_long else longer_s,
+        framed=None if number is None else lambda: (number, verb.shape.packed(asked)),
     )
 
 

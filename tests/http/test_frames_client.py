@@ -1,0 +1,282 @@
+"""Our client in frames: one connection for all, with the meaning that HTTP has."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import txaware
+from tests.support.concurrency import until
+from tests.support.http_raw import Served, serving
+from tests.support.interrupts import interrupted_after
+from tests.support.lossy_proxy import LossyProxy
+from tests.support.scripted_server import ScriptedServer, answers
+from txaware.client import ClientSettings, HttpService, Link, Transport
+from txaware.client.calls.call import Call, done
+from txaware.errors import TopicNotFound, Unavailable
+from txaware.messaging import Messaging
+from txaware.protocol.verb import Repeat
+from txaware.server.frame_connection import FrameConnection
+
+IN_FRAMES = ClientSettings(frames=True, retry_for_s=2)
+EMPTY = Call("POST", "/ping", done)
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with serving() as here:
+        yield here
+
+
+@pytest.fixture
+def messaging(served: Served) -> Iterator[Messaging]:
+    with txaware.connect(served.server.url, frames=True) as opened:
+        yield opened
+
+
+@pytest.fixture
+def transport(served: Served) -> Iterator[Transport]:
+    opened = Transport(Link(served.server.url, settings=IN_FRAMES))
+    yield opened
+    opened.close()
+
+
+def lines_of(served: Served) -> list[FrameConnection]:
+    """The connections of frames, as the server has them."""
+    found = served.server._server.server_state.connections
+    return [one for one in found if isinstance(one, FrameConnection)]
+
+
+# ---- one connection
+def test_all_threads_share_one_connection(served: Served) -> None:
+    with txaware.connect(served.server.url, frames=True) as messaging:
+
+        def work(number: int) -> None:
+            with messaging.transaction():
+                messaging.publisher("t").publish(b"%d" % number)
+            list(messaging.poll("t"))
+            assert messaging.topic("t").name == "t"
+
+        with ThreadPoolExecutor(16) as threads:
+            list(threads.map(work, range(200)))
+        assert (served.connections, len(lines_of(served))) == (1, 1)
+        assert len(served.messaging.poll("t", limit=1000)) == 200
+
+
+def test_calls_that_wait_keep_no_other_call_waiting(messaging: Messaging) -> None:
+    with ThreadPoolExecutor(9) as threads:
+        waiting = [threads.submit(messaging.poll, "t", wait_s=30) for _ in range(8)]
+        for _ in range(50):
+            messaging.topic("t")
+        messaging.publish("t", [b"a"])
+        assert [len(one.result()) for one in waiting] == [1] * 8
+
+
+def test_a_large_request_and_a_large_answer_come_whole(messaging: Messaging) -> None:
+    large = [bytes([number]) * 1_500_000 for number in range(5)]
+    messaging.publish("t", large)
+    assert [one.payload for one in messaging.poll("t")] == large
+
+
+def test_many_large_calls_at_once_go_on(messaging: Messaging) -> None:
+    def work(number: int) -> int:
+        messaging.publish("t", [bytes([number]) * 3_000_000])
+        return len(messaging.poll("t"))
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(work, range(16)))
+    assert len(messaging.poll("t", limit=100)) > 1
+
+
+def test_a_backup_is_streamed(tmp_path: object) -> None:
+    with (
+        serving(f"leveldb:{tmp_path}/data") as here,
+        txaware.connect(here.server.url, frames=True) as messaging,
+    ):
+        messaging.publish("t", [bytes(100_000)] * 50)
+        pieces = messaging._administration.backup()
+        first = next(pieces)
+        assert messaging.topic("t").name == "t"  # meanwhile
+        assert len(first) + sum(map(len, pieces)) > 5_000_000
+
+
+# ---- which way
+def test_the_status_says_the_way(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    version = served.messaging.status().version
+    url = served.server.url
+    assert str(served.messaging.status()) == f"embedded, txaware {version}"
+    with caplog.at_level(logging.INFO, "txaware.client"):
+        for frames, way in ((True, "frames"), (False, "http")):
+            with txaware.connect(url, frames=frames) as messaging:
+                assert messaging.status().transport == way
+                assert str(messaging.status()) == f"{way} to {url}, txaware {version}"
+                messaging.topics()
+    assert [record.message for record in caplog.records] == [
+        f"calls go to {url} by frames: it is txaware {version}",
+        f"calls go to {url} by HTTP/1.1: frames are not asked for",
+    ]
+
+
+def test_a_server_without_frames_is_asked_by_http(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with (
+        caplog.at_level(logging.INFO, "txaware.client"),
+        serving(frames=False) as here,
+        txaware.connect(here.server.url, frames=True) as messaging,
+    ):
+        assert messaging.status().transport == "http"
+        assert messaging.topics() == ["t"]
+    assert "by HTTP/1.1: it answered 404 to the upgrade" in caplog.text
+
+
+@pytest.mark.parametrize("status", [200, 302, 400, 401, 403, 404, 426, 431])
+def test_any_answer_below_500_means_http_until_the_next_reconnect(status: int) -> None:
+    with ScriptedServer() as server:
+        server.script = [answers(status)]
+        transport = Transport(Link(server.url, settings=IN_FRAMES))
+        for _ in range(3):
+            transport.perform(EMPTY)
+        assert server.lines == ["GET /v1/frames", *["POST /ping"] * 3]
+        transport.close()
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_gateway_without_its_server_means_that_it_is_away(status: int) -> None:
+    with ScriptedServer() as server:
+        server.script = [answers(status)] * 3
+        settings = ClientSettings(frames=True, retry_for_s=0)
+        transport = Transport(Link(server.url, settings=settings))
+        with pytest.raises(Unavailable, match=f"upgrade was answered {status}"):
+            transport.perform(EMPTY)
+        assert server.lines == ["GET /v1/frames"]
+        transport.close()
+
+
+# ---- what is lost
+def test_a_harmless_call_is_repeated_over_a_new_connection(
+    served: Served, transport: Transport
+) -> None:
+    service = HttpService(transport)
+    assert service.topics() == ["t"]
+    (line,) = lines_of(served)
+    line.loop.call_soon_threadsafe(line.cut)
+    assert until(lambda: not lines_of(served))
+    assert service.topics() == ["t"]
+    assert len(lines_of(served)) == 1
+
+
+def test_answers_that_are_lost_are_known_again_by_their_key(served: Served) -> None:
+    with LossyProxy(served.server.url, seed=1, one_in=4) as proxy:
+        link = Link(proxy.url, settings=ClientSettings(frames=True, retry_for_s=20))
+        transport = Transport(link, sleep=lambda _: None)
+        service = HttpService(transport)
+        for ttl_s in range(1, 31):
+            assert service.update_topic("t", ttl_s=ttl_s).ttl_s == ttl_s
+        transport.close()
+    assert served.messaging.topic("t").ttl_s == 30
+
+
+def test_a_call_that_may_not_be_repeated_is_unknown(
+    served: Served, transport: Transport
+) -> None:
+    waits = Call(
+        "POST",
+        "/v1/namespaces/default/topics/t/poll",
+        done,
+        b'{"waitMs": 30000, "page": true}',
+        repeat=Repeat.NEVER,
+        longer_s=30,
+    )
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(transport.perform, waits)
+        assert until(lambda: [one for one in lines_of(served) if one._streams])
+        (line,) = lines_of(served)
+        line.loop.call_soon_threadsafe(line.cut)
+        with pytest.raises(Unavailable, match="connection was lost"):
+            waiting.result()
+
+
+def test_an_error_is_the_one_of_the_server(messaging: Messaging) -> None:
+    with pytest.raises(TopicNotFound, match="nowhere"):
+        messaging.topic("nowhere")
+    with pytest.raises(TopicNotFound, match="nowhere"):
+        messaging.poll("nowhere")
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_an_interrupt_cancels_the_call_and_no_other(
+    served: Served, messaging: Messaging
+) -> None:
+    messaging.topics()
+    with ThreadPoolExecutor(1) as threads:
+        other = threads.submit(messaging.poll, "t", wait_s=30)
+        assert until(lambda: [one for one in lines_of(served) if one._streams])
+        interrupted_after(0.1, lambda: messaging.poll("t", wait_s=30))
+        assert until(lambda: len(lines_of(served)[0]._streams) == 1)
+        messaging.publish("t", [b"a"])
+        assert len(other.result()) == 1
+    assert served.connections == 1
+
+
+def test_a_client_that_is_closed_tells_those_who_wait(served: Served) -> None:
+    transport = Transport(Link(served.server.url, settings=IN_FRAMES))
+    service = HttpService(transport)
+    with ThreadPoolExecutor(2) as threads:
+        waiting = [threads.submit(service.poll, "t", wait_s=30) for _ in range(2)]
+        assert until(lambda: [one for one in lines_of(served) if len(one._streams) > 1])
+        transport.close()
+        for one in waiting:
+            with pytest.raises(Unavailable):
+                one.result()
+    with pytest.raises(Unavailable, match="closed"):
+        service.topics()
+    assert until(lambda: not lines_of(served))
+
+
+def test_an_answer_above_the_limit_ends_that_call_alone(served: Served) -> None:
+    served.messaging.publish("t", [bytes(1_000_000)])
+    settings = ClientSettings(frames=True, answer_limit_bytes=500_000)
+    transport = Transport(Link(served.server.url, settings=settings))
+    service = HttpService(transport)
+    with pytest.raises(Unavailable, match="above the limit"):
+        service.poll("t")
+    assert service.topics() == ["t"]
+    assert served.connections == 1
+    transport.close()
+
+
+def test_a_call_has_its_time(served: Served) -> None:
+    settings = ClientSettings(frames=True, answer_timeout_s=0.2, retry_for_s=0)
+    transport = Transport(Link(served.server.url, settings=settings))
+    waits = Call(
+        "POST",
+        "/v1/namespaces/default/topics/t/poll",
+        done,
+        b'{"waitMs": 30000, "page": true}',
+    )
+    with pytest.raises(Unavailable, match=r"no answer in 0\.2 s"):
+        transport.perform(waits)
+    transport.perform(EMPTY)
+    assert served.connections == 1
+    transport.close()
+
+
+def test_threads_that_wait_read_for_each_other(messaging: Messaging) -> None:
+    """Whoever reads for all hands that on when it has its own answer."""
+    done_at = threading.Barrier(9)
+
+    def call_often() -> None:
+        done_at.wait()
+        for _ in range(100):
+            messaging.topic("t")
+
+    with ThreadPoolExecutor(8) as threads:
+        calls = [threads.submit(call_often) for _ in range(8)]
+        done_at.wait()
+        for one in calls:
+            one.result()

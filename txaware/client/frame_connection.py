@@ -1,0 +1,330 @@
+"""A connection of frames for any number of threads.
+
+No thread of its own reads: of those that wait for an answer one reads for all, and
+hands that on when it has its own. A call alone has no change of threads.
+"""
+
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import httpcore
+
+from txaware.client.frame_streams import FramedAnswer, FrameStreams
+from txaware.client.http11 import Deadline, HttpRequest
+from txaware.client.http_connection import (
+    KEEP_IDLE_S,
+    READ_BYTES,
+    HttpConnection,
+    ServerAddress,
+)
+from txaware.protocol.frames import FRAMES_PATH, PIECE_BYTES, PROTOCOL, RequestHead
+
+UPGRADE = [(b"Connection", b"upgrade"), (b"Upgrade", PROTOCOL.encode())]
+# A thread that cannot write looks so often whether it has to read meanwhile.
+_LOOK_MS = 20
+_CREDIT_S = 30.0
+
+
+def upgrade_request(request: HttpRequest, prefix: str) -> HttpRequest:
+    """Returns the request that asks a server for frames, in the time of another one."""
+    shared = (b"Host", b"Authorization")
+    headers = [header for header in request.headers if header[0] in shared]
+    return request._replace(
+        method="GET", path=prefix + FRAMES_PATH, headers=[*headers, *UPGRADE], body=b""
+    )
+
+
+class FrameConnection:
+    """One connection; calls of any threads are under way on it at once."""
+
+    def __init__(self, to: ServerAddress, backend: httpcore.NetworkBackend) -> None:
+        self._http = HttpConnection(to, backend)
+        self._socket: Any = None
+        self._streams = FrameStreams()
+        self._state = threading.Lock()  # of the streams
+        self._writing = threading.Lock()
+        self._reading = threading.Lock()
+        self._one_at_a_time: Any = nullcontext()  # TLS reads or writes
+        self._in_poll, self._out_poll = select.poll(), select.poll()
+        self._dead: Exception | None = None
+        self._used_s = time.monotonic()
+        self._is_tls = False
+
+    @property
+    def version(self) -> str:
+        """The software of the server, as it says."""
+        hello = self._streams.hello
+        return "" if hello is None else hello.software
+
+    @property
+    def in_use(self) -> int:
+        """The number of calls under way."""
+        return len(self._streams.under_way)
+
+    def connect(self, request: HttpRequest) -> None:
+        """Connects and asks for frames; `NotGranted` where the answer is another."""
+        try:
+            self._connect(request)
+        except BaseException:
+            self._dead = httpcore.ConnectError("it was not made")
+            self._http.close()
+            raise
+
+    def _connect(self, request: HttpRequest) -> None:
+        stream, rest = self._http.upgrade(request)
+        self._socket = stream.get_extra_info("socket")
+        self._is_tls = isinstance(self._socket, ssl.SSLSocket)
+        if self._is_tls:
+            self._one_at_a_time = threading.Lock()
+        self._socket.setblocking(False)
+        self._in_poll.register(self._socket, select.POLLIN)
+        self._out_poll.register(self._socket, select.POLLOUT)
+        self._streams.fed(rest)
+        until_s = time.monotonic() + request.read_s
+        with self._reading:
+            self._flush(request.deadline, request.write_s)
+            while self._streams.hello is None:
+                left_s = request.deadline.within(until_s - time.monotonic())
+                if left_s <= 0:
+                    raise httpcore.ReadTimeout("it sent no HELLO")
+                self._read(left_s)
+
+    def is_usable(self) -> bool:
+        """Tells whether a call may go out on it; looks whether the server closed it."""
+        if self._dead is not None:
+            return False
+        if self._streams.under_way:
+            return True
+        if time.monotonic() - self._used_s > KEEP_IDLE_S:
+            self.close()
+            return False
+        if self._reading.acquire(blocking=False):
+            try:
+                with suppress(Exception):
+                    self._read(0)
+            finally:
+                self._reading.release()
+        self._close_socket()
+        return self._dead is None
+
+    def ask(self, head: RequestHead, body: bytes, request: HttpRequest) -> FramedAnswer:
+        """Sends a request, and returns its whole answer."""
+        with self._begun(head, body, request) as (answer, woken):
+            self._await(answer, woken, request)
+        return answer
+
+    def stream(
+        self, head: RequestHead, body: bytes, request: HttpRequest
+    ) -> Iterator[tuple[FramedAnswer, list[bytes]]]:
+        """Yields the pieces of an answer, as they come."""
+        with self._begun(head, body, request, is_streamed=True) as (answer, woken):
+            while True:
+                self._await(answer, woken, request, is_streamed=True)
+                is_complete = answer.is_complete
+                yield answer, answer.take_pieces()
+                if is_complete:
+                    return
+                with self._state:
+                    self._streams.taken(answer)
+                self._flush(request.deadline, request.write_s)
+
+    @contextmanager
+    def _begun(
+        self,
+        head: RequestHead,
+        body: bytes,
+        request: HttpRequest,
+        *,
+        is_streamed: bool = False,
+    ) -> Iterator[tuple[FramedAnswer, "SimpleQueue[None]"]]:
+        woken: SimpleQueue[None] = SimpleQueue()
+        with self._state:
+            if self._dead is not None:
+                raise httpcore.ConnectError("the connection was lost") from self._dead
+            if self._streams.is_full:
+                raise httpcore.PoolTimeout
+            answer = self._streams.begin(
+                head,
+                body,
+                request.answer_bytes,
+                lambda: woken.put(None),
+                is_streamed=is_streamed,
+            )
+        try:
+            self._flush(request.deadline, request.write_s)
+            yield answer, woken
+        finally:
+            self._used_s = time.monotonic()
+            if not answer.is_over and self._dead is None:
+                with self._state:
+                    self._streams.forget(answer)
+                with suppress(Exception):
+                    self._flush(None, request.write_s)
+            self._hand_on()
+            self._close_socket()
+
+    def _await(
+        self,
+        answer: FramedAnswer,
+        woken: "SimpleQueue[None]",
+        request: HttpRequest,
+        *,
+        is_streamed: bool = False,
+    ) -> None:
+        """Returns once an answer is whole, or has more; one thread reads for all."""
+
+        def is_there() -> bool:
+            return answer.is_over or (is_streamed and bool(answer._pieces))
+
+        while not is_there():
+            left_s = self._left_s(answer, request, is_streamed=is_streamed)
+            if self._reading.acquire(blocking=False):
+                try:
+                    while not is_there():
+                        self._read(left_s)
+                        left_s = self._left_s(answer, request, is_streamed=is_streamed)
+                finally:
+                    self._reading.release()
+                    self._hand_on()
+            else:
+                with suppress(Empty):
+                    woken.get(timeout=left_s)
+        if answer.error is not None:
+            raise answer.error
+
+    def _left_s(
+        self, answer: FramedAnswer, request: HttpRequest, *, is_streamed: bool
+    ) -> float:
+        left_s = answer.came_s + request.read_s - time.monotonic()
+        if not (is_streamed and answer.status):
+            left_s = request.deadline.within(left_s)
+        if left_s <= 0:
+            raise httpcore.ReadTimeout
+        return left_s
+
+    def _hand_on(self) -> None:
+        """Wakes a thread to read, where some wait and nobody reads."""
+        if self._reading.locked():
+            return
+        for answer in self._streams.under_way:
+            answer.notify()
+            return
+
+    def _read(self, timeout_s: float) -> None:
+        """Reads what comes within that time, for all; of the one thread that reads.
+
+        An interrupt while nothing came loses nothing. Where something may be lost, the
+        connection is.
+        """
+        has_more = self._is_tls and self._socket.pending()
+        if not has_more and not self._in_poll.poll(timeout_s * 1000):
+            return
+        try:
+            with self._one_at_a_time:
+                data = self._socket.recv(READ_BYTES)
+            with self._state:
+                if not data:
+                    raise httpcore.RemoteProtocolError("it ended")
+                self._streams.fed(data)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return
+        except BaseException as error:
+            self._die(error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        if self._streams.queue.is_ready:
+            self._flush(None, _CREDIT_S)
+
+    def _flush(self, deadline: Deadline | None, write_s: float) -> None:
+        """Writes what has its turn."""
+        queue = self._streams.queue
+        until_s = time.monotonic() + write_s
+        while queue.is_ready and self._dead is None:
+            with self._writing:
+                with self._state:
+                    data = b"".join(queue.take(PIECE_BYTES))
+                try:
+                    self._write(data, until_s, deadline)
+                except httpcore.TimeoutException as error:
+                    self._die(error)
+                    raise
+                except BaseException as error:
+                    self._die(error)
+                    if not isinstance(error, Exception):
+                        raise
+
+    def _write(self, data: bytes, until_s: float, deadline: Deadline | None) -> None:
+        left = memoryview(data)
+        while left:
+            try:
+                with self._one_at_a_time:
+                    left = left[self._socket.send(left) :]
+            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                if time.monotonic() > until_s:
+                    raise httpcore.WriteTimeout from None
+                if deadline is not None:
+                    deadline.within(1)
+                if not self._out_poll.poll(_LOOK_MS):
+                    self._read_meanwhile()
+
+    def _read_meanwhile(self) -> None:
+        """Reads while writing waits: a server that is not read from reads nothing."""
+        if self._reading.acquire(blocking=False):
+            try:
+                if self._in_poll.poll(0):
+                    with self._one_at_a_time:
+                        data = self._socket.recv(READ_BYTES)
+                    with self._state:
+                        if not data:
+                            raise httpcore.RemoteProtocolError("it ended")
+                        self._streams.fed(data)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                return
+            finally:
+                self._reading.release()
+
+    def _die(self, error: BaseException) -> None:
+        """Ends all calls: the connection is lost."""
+        if self._dead is not None:
+            return
+        known = isinstance(error, httpcore.NetworkError | httpcore.ProtocolError)
+        why = error if known else httpcore.ReadError(str(error) or type(error).__name__)
+        self._dead = why  # type: ignore[assignment]
+        self._streams.fail(why)  # type: ignore[arg-type]
+        with suppress(Exception):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _close_socket(self) -> None:
+        """Closes what is lost, once no thread reads from it or writes to it.
+
+        The number of a socket that is closed under one would be the next one's.
+        """
+        if self._dead is None or not self._reading.acquire(blocking=False):
+            return
+        try:
+            if self._writing.acquire(blocking=False):
+                try:
+                    self._http.close()
+                finally:
+                    self._writing.release()
+        finally:
+            self._reading.release()
+
+    def close(self) -> None:
+        """Closes it; threads that wait are told at once."""
+        self._die(httpcore.ConnectError("this client is closed"))
+        self._close_socket()
+
+    def forsake(self) -> None:
+        """Closes this process's copy; that of its parent stays open."""
+        self._dead = httpcore.ConnectError("it is another process's")
+        with suppress(Exception):
+            self._http.close()
