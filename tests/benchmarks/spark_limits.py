@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from txaware.model.messages import NO_PAYLOAD_ROW
-from txaware.spark.columns import SCHEMA, MessageColumns, TableMaker
+from txaware.spark.columns import MessageColumns, TableMaker, schema_text
 
 BATCH_ROWS = 40_000
 _PAYLOAD = (
@@ -78,7 +78,7 @@ class SparkLimits(DataSource):
 
     def schema(self) -> str:
         """Returns the schema of messages."""
-        return SCHEMA
+        return schema_text()
 
     def reader(self, schema: StructType) -> MadeUp:
         """Returns a reader for the options `rows` and `parts`."""

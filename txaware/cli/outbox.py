@@ -132,11 +132,11 @@ def show(
         messages = found.messages(topic, queue=is_queue, limit=limit)
     for one in messages:
         if as_json:
-            labels = labels_json(one.key, one.headers)
+            labels = labels_json(one)
             payload = text_or_base64(one.payload)
             echo_json({"payload": payload, **labels, "reason": one.reason})
         else:
-            labels_shown = labels_text(one.key, one.headers)
+            labels_shown = labels_text(one)
             click.echo(
                 " ".join(filter(None, [labels_shown, payload_text(one.payload)]))
             )

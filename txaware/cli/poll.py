@@ -198,7 +198,7 @@ def _text_line(message: Message) -> bytes:
     time = time_text(message.id.publish_time_ms)
     shown = (
         time,
-        labels_text(message.key, message.headers),
+        labels_text(message),
         payload_text(message.payload),
     )
     return ("  ".join(filter(None, shown[:2])) + f"  {shown[2]}\n").encode()

@@ -3,10 +3,12 @@
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import click
 
-from txaware.model.messages import Message, text_or_base64
+from txaware.model.message_fields import FIELDS, KEY
+from txaware.model.messages import Message, shown_value, text_or_base64
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NOTHING = "-"
@@ -62,34 +64,39 @@ def _escaped(char: str) -> str:
 
 
 def message_json(message: Message) -> dict[str, object]:
-    """Returns the fields `id`, `time` and `payload`, and the labels that it has."""
+    """Returns the fields `id`, `time` and `payload`, and the others that it has."""
     return {
         "id": str(message.id),
         "time": time_text(message.id.publish_time_ms),
         "payload": text_or_base64(message.payload),
-        **labels_json(message.key, message.headers),
+        **labels_json(message),
     }
 
 
-def labels_json(key: bytes | None, headers: Mapping[str, bytes]) -> dict[str, object]:
-    """Returns the fields `key` and `headers`, each where it is there."""
-    fields: dict[str, object] = {}
-    if key is not None:
-        fields["key"] = text_or_base64(key)
-    if headers:
-        fields["headers"] = {k: text_or_base64(data) for k, data in headers.items()}
-    return fields
+def labels_json(message: Any) -> dict[str, object]:
+    """Returns the fields of a message, a row or an item, each where it is there."""
+    found = {field.name: field.of(message) for field in FIELDS}
+    return {
+        name: shown_value(value)
+        for name, value in found.items()
+        if value is not None and value != {}
+    }
 
 
-def labels_text(key: bytes | None, headers: Mapping[str, bytes]) -> str:
-    """Formats `[ann] {source: till 3}`; nothing where there is neither."""
-    parts = [] if key is None else [f"[{payload_text(key)}]"]
-    if headers:
-        shown = [
-            f"{payload_text(name.encode())}: {payload_text(data)}"
-            for name, data in headers.items()
-        ]
-        parts.append(f"{{{', '.join(shown)}}}")
+def labels_text(message: Any) -> str:
+    """Formats `[ann] {source: till 3}`, and `name=value`; nothing for no fields."""
+    parts = []
+    for field in FIELDS:
+        value = field.of(message)
+        if isinstance(value, Mapping):
+            shown = [
+                f"{payload_text(name.encode())}: {payload_text(data)}"
+                for name, data in value.items()
+            ]
+            parts += [f"{{{', '.join(shown)}}}"] if shown else []
+        elif value is not None:
+            text = payload_text(value)
+            parts.append(f"[{text}]" if field is KEY else f"{field.name}={text}")
     return " ".join(parts)
 
 

@@ -152,7 +152,7 @@ def _row_json(row: Peeked) -> dict[str, object]:
         "transaction": row.pointer,
         "bytes": row.size_bytes,
         "payload": None if row.payload is None else text_or_base64(row.payload),
-        **labels_json(row.key, row.headers),
+        **labels_json(row),
     }
 
 
@@ -167,7 +167,7 @@ def _row(row: Peeked) -> tuple[object, ...]:
 
 
 def _shown(row: Peeked) -> str:
-    labels = labels_text(row.key, row.headers)
+    labels = labels_text(row)
     return (
         f"{labels} {payload_text(row.payload or b'')}"
         if labels

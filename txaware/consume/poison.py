@@ -256,9 +256,10 @@ def letter_of(
         more = packed_bytes(headers) - len(message.packed_headers)
         if message.size_bytes + more > limit_bytes:
             headers = message.headers
-    if message.key is None and not headers:
+    beside = message.more or None
+    if message.key is None and not headers and beside is None:
         return message.payload
-    return Outgoing(message.payload, message.key, headers)
+    return Outgoing(message.payload, message.key, headers, more=beside)
 
 
 def _with_error(headers: dict[str, bytes], error: str) -> dict[str, bytes]:

@@ -153,7 +153,7 @@ def encoded(value: T | Outgoing[T], encode: Encode[T]) -> Payload:
     if not isinstance(value, Outgoing):
         return _checked(encode(value))
     payload = _checked(encode(value.payload))
-    return Outgoing(payload, value.key, value.headers, value.expire_after_s)
+    return Outgoing(payload, value.key, value.headers, value.expire_after_s, value.more)
 
 
 def _checked(payload: object) -> bytes:

@@ -55,7 +55,7 @@ class EventType(Generic[T]):
             return Outgoing(payload, None, labels)
         if said.headers is not None:
             labels = {**labels, **said.headers}
-        return Outgoing(payload, said.key, labels, said.expire_after_s)
+        return attrs.evolve(said, payload=payload, headers=labels)
 
     def encode(self, event: T) -> bytes:
         """Returns an event as JSON, which `decode` reads."""

@@ -1,13 +1,14 @@
 """Keys and headers, the labels of messages: their limits, and headers as bytes."""
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Self, cast
 
 import attrs
 
 from txaware.errors import BadRequest
+from txaware.model.message_fields import check_names, tagged_fields
 
 MAX_KEY_BYTES = 1 << 10
 MAX_HEADERS_BYTES = 1 << 16
@@ -176,6 +177,26 @@ def packed(headers: object) -> bytes:
     return checked_size(b"".join(parts))
 
 
+def packed_fields(headers: object, more: object) -> bytes:
+    """Packs headers, and behind them, without a name, values of fields with a tag."""
+    data = packed(headers)
+    return checked_size(b"".join((data, *_packed_more(more)))) if more else data
+
+
+def _packed_more(more: object) -> Iterator[bytes]:
+    if not isinstance(more, Mapping):
+        raise BadRequest(f"more are fields by their names, not {more!r:.100}")
+    check_names(more)
+    for field in tagged_fields():
+        value = more.get(field.name)
+        if value is None:
+            continue
+        if not isinstance(value, bytes):
+            raise BadRequest(f"{field.name} is bytes, not {value!r:.100}")
+        tagged = (field.tag or b"") + value
+        yield _SIZES.pack(0, len(tagged)) + tagged
+
+
 def packed_bytes(headers: Mapping[str, bytes]) -> int:
     """Returns the size that headers have when they are packed."""
     return sum(
@@ -210,20 +231,40 @@ def _name(name: object) -> bytes:
 
 def unpacked(data: bytes) -> dict[str, bytes]:
     """Returns packed headers as a dict; raises `BadRequest` for any other bytes."""
-    headers: dict[str, bytes] = {}
+    try:
+        return {name.decode(): value for name, value in _entries(data) if name}
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"{len(data)} bytes are no headers: {error}") from error
+
+
+def more_of(data: bytes) -> dict[str, bytes]:
+    """Returns the values of fields with a tag, which lie behind packed headers."""
+    names = {field.tag: field.name for field in tagged_fields()}
+    if not names:
+        return {}
+    found = [value for name, value in _entries(data) if not name]
+    return {names[one[:1]]: one[1:] for one in found if one[:1] in names}
+
+
+def repacked(data: bytes) -> bytes:
+    """Packs packed headers anew, which checks them."""
+    return packed_fields(unpacked(data), more_of(data))
+
+
+def _entries(data: bytes) -> list[tuple[bytes, bytes]]:
+    entries = []
     at = 0
     try:
         while at < len(data):
             name_bytes, value_bytes = _SIZES.unpack_from(data, at)
-            at += _SIZES.size + name_bytes
-            name = data[at - name_bytes : at].decode()
-            at += value_bytes
-            headers[name] = data[at - value_bytes : at]
-    except (struct.error, UnicodeDecodeError) as error:
+            at += _SIZES.size + name_bytes + value_bytes
+            start = at - value_bytes
+            entries.append((data[start - name_bytes : start], data[start:at]))
+    except struct.error as error:
         raise BadRequest(f"{len(data)} bytes are no headers: {error}") from error
     if at != len(data):
         raise BadRequest(f"{len(data)} bytes are no headers: they are cut off")
-    return headers
+    return entries
 
 
 def check_labels(key: bytes | None, headers: bytes | None) -> None:
@@ -231,7 +272,7 @@ def check_labels(key: bytes | None, headers: bytes | None) -> None:
     checked_keys([key])
     if headers is None:
         return
-    if packed(unpacked(headers)) != headers:
+    if repacked(headers) != headers:
         raise BadRequest(f"{len(headers)} bytes name no header, or one of them twice")
     if not headers:
         raise BadRequest("a column of headers has none")

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, cast
 import attrs
 
 from txaware.errors import BadRequest
-from txaware.model.labels import NO_HEADERS, Labels, packed, unpacked
+from txaware.model.labels import (
+    NO_HEADERS,
+    Labels,
+    more_of,
+    packed_fields,
+    unpacked,
+)
+from txaware.model.message_fields import FIELDS, HEADERS, KEY
 
 if TYPE_CHECKING:  # type checkers bring their own; a default is of Python 3.13
     from typing_extensions import TypeVar
@@ -149,6 +156,13 @@ def text_or_base64(data: bytes) -> str | dict[str, str]:
         return {"base64": base64.b64encode(data).decode("ascii")}
 
 
+def shown_value(value: Any) -> Any:
+    """Returns the value of a field as `text_or_base64` does; None stays None."""
+    if isinstance(value, Mapping):
+        return {name: text_or_base64(data) for name, data in value.items()}
+    return None if value is None else text_or_base64(value)
+
+
 class _Columns(NamedTuple):
     """Names what a message has: reading a named value takes a third of a property."""
 
@@ -191,14 +205,20 @@ class Message(_Row[T]):
         payload: T,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
+        more: Mapping[str, bytes] | None = None,
     ) -> Self:
         """Makes a message as a poll does; for doubles in tests."""
-        return tuple.__new__(cls, (id, payload, key, packed(headers)))
+        return tuple.__new__(cls, (id, payload, key, packed_fields(headers, more)))
 
     @property
     def headers(self) -> dict[str, bytes]:
         """The headers, in a new dict; empty where there are none."""
         return unpacked(self.packed_headers)
+
+    @property
+    def more(self) -> dict[str, bytes]:
+        """The values of other fields that are declared, by the names of these."""
+        return more_of(self.packed_headers)
 
     @property
     def time(self) -> datetime:
@@ -233,12 +253,11 @@ class Message(_Row[T]):
             "payload": text_or_base64(payload)
             if isinstance(payload, bytes)
             else payload,
-            "key": None if self.key is None else text_or_base64(self.key),
-            "headers": {k: text_or_base64(data) for k, data in self.headers.items()},
+            **{field.name: shown_value(field.of(self)) for field in FIELDS},
         }
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        return self.id, self.payload, self.key, self.headers
+        return self.id, self.payload, self.key, self.headers, self.more
 
     def __repr__(self) -> str:
         labels = "" if self.key is None else f", key={self.key!r}"
@@ -266,13 +285,24 @@ class Outgoing(Generic[T]):
     """A message to publish with a key, with headers, or for a shorter time.
 
     The `key` is bytes, `headers` are a dict of text to bytes. After `expire_after_s`
-    nobody gets it any more, whatever time to live its topic has.
+    nobody gets it any more, whatever time to live its topic has. `more` are the values
+    of other fields that are declared, by the names of these.
     """
 
     payload: T
     key: bytes | None = None
     headers: Mapping[str, bytes] | None = None
     expire_after_s: float | None = None
+    more: Mapping[str, bytes] | None = None
+
+    @classmethod
+    def of_fields(
+        cls, payload: T, values: Mapping[str, Any], expire_after_s: float | None
+    ) -> Self:
+        """Returns a message with the values of fields, by the names of these."""
+        more = dict(values)
+        key, headers = more.pop(KEY.name, None), more.pop(HEADERS.name, None)
+        return cls(payload, key, headers, expire_after_s, more or None)
 
 
 def outgoing(
@@ -293,6 +323,7 @@ def outgoing(
         said.key if key is None else key,
         said.headers if headers is None else headers,
         said.expire_after_s if expire_after_s is None else expire_after_s,
+        said.more,
     )
 
 

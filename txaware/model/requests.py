@@ -20,7 +20,9 @@ from txaware.model.labels import (
     is_any_said,
     label_bytes,
     labels_or_none,
+    more_of,
     packed,
+    packed_fields,
     size_bytes_of,
     unpacked,
 )
@@ -114,7 +116,13 @@ class Payloads:
         return [
             payload
             if key is None and not headers and seconds is None
-            else Outgoing(payload, key, unpacked(headers) or None, seconds)
+            else Outgoing(
+                payload,
+                key,
+                unpacked(headers) or None,
+                seconds,
+                more_of(headers) or None,
+            )
             for payload, key, headers, seconds in zip(*columns, strict=True)
         ]
 
@@ -180,6 +188,7 @@ def _all_keyed(listed: list[Outgoing]) -> Payloads | None:
         if message.__class__ is Outgoing
         and message.headers is None
         and message.expire_after_s is None
+        and message.more is None
     ]
     if len(keys) < len(listed):
         return None
@@ -214,8 +223,11 @@ def _with_labels(listed: Sequence[Payload]) -> Payloads:
         payloads = [*map(_payload, payloads)]
     keys = checked_keys([message.key for message in described])
     given = [message.headers for message in described]
+    more = [message.more for message in described]
     headers = [NO_HEADERS] * len(listed)
-    if is_any_said(given):
+    if is_any_said(more):
+        headers = [*map(packed_fields, given, more)]
+    elif is_any_said(given):
         headers = [*map(packed, given)]
     expiries = [message.expire_after_s for message in described]
     labels = labels_or_none(keys, headers)
@@ -256,6 +268,7 @@ def keyed_bytes(message: object) -> int:
         or payload.__class__ is not bytes
         or message.headers is not None
         or message.expire_after_s is not None
+        or message.more is not None
         or (size_bytes := len(key)) > MAX_KEY_BYTES
     ):
         return 0

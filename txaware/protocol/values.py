@@ -13,6 +13,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 from txaware.errors import BadRequest
 from txaware.model.messages import MessageId
 from txaware.model.queues import Popped
+from txaware.protocol.json_values import camel
 
 T = TypeVar("T")
 
@@ -87,12 +88,6 @@ def structured(kind: type[T], value: Any) -> T:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
-
-
-def camel(name: str) -> str:
-    """Returns the name of a field as it travels."""
-    first, *others = name.split("_")
-    return first + "".join(other.title() for other in others)
 
 
 def _renamed(kind: type) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Messages as columns: the schema of a read, and its Arrow batches."""
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Self
 
 import attrs
@@ -11,37 +12,33 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from txaware.errors import BadRequest, Unavailable
-from txaware.model.labels import Labels, unpacked
+from txaware.model.labels import Labels, more_of, unpacked
+from txaware.model.message_fields import FIELDS, HEADERS, KEY, MessageField
 from txaware.model.messages import ID_BYTES
 from txaware.protocol.formats import ColumnPiece
 
-SCHEMA = (
-    "topic string, id binary, publish_time timestamp, write_time timestamp, "
-    "payload binary, key binary, headers map<string, binary>, time timestamp"
-)
-_NAMES = (
-    *("topic", "id", "publish_time", "write_time", "payload"),
-    *("key", "headers", "time"),
-)
 _TIME = pa.timestamp("us", "UTC")
 _MAP = pa.map_(pa.string(), pa.binary())
+_BINARY = ("binary", pa.binary())
+_TIMESTAMP = ("timestamp", _TIME)
 
 
 class TableMaker:
     """A table with the columns that were asked for; it reads no others."""
 
     def __init__(self, schema: StructType) -> None:
-        unknown = [name for name in schema.names if name not in _NAMES]
+        self._columns = columns()
+        unknown = [name for name in schema.names if name not in self._columns]
         if unknown:
             raise BadRequest(
-                f"messages have no column {unknown[0]}; they have {', '.join(_NAMES)}"
+                f"messages have no column {unknown[0]}; they have "
+                f"{', '.join(self._columns)}"
             )
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         for field in self._schema:
-            if field.type != _TYPES[field.name]:
-                raise BadRequest(
-                    f"column {field.name} is {_TYPES[field.name]}, not {field.type}"
-                )
+            kind = self._columns[field.name][1]
+            if field.type != kind:
+                raise BadRequest(f"column {field.name} is {kind}, not {field.type}")
 
     @property
     def schema(self) -> pa.Schema:
@@ -50,7 +47,7 @@ class TableMaker:
 
     def of(self, rows: "MessageColumns") -> pa.RecordBatch:
         """Returns a batch of the messages of one topic, in their order."""
-        arrays = [_COLUMNS[name](rows) for name in self._schema.names]
+        arrays = [self._columns[name][2](rows) for name in self._schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
@@ -104,16 +101,16 @@ def _payloads(rows: MessageColumns) -> pa.Array:
     return rows.payloads
 
 
-def _keys(rows: MessageColumns) -> pa.Array:
-    if rows.labels is None:
-        return pa.nulls(rows.count, pa.binary())
-    return pa.array(rows.labels.keys, pa.binary())
-
-
-def _headers(rows: MessageColumns) -> pa.Array:
-    """Returns a map for each message, an empty one where it has no headers."""
-    labels = rows.labels or Labels.nothing(rows.count)
-    return pa.array([[*unpacked(each).items()] for each in labels.headers], _MAP)
+def _field(field: MessageField, rows: MessageColumns) -> pa.Array:
+    """Returns one of the declared fields; of a map an empty one for no values."""
+    labels = rows.labels
+    if field is KEY:
+        keys = [None] * rows.count if labels is None else labels.keys
+        return pa.array(keys, pa.binary())
+    packed = [b""] * rows.count if labels is None else labels.headers
+    if field is HEADERS:
+        return pa.array([[*unpacked(each).items()] for each in packed], _MAP)
+    return pa.array([more_of(each).get(field.name) for each in packed], pa.binary())
 
 
 def _publish_times(rows: MessageColumns) -> pa.Array:
@@ -135,23 +132,29 @@ def _times_ms(rows: MessageColumns, *, at: int) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), rows.count, [None, pa.py_buffer(times)])
 
 
-_COLUMNS: Mapping[str, Callable[[MessageColumns], pa.Array]] = {
-    "topic": _topics,
-    "id": _ids,
-    "publish_time": _publish_times,
-    "write_time": _write_times,
-    "payload": _payloads,
-    "key": _keys,
-    "headers": _headers,
-    "time": _publish_times,
-}
-_TYPES: Mapping[str, pa.DataType] = {
-    "topic": pa.string(),
-    "id": pa.binary(),
-    "publish_time": _TIME,
-    "write_time": _TIME,
-    "payload": pa.binary(),
-    "key": pa.binary(),
-    "headers": _MAP,
-    "time": _TIME,
-}
+_Column = tuple[str, pa.DataType, Callable[[MessageColumns], pa.Array]]
+
+
+def columns() -> dict[str, _Column]:
+    """Returns all columns by name: Spark's type, Arrow's, and what makes them."""
+    declared: dict[str, _Column] = {
+        field.name: (
+            *(("map<string, binary>", _MAP) if field.is_map else _BINARY),
+            partial(_field, field),
+        )
+        for field in FIELDS
+    }
+    return {
+        "topic": ("string", pa.string(), _topics),
+        "id": (*_BINARY, _ids),
+        "publish_time": (*_TIMESTAMP, _publish_times),
+        "write_time": (*_TIMESTAMP, _write_times),
+        "payload": (*_BINARY, _payloads),
+        **declared,
+        "time": (*_TIMESTAMP, _publish_times),
+    }
+
+
+def schema_text() -> str:
+    """Returns the schema of a read, as Spark takes it."""
+    return ", ".join(f"{name} {kind}" for name, (kind, _, _) in columns().items())

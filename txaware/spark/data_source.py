@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from txaware.errors import BadRequest
 from txaware.model.queues import MOST_POPPED, Waiting
 from txaware.model.topics import QueueName
-from txaware.spark.columns import SCHEMA, TableMaker
+from txaware.spark.columns import TableMaker, schema_text
 from txaware.spark.filters import Narrowed
 from txaware.spark.options import (
     OF_TOPICS,
@@ -161,7 +161,7 @@ class TxAwareDataSource(DataSource):
 
     def schema(self) -> str:
         """Returns the columns of a message; `.schema("id binary")` asks for fewer."""
-        return SCHEMA
+        return schema_text()
 
     def reader(self, schema: StructType) -> Source | QueueSource:
         """Returns the reader of a batch query."""

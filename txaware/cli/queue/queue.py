@@ -362,11 +362,11 @@ def _echo_item(item: Job | Waiting, *, as_json: bool, raw: bool = False) -> None
                 "pushed_at": time_text(pushed_ms),
                 "deliveries": item.deliveries,
                 "payload": text_or_base64(item.payload),
-                **labels_json(item.key, item.headers),
+                **labels_json(item),
             }
         )
         return
-    labels = labels_text(item.key, item.headers)
+    labels = labels_text(item)
     again = f"(delivery {item.deliveries})" if item.deliveries > 1 else ""
     parts = [time_text(pushed_ms), labels, payload_text(item.payload), again]
     click.echo("  ".join(filter(None, parts)))

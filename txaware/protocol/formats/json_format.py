@@ -1,10 +1,14 @@
 """`application/json`, as the server sees it."""
 
 import json
+from collections.abc import Mapping
+
+import attrs
 
 from coordinator.remote.wire import shown
 from txaware.errors import BadRequest
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED
+from txaware.model.message_fields import FIELDS, MessageField
 from txaware.model.messages import (
     ID_BYTES,
     MessageId,
@@ -44,6 +48,7 @@ from txaware.protocol.json_schema import (
     LATIN_1,
     NULL,
     TEXT,
+    Schema,
     any_of,
     array,
     fields,
@@ -55,14 +60,15 @@ from txaware.protocol.json_values import (
     Fields,
     base64_or_tagged,
     by_avro_rule,
+    camel,
     checked_fields,
     checked_object,
     from_base64,
     from_utf8,
     items,
-    load,
     number,
     number_or_none,
+    read_quickly,
     to_base64,
     untagged,
 )
@@ -108,53 +114,65 @@ def _headers(value: object, *, what: str) -> dict[str, bytes]:
 _BYTES = Kind(
     _bytes, any_of(LATIN_1, *(fields({way: _WAYS[way].schema}) for way in _WAYS))
 )
-_KEY = Field("key", _BYTES.or_null(), default=None)
-_HEADERS = Field(
-    "headers",
-    Kind(
-        _headers, fields({}, others=_BYTES.schema) | {"propertyNames": {"minLength": 1}}
-    ).or_null(),
-    default=None,
+_MAP = Kind(
+    _headers, fields({}, others=_BYTES.schema) | {"propertyNames": {"minLength": 1}}
 )
-_BESIDE = (_EXPIRY, _KEY, _HEADERS)
-_KNOWN = (*_WAYS, *(field.name for field in _BESIDE))
 
 
-def _messages(value: object, *, what: str) -> list[Payload]:
-    return [*map(_message, items(value, what=what))]
+def _kind_of(field: MessageField) -> Kind:
+    return _MAP if field.is_map else _BYTES
 
 
-def _message(value: object) -> Payload:
+def _message(value: object, known: Mapping[str, MessageField | None]) -> Payload:
     """Reads a message; by hand, as there may be very many in one body."""
     if isinstance(value, str):
         return by_avro_rule(value, what="a message")
-    sent = checked_fields(value, what="a message that is no string", known=_KNOWN)
+    if isinstance(value, dict) and len(value) == 1 and "utf8" in value:
+        return from_utf8(value["utf8"], what="the utf8 of a message")
+    sent = checked_fields(value, what="a message that is no string", known=known)
     payload = _in_one_way(sent, what="a message")
+    if len(sent) == 1:
+        return payload
     after_ms = number_or_none(sent.get(_EXPIRY.name), what=_EXPIRY.name)
-    key, headers = sent.get(_KEY.name), sent.get(_HEADERS.name)
-    if key is None and headers is None:
+    values = {
+        field.name: _kind_of(field).read(sent[name], what=name)
+        for name, field in known.items()
+        if field is not None and sent.get(name) is not None
+    }
+    if not values:
         return expiring(payload, after_ms)
-    return Outgoing(
-        payload,
-        _KEY.kind.read(key, what=_KEY.name),
-        _HEADERS.kind.read(headers, what=_HEADERS.name),
-        None if after_ms is None else seconds(after_ms),
-    )
+    after_s = None if after_ms is None else seconds(after_ms)
+    return Outgoing.of_fields(payload, values, after_s)
 
 
-MESSAGES = Kind(
-    _messages,
-    array(
-        any_of(
-            LATIN_1,
-            *(
-                Body("a message", (Field(name, kind), *_BESIDE)).schema
-                for name, kind in _WAYS.items()
-            ),
-        ),
-        maxItems=MAX_MESSAGES,
-    ),
-)
+@attrs.frozen
+class Messages:
+    """The kind of arrays of messages: strings, or objects with all declared fields."""
+
+    least: int = 0
+
+    @property
+    def schema(self) -> Schema:
+        """Describes it."""
+        beside = [
+            Field(camel(field.name), _kind_of(field).or_null(), default=None)
+            for field in FIELDS
+        ]
+        ways = [
+            Body("a message", (Field(name, kind), _EXPIRY, *beside)).schema
+            for name, kind in _WAYS.items()
+        ]
+        listed = array(any_of(LATIN_1, *ways), maxItems=MAX_MESSAGES)
+        return listed | {"minItems": self.least} if self.least else listed
+
+    def read(self, value: object, *, what: str) -> list[Payload]:
+        """Reads messages; the service checks how many there have to be."""
+        known: dict[str, MessageField | None] = dict.fromkeys((*_WAYS, _EXPIRY.name))
+        known |= {camel(field.name): field for field in FIELDS}
+        return [_message(one, known) for one in items(value, what=what)]
+
+
+MESSAGES = Messages()
 RECEIPT = Body(
     "a receipt",
     (
@@ -195,7 +213,7 @@ PUBLISH = Body(
 
 def read_publish(body: bytes) -> PublishRequest:
     """Reads what to publish or to store."""
-    sent = PUBLISH.read(load(body))
+    sent = read_quickly(body, PUBLISH.read)
     return PublishRequest(
         sent[POINTER],
         sent["messages"],
@@ -225,7 +243,10 @@ NESTED_RESPONSE = Body(
 
 def read_response(body: bytes) -> PublishResponse:
     """Reads what to take back; the four ends may stand in a rollbackRange."""
-    value = load(body)
+    return read_quickly(body, _response)
+
+
+def _response(value: object) -> PublishResponse:
     if isinstance(value, dict) and _NESTED in value:
         nested = NESTED_RESPONSE.read(value)
         return PublishResponse(nested[POINTER], *nested[_NESTED].values())
@@ -305,7 +326,7 @@ WAIT = Body(
 
 def read_poll(body: bytes) -> PollRequest:
     """Reads a poll; every field may be missing."""
-    sent = POLL.read(load(body))
+    sent = read_quickly(body, POLL.read)
     return PollRequest(
         start=sent["startFrom"],
         inclusive=sent["inclusive"],
@@ -320,7 +341,7 @@ def read_poll(body: bytes) -> PollRequest:
 
 def read_wait(body: bytes) -> PollRequest:
     """Reads a wait, which is a poll for whatever comes first."""
-    sent = WAIT.read(load(body))
+    sent = read_quickly(body, WAIT.read)
     return PollRequest(
         start=sent["startFrom"],
         inclusive=sent["inclusive"],

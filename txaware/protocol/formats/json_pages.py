@@ -1,13 +1,15 @@
 """Pages of messages as JSON: an array of them, or an object that says more."""
 
-import json
 from collections.abc import Callable
 
-from txaware.model.labels import Labels, unpacked
-from txaware.model.messages import BlockedBy, Message, PageEnd, text_or_base64
-from txaware.protocol.json_values import Fields, to_base64
+import msgspec
 
-_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+from txaware.model.labels import Labels
+from txaware.model.message_fields import FIELDS
+from txaware.model.messages import BlockedBy, Message, PageEnd, text_or_base64
+from txaware.protocol.json_values import Fields, camel, to_base64
+
+_dumps = msgspec.json.Encoder().encode
 
 
 def _by_avro_rule(payload: bytes) -> str:
@@ -41,15 +43,21 @@ class JsonArray:
         payload = self._payload
         comma, self._comma = self._comma, b","
         objects: list[Fields] = []
-        for message_id, data, key, headers in messages:
-            message: Fields = {"id": str(message_id), "payload": payload(data)}
-            if key is not None:
-                message["key"] = payload(key)
-            if headers:
-                found = unpacked(headers).items()
-                message["headers"] = {name: payload(value) for name, value in found}
-            objects.append(message)
-        return comma + _dumps(objects)[1:-1].encode()
+        names = [(camel(field.name), field) for field in FIELDS]
+        for message in messages:
+            message_id, data, key, headers = message
+            written: Fields = {"id": str(message_id), "payload": payload(data)}
+            objects.append(written)
+            if key is None and not headers:  # as most are
+                continue
+            for name, field in names:
+                value = field.of(message)
+                if isinstance(value, dict):
+                    if value:
+                        written[name] = {k: payload(one) for k, one in value.items()}
+                elif value is not None:
+                    written[name] = payload(value)
+        return comma + _dumps(objects)[1:-1]
 
     def blocks(self, blocks: list[tuple[int, bytes]], labels: Labels | None) -> bytes:
         """Writes nothing: the format has no form of items."""
@@ -75,7 +83,7 @@ class JsonPage(JsonArray):
             "skippedBefore": end.skipped_before,
             "lastStable": end.last_stable and str(end.last_stable),
         }
-        return b"]," + _dumps(fields)[1:].encode()
+        return b"]," + _dumps(fields)[1:]
 
 
 def _blocked_by(blocked_by: BlockedBy) -> dict[str, int]:

@@ -23,9 +23,8 @@ from txaware.model.labels import (
     checked_keys,
     is_any_said,
     labels_or_none,
-    packed,
+    repacked,
     size_bytes_of,
-    unpacked,
 )
 from txaware.model.messages import (
     ID_BYTES,
@@ -239,7 +238,7 @@ def _payloads_of(sent: Messages) -> Payloads:
         labels = _labels_of(sent.keys, sent.headers, len(payloads), "the request")
         headers = labels.headers
         if any(headers):
-            headers = [packed(unpacked(each)) for each in headers]
+            headers = [*map(repacked, headers)]
         labels = labels_or_none(checked_keys([*labels.keys]), headers)
         size_bytes += size_bytes_of(labels)
     if after_ms is not None:

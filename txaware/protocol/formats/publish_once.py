@@ -10,14 +10,14 @@ from txaware.model.producers import (
     SEQUENCES,
     ProducerIdentity,
 )
-from txaware.protocol.fields import Body, Field, Kind, plain
+from txaware.protocol.fields import Body, Field, plain
 from txaware.protocol.formats import msgpack_format
 from txaware.protocol.formats.avro_format import AVRO
 from txaware.protocol.formats.interfaces import Format
-from txaware.protocol.formats.json_format import JSON, MESSAGES
+from txaware.protocol.formats.json_format import JSON, Messages
 from txaware.protocol.formats.msgpack_format import MSGPACK
 from txaware.protocol.formats.requests import OnceRequest
-from txaware.protocol.json_values import load
+from txaware.protocol.json_values import read_quickly
 
 ONCE = Body(
     "a PublishOnceRequest",
@@ -25,7 +25,7 @@ ONCE = Body(
         Field("producerId", plain(0, MAX_PRODUCER_ID)),
         Field("epoch", plain(0, MAX_EPOCH)),
         Field("sequence", plain(0, SEQUENCES - 1)),
-        Field("messages", Kind(MESSAGES.read, MESSAGES.schema | {"minItems": 1})),
+        Field("messages", Messages(least=1)),
     ),
 )
 
@@ -39,7 +39,7 @@ def read_once(body: bytes, format_: Format) -> OnceRequest:
             f"{AVRO.media_type} has no producer; {MSGPACK.media_type} and "
             f"{JSON.media_type} have"
         )
-    sent = ONCE.read(load(body))
+    sent = read_quickly(body, ONCE.read)
     identity = ProducerIdentity(sent["producerId"], sent["epoch"])
     return OnceRequest(identity, sent["sequence"], sent["messages"])
 

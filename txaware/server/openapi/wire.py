@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import attrs
 
+from txaware.model.message_fields import FIELDS
 from txaware.model.messages import MessageId
 from txaware.model.numbers import Number
 from txaware.model.queues import PipeShare, Popped
@@ -31,7 +32,7 @@ from txaware.protocol.json_schema import (
     ref,
     whole,
 )
-from txaware.protocol.values import camel
+from txaware.protocol.json_values import camel
 from txaware.protocol.verb import Form, In
 from txaware.service.monitor.overview_report import OverviewReport
 
@@ -54,8 +55,11 @@ def _messages() -> dict[str, Schema]:
 
 
 def _polls() -> dict[str, Schema]:
-    labels = {"key": _PAYLOAD, "headers": fields({}, others=_PAYLOAD)}
-    messages = array(fields({"id": _HEX, "payload": _PAYLOAD}, labels))
+    beside = {
+        camel(field.name): fields({}, others=_PAYLOAD) if field.is_map else _PAYLOAD
+        for field in FIELDS
+    }
+    messages = array(fields({"id": _HEX, "payload": _PAYLOAD}, beside))
     page: dict[str, Schema] = {
         "messages": messages,
         "next": _HEX,
