@@ -34,8 +34,9 @@ class WriteBarrier:
         # True when tables elsewhere are written with this coordinator's pointers, too.
         self.is_shared = False
         # Writes are kept by thread, and not counted: an interrupt (Ctrl-C) may keep a
-        # thread from leaving, but at its next call it is no longer in that write.
-        self.inside: dict[int, OpenTransaction] = {}
+        # thread from leaving, but at its next call it is no longer in that write. Those
+        # of an event loop, which are many at once, are kept by an object of each.
+        self.inside: dict[object, OpenTransaction] = {}
 
     def owns(self, pointer: int) -> bool:
         """Tells whether only this coordinator can have given that pointer out."""
@@ -112,8 +113,11 @@ class WriteBarrier:
         """Tells whether a pointer is one of `lost`."""
         return pointer in self._ledger.invalid.lost
 
-    def enter(self, transaction_id: int) -> OpenTransaction:
-        """Begins a write; refuses unless the transaction is open and not ending."""
+    def enter(self, transaction_id: int, write: object = None) -> OpenTransaction:
+        """Begins a write; refuses unless the transaction is open and not ending.
+
+        A write that ends in another thread has an object that stands for it.
+        """
         with self._lock:
             self._ledger.mend()
             entry = self._ledger.require(transaction_id)
@@ -126,14 +130,15 @@ class WriteBarrier:
                 raise TransactionNotInProgress(
                     f"transaction {transaction_id} takes no more writes: it timed out"
                 )
-            self.inside[threading.get_ident()] = entry
+            self.inside[threading.get_ident() if write is None else write] = entry
             return entry
 
-    def leave(self, entry: OpenTransaction) -> bool:
+    def leave(self, entry: OpenTransaction, write: object = None) -> bool:
         """Ends a write, however it went; tells whether the transaction is open."""
         with self._lock:
             self._lock.notify_all()
-            self.inside.pop(threading.get_ident(), None)
+            key = threading.get_ident() if write is None else write
+            self.inside.pop(key, None)
             return entry.transaction_id in self._ledger.open.by_id
 
     def is_writing(self, transaction_id: int) -> bool:

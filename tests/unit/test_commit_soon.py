@@ -95,6 +95,27 @@ def test_it_waits_for_nobody(coordinator: EmbeddedCoordinator) -> None:
     assert coordinator.commit_soon(writing, None, told)
 
 
+def test_writes_of_an_event_loop_hold_a_commit_back_each(
+    coordinator: EmbeddedCoordinator, destination: GatedDestination
+) -> None:
+    destination.go_on.set()
+    first, second, told = coordinator.start_short(), coordinator.start_short(), Told()
+    barrier, writes = coordinator.barrier, [object(), object(), object()]
+    entries = [
+        barrier.enter(tx.transaction_id, write)
+        for tx, write in zip((first, first, second), writes, strict=True)
+    ]
+    barrier.leave(entries[0], writes[0])
+    assert not coordinator.commit_soon(first, None, told)
+    assert not coordinator.commit_soon(second, None, told)
+    barrier.leave(entries[1], writes[1])
+    assert coordinator.commit_soon(first, None, told)
+    told.wait()
+    assert barrier.is_writing(second.transaction_id)
+    barrier.leave(entries[2], writes[2])
+    assert not barrier.inside
+
+
 def test_a_disk_that_fails_leaves_it_open(
     coordinator: EmbeddedCoordinator, destination: GatedDestination
 ) -> None:

@@ -44,7 +44,7 @@ from txaware.service.read.scan import Scan
 from txaware.service.store_context import StoreContext, carrying
 from txaware.service.topic_handles import TopicHandle, TopicHandles
 from txaware.service.write.message_cargo import RowCargo, TopicCargo, TopicsCargo
-from txaware.service.write.publishing import Publishing
+from txaware.service.write.publishing import Answered, Publishing
 from txaware.store.kinds import POSITIONS
 from txaware.store.versioned_rows import VersionedRows, without_pointer
 
@@ -191,6 +191,24 @@ class LocalService:
         payloads = self._payloads(messages)
         check_plain(payloads, None)
         self._publishing.plain_soon(place, payloads, then)
+
+    def publish_in_soon(
+        self,
+        place: TopicHandle,
+        messages: Iterable[Payload],
+        pointer: int,
+        then: Answered,
+    ) -> bool:
+        """Publishes in a transaction and does not wait for the disk.
+
+        It serves an event loop: `then` is called in another thread with the response or
+        an error, and must be quick. Returns False, and has done nothing, where a thread
+        has to publish.
+        """
+        payloads = self._payloads(messages)
+        return len(payloads) > 0 and self._publishing.transactional_soon(
+            place, payloads, checked_pointer(pointer), then
+        )
 
     def store(
         self,

@@ -94,6 +94,8 @@ class MessageRoutes:
         _check_pipe(request, asked)
         is_plain = asked.pointer is None and asked.receipts is None
         if not is_plain or KEY in request.headers:
+            if self._is_begun(place, format_, request, asked, told):
+                return None
             return self._server_context.in_thread(
                 self._publish_asked, request, format_, asked
             )
@@ -104,6 +106,32 @@ class MessageRoutes:
 
         self._service.publish_soon(place, asked.messages, partial(tell, answered))
         return None
+
+    def _is_begun(
+        self,
+        place: TopicHandle,
+        format_: Format,
+        request: Request,
+        asked: PublishRequest,
+        told: Told,
+    ) -> bool:
+        """Publishes in a transaction; False, with nothing done, where that may wait."""
+        pointer, refers = asked.pointer, asked.receipts is not None
+        if pointer is None or refers or self._service.reads_wait:
+            return False
+        request.principal.require_transactions()
+        self._owners.used((pointer,), request.principal)
+
+        def answered(outcome: PublishResponse | Unavailable) -> None:
+            if isinstance(outcome, Unavailable):
+                told(outcome)
+            else:
+                told(_reply(format_, format_.publish_response(outcome)))
+
+        def tell(outcome: PublishResponse | Unavailable) -> None:
+            self._server_context.outcomes.tell(lambda _: answered(outcome), None)
+
+        return self._service.publish_in_soon(place, asked.messages, pointer, tell)
 
     def _publish_large(self, request: Request, format_: Format) -> Reply:
         asked = self._asked(request, format_)

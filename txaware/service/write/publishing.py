@@ -46,6 +46,8 @@ from txaware.store.message_table import MessageTable
 
 # Adds rows of the same batch to the rows of messages, whose keys come first.
 Also = Callable[[list[bytes], list[Write]], list[Write]]
+# Is told what a publish answers, or why it failed.
+Answered = Callable[[PublishResponse | Unavailable], None]
 
 
 class Publishing:
@@ -179,6 +181,43 @@ class Publishing:
         took_s = time.perf_counter() - began_s
         place.counters.flushed(pointer, len(payloads), payloads.size_bytes, took_s)
         return response
+
+    def transactional_soon(
+        self, place: TopicHandle, payloads: Payloads, pointer: int, then: Answered
+    ) -> bool:
+        """Publishes in a transaction and does not wait; `then` has another thread.
+
+        Returns False, and has done nothing, for a transaction whose rows wait for its
+        commit, or that another coordinator began.
+        """
+        self._check_transactional(place.topic, pointer)
+        began_s, write = time.perf_counter(), object()
+        entry = self._writes.enter(pointer, write)
+        if entry is None or waits_for_commit(entry):
+            self._writes.leave(entry, write)
+            return False
+        given: list[bytes] = []
+
+        def rows(keys: list[bytes]) -> Sequence[Write]:
+            given.extend((keys[0], keys[-1]))
+            return _rows(place.message_prefix, payloads, keys, pointer=pointer)
+
+        def written(error: Unavailable | None) -> None:
+            self._writes.leave(entry, write)
+            if error is not None:
+                then(error)
+                return
+            took_s = time.perf_counter() - began_s
+            place.counters.flushed(pointer, len(payloads), payloads.size_bytes, took_s)
+            then(PublishResponse(pointer, *_numbers(given[0]), *_numbers(given[1])))
+
+        self._endings.expect(pointer, place.writer.signal)
+        try:
+            place.writer.publish_soon(len(payloads), rows, written)
+        except BaseException:
+            self._writes.leave(entry, write)
+            raise
+        return True
 
     @property
     def may_carry(self) -> bool:

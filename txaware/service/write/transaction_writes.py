@@ -95,8 +95,10 @@ class TransactionWrites:
                 self._persisted.pop(oldest, None)
         return pointer
 
-    def enter(self, pointer: int) -> OpenTransaction | None:
+    def enter(self, pointer: int, write: object = None) -> OpenTransaction | None:
         """Holds back the end of a transaction until `leave`; None if it is not ours.
+
+        A write that ends in another thread has an object that stands for it.
 
         A pointer that the barrier does not own is one that our coordinator never gave
         out. It is refused like any other that is not in progress, unless writers have
@@ -105,11 +107,12 @@ class TransactionWrites:
         barrier = self._barrier
         if barrier is None or (self._accepts_unknown and not barrier.owns(pointer)):
             return None
-        return barrier.enter(pointer)
+        return barrier.enter(pointer, write)
 
-    def leave(self, entry: OpenTransaction | None) -> None:
+    def leave(self, entry: OpenTransaction | None, write: object = None) -> None:
         """Ends a write that `enter` began, whether it succeeded or failed."""
-        if entry is None or self._barrier is None or self._barrier.leave(entry):
+        barrier = self._barrier
+        if entry is None or barrier is None or barrier.leave(entry, write):
             return
         # It ended meanwhile, and was forgotten before this write was noted.
         self._endings.ended((entry.transaction_id,))
