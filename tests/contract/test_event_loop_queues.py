@@ -16,10 +16,10 @@ from tests.support.queues import popped, taken
 from txaware.errors import BadRequest, LeaseLost, Unavailable
 from txaware.messaging import Messaging
 from txaware.model.queues import Popped
-from txaware.service.queue.event_loop_queues import MOST_PIPES, EventLoopQueues
+from txaware.service.queue.event_loop_queues import EventLoopQueues
 from txaware.service.queue.local_queues import LocalQueues
 from txaware.service.queue.step_batch import WouldWait
-from txaware.service.queue.work_queue import WorkQueue
+from txaware.service.queue.work_queue import MOST_PIPES, WorkQueue
 from txaware.store.batch_writer import BatchWriter
 
 pytestmark = pytest.mark.in_process

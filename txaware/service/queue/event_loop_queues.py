@@ -1,30 +1,22 @@
 """The verbs of queues for an event loop: none waits for the disk, or for a lock."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import attrs
 
 from coordinator.embedded.batch import Then
 from coordinator.transaction import Transaction
-from txaware.errors import Unavailable
 from txaware.model.queues import (
-    MAX_LEASE_S,
     Popped,
-    checked_delay_s,
     checked_push,
-    checked_seconds,
     checked_text,
 )
 from txaware.model.requests import Payload
-from txaware.service.queue.lease import Lease
 from txaware.service.queue.local_queues import LocalQueues
 from txaware.service.queue.popping import Popper
-from txaware.service.queue.step_batch import Batch, WouldWait
+from txaware.service.queue.step_batch import WouldWait
 from txaware.service.queue.work_queue import WorkQueue
 from txaware.service.wakeups import Signal
-
-# A queue with more pipes to look through takes too long for one turn of a loop.
-MOST_PIPES = 256
 
 
 @attrs.frozen
@@ -77,20 +69,10 @@ class EventLoopQueues:
         """
         queue = self._queue(name)
         who = Popper(checked_text("popper", popper), None, False, owns_pipe)
-        state = queue.state
-        seen, pops = state.signal.count, state.pops
-        if sum(map(len, state.lanes.values())) > MOST_PIPES:
-            raise WouldWait
-        with queue.step(may_wait=False) as (now_ms, batch):
-            try:
-                taken = queue.take(who, None, now_ms, batch, limit=1)
-            except WouldWait:
-                state.pops = pops
-                raise
-            if not taken.popped:
-                return Look([], state.signal, seen, queue.pause_s())
-            _submit(queue, batch, then, taken.alone)
-        return Look(taken.popped, state.signal, seen, 0)
+        signal = queue.state.signal
+        seen = signal.count
+        popped = queue.driver.begin(queue.popping(who, None, limit=1), then).popped
+        return Look(popped, signal, seen, 0 if popped else queue.pause_s())
 
     def commit_job(
         self,
@@ -106,15 +88,7 @@ class EventLoopQueues:
         if transaction is not None:
             raise WouldWait  # as its start has to be on disk
         queue = self._queue(name)
-
-        def ended(error: Unavailable | None) -> None:
-            if error is None:
-                queue.state.gone_soon.append(job)
-            then(error)
-
-        with queue.step(may_wait=False) as (now_ms, batch):
-            job = queue.end(item, lease, now_ms, batch)
-            _submit(queue, batch, ended, [job])
+        queue.driver.begin(queue.commit(item, lease), then)
 
     def rollback_job(
         self,
@@ -127,16 +101,9 @@ class EventLoopQueues:
         error: str = "",
     ) -> None:
         """Has a job wait again; `then` is told when that is on disk."""
-        queue, said = self._queue(name), checked_text("error", error)
-        delay_ms = int(checked_delay_s(delay_s) * 1000)
-
-        def waits_again(failure: Unavailable | None) -> None:
-            queue.state.signal.tell()
-            then(failure)
-
-        with queue.step(may_wait=False) as (now_ms, batch):
-            queue.wait_again(item, lease, now_ms + delay_ms, batch, said)
-            _submit(queue, batch, waits_again)
+        queue = self._queue(name)
+        step = queue.give_back(item, lease, delay_s=delay_s, error=error)
+        queue.driver.begin(step, then)
 
     def extend_job(
         self, name: str, item: str, lease: str, seconds: float, then: Then
@@ -145,12 +112,8 @@ class EventLoopQueues:
 
         It is so once `then` is told that it is on disk.
         """
-        checked_seconds("the time of a lease", seconds, most=MAX_LEASE_S)
         queue = self._queue(name)
-        with queue.step(may_wait=False) as (now_ms, batch):
-            until_ms = queue.prolong(item, lease, seconds, now_ms, batch)
-            _submit(queue, batch, then)
-        return until_ms
+        return queue.driver.begin(queue.extend(item, lease, seconds), then)
 
     def _queue(self, name: str) -> WorkQueue:
         """Returns a queue that is in memory, and has nothing to bury or to look at."""
@@ -158,20 +121,3 @@ class EventLoopQueues:
         if queue is None or queue.state.dying or queue.state.runs:
             raise WouldWait
         return queue
-
-
-def _submit(
-    queue: WorkQueue, batch: Batch, then: Then, leases: Sequence[Lease] = ()
-) -> None:
-    """Submits a step; if it fails, the next one takes back what it did to leases."""
-
-    def told(error: Unavailable | None) -> None:
-        if error is not None and leases:
-            queue.failed(leases)
-        then(error)
-
-    try:
-        queue.submit_soon(batch, told)
-    except BaseException:
-        queue.failed(leases)
-        raise

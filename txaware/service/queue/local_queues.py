@@ -21,7 +21,6 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.model.queues import (
-    MAX_LEASE_S,
     MOST_LENT,
     MOST_POPPED,
     PipeName,
@@ -31,10 +30,8 @@ from txaware.model.queues import (
     QueueStats,
     Waiting,
     checked_count,
-    checked_delay_s,
     checked_items,
     checked_push,
-    checked_seconds,
     checked_text,
     described,
     pipe_of,
@@ -351,7 +348,7 @@ class LocalQueues:
         checked_flag("has_inbox", has_inbox)
         queue = self._queue(name)
         if transaction is None:
-            queue.commit(item, lease)
+            queue.driver.perform(queue.commit(item, lease))
         else:
             queue.attach(item, lease, transaction, has_inbox=has_inbox)
 
@@ -361,28 +358,30 @@ class LocalQueues:
     ) -> list[str]:
         """Ends items that an inbox names; returns those that are still there."""
         pointer = None if transaction is None else checked_pointer(transaction)
-        return self._queue(name).end_handled(checked_items(items), pointer)
+        queue = self._queue(name)
+        return queue.driver.perform(queue.end_handled(checked_items(items), pointer))
 
     @whole
     def rollback_job(
         self, name: str, item: str, lease: str, *, delay_s: float = 0, error: str = ""
     ) -> None:
         """Has a job wait again; `error` says why, for its dead letter."""
-        queue, said = self._queue(name), checked_text("error", error)
-        queue.give_back(item, lease, delay_s=checked_delay_s(delay_s), error=said)
+        queue = self._queue(name)
+        step = queue.give_back(item, lease, delay_s=delay_s, error=error)
+        queue.driver.perform(step)
         self._bury(queue)
 
     @whole
     def extend_job(self, name: str, item: str, lease: str, seconds: float) -> int:
         """Has a lease end `seconds` from now; returns that time in ms."""
-        checked_seconds("the time of a lease", seconds, most=MAX_LEASE_S)
-        return self._queue(name).extend(item, lease, seconds)
+        queue = self._queue(name)
+        return queue.driver.perform(queue.extend(item, lease, seconds))
 
     @whole
     def release_jobs(self, name: str, transaction: Pointer) -> None:
         """Gives back what a transaction popped; called before it is aborted."""
         queue = self._queue(name)
-        queue.release(checked_pointer(transaction))
+        queue.driver.perform(queue.release(checked_pointer(transaction)))
         self._bury(queue)
 
     @whole

@@ -1,8 +1,5 @@
 """The writes of one step of a queue, and whether that may wait."""
 
-import threading
-from collections.abc import Callable
-
 import attrs
 
 from txaware.model.interfaces import Write
@@ -40,42 +37,3 @@ class Batch:
         """Returns all writes, with the rows of the pipes as they are now."""
         rows = [pipe.write() for pipe in self.pipes.values()]
         return self.writes + rows
-
-
-class Step:
-    """Holds the lock of a queue for one step, a `with` block.
-
-    `begin` comes first and returns the time, and `end` last, whatever comes of the
-    block. It is no generator, which takes thrice as long. Interrupts do not come here:
-    all calls of the main thread are made in another one.
-    """
-
-    __slots__ = ("_batch", "_begin", "_end", "_lock")
-
-    def __init__(
-        self,
-        lock: threading.RLock,
-        begin: Callable[[Batch], int],
-        end: Callable[[Batch], None],
-        batch: Batch,
-    ) -> None:
-        self._lock = lock
-        self._begin = begin
-        self._end = end
-        self._batch = batch
-
-    def __enter__(self) -> tuple[int, Batch]:
-        batch = self._batch
-        if not self._lock.acquire(batch.may_wait):
-            raise WouldWait
-        try:
-            return self._begin(batch), batch
-        except BaseException:
-            self.__exit__()
-            raise
-
-    def __exit__(self, *exc_info: object) -> None:
-        try:
-            self._end(self._batch)
-        finally:
-            self._lock.release()
