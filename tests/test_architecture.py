@@ -17,7 +17,10 @@ PACKAGES = ("coordinator", "txaware")
 LAYERS = [
     ["coordinator"],
     ["txaware.errors", "txaware.model"],
-    ["txaware.model.clock", "txaware.model.metrics", "txaware.model.signatures"],
+    [
+        *("txaware.model.clock", "txaware.model.metrics", "txaware.model.signatures"),
+        "txaware.model.message_fields",
+    ],
     ["txaware.model.labels"],
     ["txaware.model.topics", "txaware.model.messages"],
     ["txaware.model.queues"],
