@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
+import attrs
+
 from coordinator.callbacks import check_function
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator, TransactionAware
@@ -32,6 +34,7 @@ from txaware.client.aio.handlers import Handlers
 from txaware.client.calls.queue_calls import QueueCalls
 from txaware.client.calls.table_calls import TableCalls
 from txaware.client.calls.verb_calls import steps_of
+from txaware.client.frame_choice import FRAMES_BY_DEFAULT
 from txaware.client.link import Link
 from txaware.client.settings import ClientSettings
 from txaware.consume import Consumer, Subscriber
@@ -51,6 +54,7 @@ from txaware.model.keeper import Keeper, KeepsRows, named_pointer
 from txaware.model.messages import Message, MessageId, Page, PublishResponse, Receipt
 from txaware.model.queue_service import QueueService
 from txaware.model.queues import Popped, QueueDescriptor, checked_count
+from txaware.model.reports import MessagingStatus
 from txaware.model.requests import Payload, Pointer, checked_positions
 from txaware.model.signatures import showing, signed_as
 from txaware.model.topics import Topic, TopicName
@@ -594,6 +598,10 @@ class AsyncMessaging(AsyncService):
         for topic, position in checked_positions(group, positions).items():
             await self.save_position(group, topic, position, transaction=transaction)
 
+    async def status(self) -> MessagingStatus:
+        """Tells how calls reach the data: in frames or by HTTP."""
+        return self._transport.status(await self.info())
+
     async def in_thread(self, call: Callable[[], R]) -> R:
         """Makes a call that blocks, in the thread of this task's block or a free one.
 
@@ -623,11 +631,16 @@ def messaging_of(messaging: AsyncMessaging) -> Messaging:
 
 
 def connect_async(
-    url: str, *, token: str | None = None, settings: ClientSettings | None = None
+    url: str,
+    *,
+    token: str | None = None,
+    settings: ClientSettings | None = None,
+    frames: bool = FRAMES_BY_DEFAULT,
 ) -> AsyncMessaging:
     """Connects: `async with connect_async("http://HOST:PORT", token=...) as m:`.
 
     Without a `token` it comes from the environment, as for `connect`; several servers
-    may be named as there.
+    may be named as there. `frames` says the same as there.
     """
+    settings = attrs.evolve(settings or ClientSettings(), frames=frames)
     return AsyncMessaging(Link(url, token=token_to_send(token), settings=settings))

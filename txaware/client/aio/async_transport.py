@@ -11,13 +11,20 @@ import httpcore
 import tenacity
 
 from coordinator.brief_errors import briefly, shorten
+from txaware.client.aio.async_frame_connection import AsyncFrameConnection
 from txaware.client.calls.call import Call, Steps
 from txaware.client.calls.verb_calls import steps_of
 from txaware.client.connections import destination, shown
-from txaware.client.http_connection import AsyncHttpConnection
+from txaware.client.frame_choice import FRAMES, HTTP, FrameChoice
+from txaware.client.frame_connection import upgrade_request
+from txaware.client.frame_streams import FramedAnswer, head_of
+from txaware.client.http11 import HttpRequest
+from txaware.client.http_connection import AsyncHttpConnection, NotGranted
 from txaware.client.link import Link, ServerPlace
-from txaware.client.retry import FAILURES, Retry, again
+from txaware.client.retry import FAILURES, Answer, Retry, again
+from txaware.client.server_info import ServerInfo
 from txaware.errors import TxAwareError, Unavailable
+from txaware.model.reports import MessagingStatus
 from txaware.model.signatures import signed_as
 from txaware.protocol.verb import Verb
 
@@ -100,6 +107,13 @@ async def _close(connection: AsyncHttpConnection) -> None:
         await connection.aclose()
 
 
+async def _rest_of(connection: AsyncHttpConnection) -> Answer:
+    try:
+        return await connection.rest()
+    finally:
+        await _close(connection)
+
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -120,15 +134,20 @@ class AsyncTransport:
     ) -> None:
         self.link = link
         self._sleep = sleep
+        self._destinations = {place: destination(link, place) for place in link.places}
         limit = link.settings.limit
         self._pools: dict[tuple[ServerPlace, bool], AsyncConnections] = {}
         for place in link.places:
             connect = partial(
-                AsyncHttpConnection, destination(link, place), network_backend
+                AsyncHttpConnection, self._destinations[place], network_backend
             )
             for waits in (False, True):
                 pool = AsyncConnections(limit(waits=waits), connect)
                 self._pools[place, waits] = pool
+        # Frames have one connection for all, and begin with the first call.
+        self._choice = FrameChoice(link, can=network_backend is None)
+        self._framed: dict[ServerPlace, AsyncFrameConnection] = {}
+        self._connecting = asyncio.Lock()
         self._giving_back: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -174,6 +193,11 @@ class AsyncTransport:
         if self._closed:
             raise Unavailable(f"{self.link.url}: this client is closed")
         try:
+            framed = await self._in_frames(tries, request)
+            tries.go_by(HTTP if framed is None else FRAMES)
+            self._choice.used(tries.place, tries.way)
+            if framed is not None:
+                return tries.answered(await self._ask(framed, tries, request))
             connect_s = tries.deadline.within(self.link.settings.connect_timeout_s)
             async with pool.one(connect_s) as connection:
                 try:
@@ -182,30 +206,95 @@ class AsyncTransport:
                     self._leave(tries, connection)
                     raise
         except FAILURES as error:
+            self._choice.lost(tries.place)
             raise tries.failed(error) from error
         return tries.answered(answer)
+
+    async def _ask(
+        self, framed: AsyncFrameConnection, tries: Retry[Any], request: HttpRequest
+    ) -> FramedAnswer:
+        form = tries.call.framed
+        said = head_of(request, tries.call.path, form and form())
+        answer = framed.begin(*said, request)
+        given_back = tries.call.given_back
+        try:
+            await framed.whole(answer, request)
+        except asyncio.CancelledError:
+            if given_back is None:
+                framed.forget(answer)
+            else:
+                framed.end_wait(answer)
+                rest = framed.rest(answer, request)
+                self._give_back_soon(tries, rest, given_back)
+            raise
+        except BaseException:
+            framed.forget(answer)
+            raise
+        framed.forget(answer)
+        return answer
+
+    async def _in_frames(
+        self, tries: Retry[Any], request: HttpRequest
+    ) -> AsyncFrameConnection | None:
+        """Returns the connection that carries all calls, or None for HTTP."""
+        place = tries.place
+        if not self._choice.tries_frames(place):
+            return None
+        found = self._framed.get(place)
+        if found is not None and found.is_usable:
+            return found
+        async with self._connecting:
+            found = self._framed.get(place)
+            if found is not None and found.is_usable:
+                return found
+            if not self._choice.tries_frames(place):
+                return None
+            return await self._connect_frames(place, request)
+
+    async def _connect_frames(
+        self, place: ServerPlace, request: HttpRequest
+    ) -> AsyncFrameConnection | None:
+        asked = upgrade_request(request, place.address.path)
+        try:
+            made = await AsyncFrameConnection.connect(self._destinations[place], asked)
+        except NotGranted as answer:
+            self._choice.use_http(place, answer.status)
+            return None
+        self._framed[place] = made
+        self._choice.granted(place, made.version)
+        return made
+
+    def status(self, info: ServerInfo) -> MessagingStatus:
+        """Tells how the last call went to the server that is asked now."""
+        return MessagingStatus(self._choice.way, info.version, self.link.place.url)
 
     def _leave(self, tries: Retry[Any], connection: AsyncHttpConnection) -> None:
         """Has another task give back what may have been given already."""
         given_back = tries.call.given_back
         other = None if given_back is None else connection.taken_over()
         if given_back is not None and other is not None:
-            task = asyncio.create_task(self._give_back(tries, other, given_back))
-            self._giving_back.add(task)
-            task.add_done_callback(self._giving_back.discard)
+            self._give_back_soon(tries, _rest_of(other), given_back)
+
+    def _give_back_soon(
+        self,
+        tries: Retry[T],
+        rest: Coroutine[Any, Any, Answer],
+        given_back: Callable[[T], Iterable[Steps[None]]],
+    ) -> None:
+        task = asyncio.create_task(self._give_back(tries, rest, given_back))
+        self._giving_back.add(task)
+        task.add_done_callback(self._giving_back.discard)
 
     async def _give_back(
         self,
         tries: Retry[T],
-        connection: AsyncHttpConnection,
+        rest: Coroutine[Any, Any, Answer],
         given_back: Callable[[T], Iterable[Steps[None]]],
     ) -> None:
         try:
-            value = tries.answered(await connection.rest())
+            value = tries.answered(await rest)
         except (*FAILURES, TxAwareError):
             return  # nothing was given
-        finally:
-            await _close(connection)
         for steps in given_back(value):
             with suppress(TxAwareError):  # it comes back by itself, though later
                 await self.run(steps)
@@ -221,6 +310,8 @@ class AsyncTransport:
                 task.cancel()
             for pool in self._pools.values():
                 await pool.close()
+            for framed in self._framed.values():
+                framed.close()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else shown(*self._pools.values())

@@ -1,0 +1,131 @@
+"""Our asyncio client in frames: all tasks share a connection."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+import txaware
+from tests.support.concurrency import in_loop, until
+from tests.support.http_raw import Served, serving
+from txaware.client.aio.async_messaging import AsyncMessaging
+from txaware.errors import TopicNotFound, Unavailable
+from txaware.server.frame_connection import FrameConnection
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with serving() as here:
+        yield here
+
+
+def connect(served: Served) -> AsyncMessaging:
+    return txaware.connect_async(served.server.url, frames=True)
+
+
+def lines_of(served: Served) -> list[FrameConnection]:
+    """The connections of frames, as the server has them."""
+    found = served.server._server.server_state.connections
+    return [one for one in found if isinstance(one, FrameConnection)]
+
+
+async def soon(condition: object) -> bool:
+    return await asyncio.to_thread(until, condition)  # type: ignore[arg-type]
+
+
+@in_loop
+async def test_all_tasks_share_one_connection(served: Served) -> None:
+    async with connect(served) as messaging:
+        await asyncio.gather(*(messaging.publish("t", [b"a"]) for _ in range(300)))
+        assert len(await messaging.poll("t", limit=1000)) == 300
+        assert (await messaging.status()).transport == "frames"
+        assert (served.connections, len(lines_of(served))) == (1, 1)
+
+
+@in_loop
+async def test_large_bodies_come_whole(served: Served) -> None:
+    async with connect(served) as messaging:
+        large = [bytes([number]) * 1_500_000 for number in range(5)]
+        await messaging.publish("t", large)
+        pages = await asyncio.gather(*(messaging.poll("t") for _ in range(4)))
+        assert all([one.payload for one in page] == large for page in pages)
+
+
+@in_loop
+async def test_a_thousand_wait_beside_others(served: Served) -> None:
+    async with connect(served) as messaging:
+        waiting = [
+            asyncio.create_task(messaging.poll("t", wait_s=30)) for _ in range(1000)
+        ]
+        for _ in range(20):
+            await messaging.topic("t")
+        await messaging.publish("t", [b"a"])
+        assert all(len(page) == 1 for page in await asyncio.gather(*waiting))
+
+
+@in_loop
+async def test_a_task_that_is_cancelled_cancels_its_call_alone(served: Served) -> None:
+    async with connect(served) as messaging:
+        waiting = [
+            asyncio.create_task(messaging.poll("t", wait_s=30)) for _ in range(2)
+        ]
+        assert await soon(
+            lambda: [len(one._streams) for one in lines_of(served)] == [2]
+        )
+        waiting[0].cancel()
+        assert await soon(lambda: len(lines_of(served)[0]._streams) == 1)
+        await messaging.publish("t", [b"a"])
+        assert len(await waiting[1]) == 1
+        assert served.connections == 1
+
+
+@in_loop
+async def test_a_pop_that_is_cancelled_gives_back_what_it_was_given(
+    served: Served,
+) -> None:
+    async with connect(served) as messaging:
+        served.messaging.create_queue("mail")
+        queue = await messaging.queue("mail")
+        for _ in range(20):
+            popping = asyncio.create_task(queue.pop(wait_s=30))
+            await asyncio.sleep(0)
+            await queue.push(b"job")
+            popping.cancel()
+            try:
+                job = await popping
+            except asyncio.CancelledError:
+                job = await queue.pop(wait_s=10)
+            assert job is not None
+            await job.commit()
+
+
+@in_loop
+async def test_a_connection_that_is_lost_is_made_anew(served: Served) -> None:
+    async with connect(served) as messaging:
+        await messaging.topics()
+        (line,) = lines_of(served)
+        line.loop.call_soon_threadsafe(line.cut)
+        assert await soon(lambda: not lines_of(served))
+        assert await messaging.topics() == ["t"]
+        with pytest.raises(TopicNotFound):
+            await messaging.topic("nowhere")
+
+
+@in_loop
+async def test_a_client_that_is_closed_tells_those_who_wait(served: Served) -> None:
+    messaging = txaware.connect_async(served.server.url, frames=True)
+    waiting = asyncio.create_task(messaging.poll("t", wait_s=30))
+    assert await soon(lambda: [one for one in lines_of(served) if one._streams])
+    await messaging.close()
+    with pytest.raises(Unavailable):
+        await waiting
+    with pytest.raises(Unavailable):
+        await messaging.topics()
+
+
+@in_loop
+async def test_a_server_without_frames_is_asked_by_http() -> None:
+    with serving(frames=False) as here:
+        async with txaware.connect_async(here.server.url, frames=True) as messaging:
+            assert await messaging.topics() == ["t"]
+            assert (await messaging.status()).transport == "http"
