@@ -47,6 +47,7 @@ LAYERS = [
     ["txaware.messaging"],
     ["txaware.client.aio"],
     ["txaware.participants", "txaware.testing"],
+    ["txaware.app"],
     ["txaware.spark"],
     ["txaware.bench", "pyspark_txaware"],
     ["txaware.cli"],

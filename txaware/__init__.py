@@ -90,6 +90,7 @@ from txaware.service.transfer.copying import Copied
 from txaware.tables import Table
 
 if typing.TYPE_CHECKING:
+    from txaware.app.app import App
     from txaware.client.aio.async_consumer import TopicConsumer
     from txaware.client.aio.async_loops import (
         AsyncProcessor,
@@ -115,6 +116,7 @@ if typing.TYPE_CHECKING:
 
 __all__ = [
     "Administration",
+    "App",
     "AsyncJob",
     "AsyncMessaging",
     "AsyncPopper",
@@ -233,6 +235,7 @@ __all__ = [
 # These are imported when they are first asked for: a server and an event loop take long
 # to import, and most programs have neither.
 _WHERE = {
+    "App": "txaware.app.app",
     "AsyncJob": "txaware.client.aio.async_queue",
     "AsyncMessaging": "txaware.client.aio.async_messaging",
     "AsyncPopper": "txaware.client.aio.async_queue",

@@ -25,6 +25,7 @@ from txaware.cli.poll import poll
 from txaware.cli.publish import publish
 from txaware.cli.queue.queue import queue
 from txaware.cli.queue.worker import worker
+from txaware.cli.run import asyncapi, run
 from txaware.cli.serve import serve
 from txaware.cli.session import DEFAULT_URL, Session, accept_url, load_settings
 from txaware.cli.table import table
@@ -164,9 +165,9 @@ def command(
     """Messages that commit with your data, or not at all.
 
     Verbs work on the data that --url names, before the verb or after it: all but
-    bench, copy, demo, hbase and token, which say what they work on. Each has a --help
-    with examples. A directory has one owner at a time; while that is `txaware serve`,
-    other verbs are led to it. What a server asks for as a token is taken from
+    asyncapi, bench, copy, demo, hbase and token, which say what they work on. Each has
+    a --help with examples. A directory has one owner at a time; while that is `txaware
+    serve`, other verbs are led to it. What a server asks for as a token is taken from
     TXAWARE_TOKEN, or from the file that TXAWARE_TOKEN_FILE names.
     """
     ctx.with_resource(logged_to_stderr(log_level))
@@ -175,9 +176,9 @@ def command(
     ctx.obj = Session(url, coordinator, settings, given)
 
 
-for verb in (demo, bench, token, hbase, copy):
+for verb in (demo, bench, token, hbase, copy, asyncapi):
     command.add_command(verb)
-for verb in (serve, topic, publish, poll, table, queue, worker):
+for verb in (serve, topic, publish, poll, table, queue, worker, run):
     command.add_command(verb)
     accept_url(verb)
 for verb in (groups, producers, transactions):

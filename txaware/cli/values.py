@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import re
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,24 +11,22 @@ import click
 from txaware.cli.show import NOTHING
 from txaware.consume.start_places import StartAt
 from txaware.errors import BadRequest
+from txaware.model.duration import UNITS_S, seconds_of
 from txaware.model.requests import MAX_POINTER, parsed_start
 from txaware.model.topics import DEFAULT_NAMESPACE, Topic, TopicName
 
-UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 MOST_INTERVAL_S = 52 * UNITS_S["w"]
 WORDS: dict[str, StartAt] = {"first": "first", "last": "last", "next": "next"}
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw]?)")
 
 T = TypeVar("T", bound=Callable[..., Any])
 
 
 def duration(text: str) -> float:
     """Reads seconds, or a number with a unit: `90`, `15m`, `12h`, `7d`, `2w`."""
-    found = _DURATION.fullmatch(text.strip())
-    if found is None:
-        raise click.BadParameter(f"{text!r} is no duration; 90, 15m, 12h and 7d are")
-    seconds = float(found[1]) * UNITS_S[found[2] or "s"]
-    return int(seconds) if seconds.is_integer() else seconds
+    try:
+        return seconds_of(text)
+    except BadRequest as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def imported(target: str, *, what: str) -> object:

@@ -162,6 +162,11 @@ class Messaging(TopicVerbs, Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, Loo
         """
         return self._parts.ask_limits().longest_timeout_s
 
+    @property
+    def is_owner(self) -> bool:
+        """True where this process has the data, and can serve it to others."""
+        return self._parts.served is not None
+
     def reach(self) -> Reach:
         """Tells where other processes reach this data: a server's address and token."""
         if self._parts.reach is not None:

@@ -95,6 +95,22 @@ class Worker:
             self._stops.discard(stop)
             self._ended.set()
 
+    def run_once(self) -> int:
+        """Handles one job that waits, in this thread; returns how many there were.
+
+        A handler that raises is logged, and its job comes again, as in `run`.
+        """
+        self._check_may_run()
+        leaving = Event()
+        leaving.set()  # which makes its pauses none
+        with self._handling.thread() as handling:
+            handling.ready()
+            job = self._queue.pop()
+            if job is None:
+                return 0
+            self._work(job, handling.call, Hand(leaving), leaving)
+        return 1
+
     def metrics(self) -> WorkerMetrics:
         """Returns what the worker has counted so far."""
         with self._lock:

@@ -1,7 +1,5 @@
 """`txaware worker`: calls a function with the jobs of a queue."""
 
-import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +9,7 @@ import click
 
 from coordinator.interfaces import TransactionAware
 from txaware.cli.progress import later_bar
-from txaware.cli.queue.worker_processes import WorkerProcesses
+from txaware.cli.queue.worker_processes import WorkerProcesses, stop_with_stdin
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted, note
 from txaware.cli.stop import Stop, stopped_by_signal
@@ -111,7 +109,7 @@ def worker(
                 timeout_s=timeout_s,
             )
             if is_child:
-                _stop_with_stdin(stop)
+                stop_with_stdin(stop)
             with _in_thread(loop.run, loop.close):
                 _watch(queue, stop, is_shown=not is_child)
         else:
@@ -121,7 +119,7 @@ def worker(
                 options += ["--participant", maker]
             if timeout_s is not None:
                 options += ["--timeout", str(timeout_s)]
-            arguments = [target, "--queue", name, *options]
+            arguments = ["worker", target, "--queue", name, *options]
             with _for_children(messaging, session) as (url, token):
                 crew = WorkerProcesses(url, token, arguments, session.coordinator)
                 with crew.working(processes):
@@ -154,17 +152,6 @@ def _in_thread(run: Callable[[], object], close: Callable[[], None]) -> Iterator
     finally:
         close()
         thread.join()
-
-
-def _stop_with_stdin(stop: Stop) -> None:
-    """Asks to stop at the end of standard input: the parent closed it, or died."""
-
-    def wait() -> None:
-        while os.read(sys.stdin.fileno(), 1):
-            pass
-        stop.asked = True
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 @contextmanager

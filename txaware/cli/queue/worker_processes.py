@@ -1,9 +1,10 @@
-"""The processes of `txaware worker`: begun, replaced when they die, and ended."""
+"""Processes of `txaware worker` and `run`: begun, replaced if they die, and ended."""
 
 import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import attrs
 
 from txaware.auth.own_token import TOKEN
 from txaware.cli.failures import Failure
+from txaware.cli.stop import Stop
 from txaware.errors import Unavailable
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,17 @@ class Child:
             self.process.stdin.close()
 
 
+def stop_with_stdin(stop: Stop) -> None:
+    """Asks to stop at the end of standard input: the parent closed it, or died."""
+
+    def wait() -> None:
+        while os.read(sys.stdin.fileno(), 1):
+            pass
+        stop.asked = True
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 class WorkerProcesses:
     """The processes that do the work; a child ends when its standard input does.
 
@@ -47,7 +60,7 @@ class WorkerProcesses:
         self._command = [sys.executable, "-m", "txaware", "--url", url]
         if coordinator is not None:
             self._command += ["--coordinator", coordinator]
-        self._command += ["worker", *arguments, "--child"]
+        self._command += [*arguments, "--child"]
         self._env = {**os.environ, **({} if token is None else {TOKEN: token})}
         self._children: list[Child] = []
         self._missing: list[float] = []
@@ -76,7 +89,7 @@ class WorkerProcesses:
             self._children.remove(child)
             child.end()
             if code in HOPELESS:
-                raise Failure(f"a process of the worker ended with {code}")
+                raise Failure(f"a process ended with {code}")
             log.warning("process %d ended with %d", child.process.pid, code)
             is_young = now_s - child.began_s < PAUSE_S
             self._missing.append(now_s + PAUSE_S if is_young else now_s)
@@ -84,6 +97,15 @@ class WorkerProcesses:
         for begin_s in due:
             self._missing.remove(begin_s)
             self._begin()
+
+    def drop_ended(self) -> None:
+        """Forgets processes that ended; others begin when something has changed."""
+        for child in list(self._children):
+            code = child.process.poll()
+            if code is not None:
+                self._children.remove(child)
+                child.end()
+                log.warning("process %d ended with %d", child.process.pid, code)
 
     def _begin(self) -> None:
         try:

@@ -27,6 +27,9 @@ class Runs(Protocol):
     def run(self, stop: threading.Event | None = None) -> None:
         """Works until `stop` is set."""
 
+    def run_once(self) -> int:
+        """Handles what is there now, one transaction or job; returns how many."""
+
     def close(self) -> None:
         """Ends every `run`, when what is in work has ended."""
 
@@ -88,6 +91,12 @@ class AsyncLoop(ABC, Generic[L]):
             raise cancelled from running.exception()
         running.result()
 
+    async def run_once(self) -> int:
+        """Handles what is there now, one transaction or job; returns how many."""
+        self._require_none_open()
+        loop = await self._opened_loop()
+        return await self._workers.run(self._coordinator, loop.run_once)
+
     async def close(self) -> None:
         """Ends every `run`; when it returns, no handler is at work."""
         self._is_closed = True
@@ -138,12 +147,6 @@ class AsyncLoop(ABC, Generic[L]):
 
 class _TopicLoop(AsyncLoop[M]):
     """A loop over a topic."""
-
-    async def run_once(self) -> int:
-        """Runs one transaction, and returns how many messages it went past."""
-        self._require_none_open()
-        loop = await self._opened_loop()
-        return await self._workers.run(self._coordinator, loop.run_once)
 
     def metrics(self) -> SubscriberMetrics:
         """Returns what it has counted so far."""

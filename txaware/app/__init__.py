@@ -1,0 +1,1 @@
+"""Declared programs: what an `App` subscribes, works on and does again and again."""
