@@ -18,9 +18,9 @@ from txaware.model.settings import Settings
 from txaware.server.server import HttpServer
 
 # What needs no data, or is about a place on this machine.
-WITHOUT = {"bench", "copy", "demo", "hbase", "restore", "serve", "token"}
+WITHOUT = {"asyncapi", "bench", "copy", "demo", "hbase", "restore", "serve", "token"}
 # What goes on until it is told to stop.
-ENDLESS = {"worker"}
+ENDLESS = {"run", "worker"}
 PATIENCE_S = 20
 
 
