@@ -135,7 +135,7 @@ VERBS = [
 
 # One goes on until it is stopped, the others need what was set aside.
 TRIED_ELSEWHERE = (
-    "queue watch",
+    *("queue watch", "topic schema"),
     *(f"outbox {verb}" for verb in ("list", "show", "retry", "send", "discard")),
 )
 
