@@ -171,7 +171,7 @@ class App:
         period_ms = checked_period_ms(period, seconds_of)
 
         def declare(handler: F) -> F:
-            named: str = name or getattr(handler, "__name__", "")
+            named = str(getattr(handler, "__name__", "")) if name is None else name
             schedule = Schedule(named, period_ms)
             full = str(QueueName.parse(schedule.queue))
             if any(one.name == named for one in self.schedules):
