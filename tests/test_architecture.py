@@ -21,6 +21,7 @@ LAYERS = [
         *("txaware.model.clock", "txaware.model.metrics", "txaware.model.signatures"),
         "txaware.model.message_fields",
     ],
+    ["txaware.model.duration"],
     ["txaware.model.labels"],
     ["txaware.model.topics", "txaware.model.messages"],
     ["txaware.model.queues"],

@@ -286,7 +286,14 @@ class App:
 
     def asyncapi(self, *, title: str = "app", version: str = "1") -> dict[str, Any]:
         """Returns the AsyncAPI 3 document of the app's topics and queues."""
-        return document(self, title=title, version=version)
+        return document(
+            self.url,
+            self.topics,
+            self.subscriptions,
+            self.work,
+            title=title,
+            version=version,
+        )
 
     def require_handlers(self) -> None:
         """Raises `BadRequest` for an app that has nothing to run."""

@@ -1,29 +1,34 @@
 """The AsyncAPI 3 document of an app: its topics, its queues, and who handles them."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 from txaware.app.declarations import Declaration
 from txaware.model.event_type import JSON, EventType
 
-if TYPE_CHECKING:
-    from txaware.app.app import App
-
 SCHEMAS = "#/components/schemas/{name}"
 
 
-def document(app: "App", *, title: str, version: str) -> dict[str, Any]:
-    """Describes what an app publishes and handles."""
+def document(
+    url: str,
+    topics: Mapping[str, EventType[Any] | None],
+    subscriptions: list[Declaration],
+    work: list[Declaration],
+    *,
+    title: str,
+    version: str,
+) -> dict[str, Any]:
+    """Describes what an app at an address publishes and handles."""
     made = _Document()
-    for topic, event_type in app.topics.items():
+    for topic, event_type in topics.items():
         made.channel("topic", topic, event_type)
-        handlers = [one for one in app.subscriptions if one.source == topic]
+        handlers = [one for one in subscriptions if one.source == topic]
         if not handlers:
             made.operation("send", "topic", topic, None)
         for one in handlers:
             made.operation("receive", "topic", topic, one)
-    for one in app.work:
+    for one in work:
         made.channel("queue", one.source, one.event_type)
         made.operation("receive", "queue", one.source, one)
     found: dict[str, Any] = {
@@ -31,7 +36,7 @@ def document(app: "App", *, title: str, version: str) -> dict[str, Any]:
         "info": {"title": title, "version": version},
         "defaultContentType": JSON.decode(),
     }
-    parts = urlsplit(app.url)
+    parts = urlsplit(url)
     if parts.scheme in ("http", "https"):
         found["servers"] = {"txaware": {"host": parts.netloc, "protocol": parts.scheme}}
     return found | {
