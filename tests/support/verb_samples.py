@@ -73,6 +73,7 @@ def prepared(site: Site) -> Sample:
     opened = messaging._parts.producers.open_producer()
     messaging.create_queue("work")
     messaging.create_queue("pops")
+    messaging.create_queue("pushes")
     messaging.create_queue("mail")
     messaging.queue("mail").push_all([b"a", b"b"])
     loader = messaging._parts.producers.open_producer("loader")
@@ -114,6 +115,7 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     producers.LIST_PRODUCERS: lambda _: {},
     producers.DESCRIBE_PRODUCER: lambda s: {"producer_id": s.producer_id},
     producers.FORGET_PRODUCER: lambda s: {"producer_id": s.producer_id},
+    jobs.PUSH: lambda _: {"name": "pushes", "messages": [b"a"], "delay_s": 5},
     jobs.PIPE_FOR: lambda s: {"name": "work", "transaction": s.tx, "delay_s": 5},
     jobs.PIPES_FOR: lambda s: {"name": "work", "items": 3, "transaction": s.tx},
     jobs.CLOSE_PUSHER: lambda _: {"name": "work", "pusher": "till"},

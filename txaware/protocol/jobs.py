@@ -7,6 +7,7 @@ import attrs
 from msgspec import Struct, field
 
 from coordinator.transaction import Transaction
+from txaware.errors import BadRequest
 from txaware.model.queue_service import QueueService
 from txaware.model.queues import (
     MAX_DELAY_S,
@@ -36,14 +37,24 @@ from txaware.protocol.fields import (
     by,
     plain,
     text,
+    whole_in_text,
 )
-from txaware.protocol.formats.requests import milliseconds
-from txaware.protocol.json_schema import whole
+from txaware.protocol.formats import format_of
+from txaware.protocol.formats.requests import Listed, milliseconds
+from txaware.protocol.json_schema import ref, whole
 from txaware.protocol.json_values import load
 from txaware.protocol.queues import QUEUE, TAG
 from txaware.protocol.rights import on_queue
 from txaware.protocol.values import popped_to_json
-from txaware.protocol.verb import GiveBack, In, Repeat, Verb, Work, verbs_in
+from txaware.protocol.verb import (
+    GiveBack,
+    In,
+    MessageBody,
+    Repeat,
+    Verb,
+    Work,
+    verbs_in,
+)
 
 
 def _seconds(most_ms: int, *, least_ms: int = 0, given: Any, write: Any) -> Kind:
@@ -54,6 +65,7 @@ def _seconds(most_ms: int, *, least_ms: int = 0, given: Any, write: Any) -> Kind
         ms.schema,
         given=given,
         write=write,
+        read_text=lambda text, *, what: whole_in_text(text, what=what) / 1000,
         form=ms.form,
         made=lambda value, *, what: value / 1000,
     )
@@ -108,6 +120,48 @@ _BY_POINTER = Kind(
 _ENDS_WITH = attrs.evolve(_BY_POINTER.or_null(), given=SEEN_BY.given)
 
 _Name = Annotated[str, places.QUEUE]
+
+
+@attrs.define
+class ItemsBody:
+    """The items of a push in a body, which are read when they are needed."""
+
+    content_type: str | None
+    body: bytes
+
+    def __attrs_post_init__(self) -> None:
+        format_of(self.content_type)
+
+    def read(self) -> Listed:
+        """Returns the items; a push has nothing else."""
+        asked = format_of(self.content_type).publish_request(self.body)
+        if (asked.pointer, asked.receipts, asked.attempt) != (None, None, None):
+            raise BadRequest(
+                "a push has messages and nothing else; in a transaction they are "
+                "published to a pipe"
+            )
+        return asked.messages
+
+
+_ITEMS = MessageBody(
+    ItemsBody,
+    {
+        "allOf": [ref("PublishRequest"), {"properties": {"messages": {"minItems": 1}}}],
+    },
+    "PublishRequest",
+    none="a push has items",
+)
+_PUSHER = text(given=_given_text)
+
+
+class Push(Struct, rename="camel"):
+    """Says who pushes items, and when they are due. All but the items is asked for."""
+
+    name: _Name
+    messages: Annotated[Any, _ITEMS]
+    pusher: Annotated[str, _PUSHER] = ""
+    delay_s: Annotated[float, _DELAY] = field(default=0, name="delayMs")
+    priority: Annotated[int, _PRIORITY] = 0
 
 
 class Pusher(Struct, forbid_unknown_fields=True):
@@ -195,6 +249,23 @@ class Release(Struct, forbid_unknown_fields=True):
     transaction: Annotated[int, POINTER]
 
 
+# It is keyed, so that a repeat pushes nothing twice.
+PUSH = Verb(
+    does=QueueService.push,
+    method="POST",
+    path=QUEUE + "/push",
+    request=Push,
+    query=("pusher", "delay_s", "priority"),
+    needs_body=True,
+    right=on_queue("push"),
+    repeat=Repeat.KEYED,
+    work=Work.COORDINATOR,
+    summary="Pushes items in one piece, all or none; the body is that of a publish "
+    "with messages alone.",
+    tag=TAG,
+    example={"messages": ["to ann", {"utf8": "to bob", "key": "bob"}]},
+    refuses=(429,),
+)
 PIPE_FOR = Verb(
     does=QueueService.pipe_for,
     method="POST",

@@ -121,6 +121,20 @@ class Binary:
 
 
 @attrs.frozen
+class MessageBody:
+    """A field that is the whole body: messages in any of their formats.
+
+    `read` makes its value of a type and a body, `schema` describes it in JSON, and
+    `name` names it in other formats. Without any message `none` is what is wrong.
+    """
+
+    read: Callable[[str | None, bytes], Any]
+    schema: Schema
+    name: str
+    none: str
+
+
+@attrs.frozen
 class Part:
     """A field of a query or a body: its name there, its kind, and its default."""
 
@@ -132,9 +146,9 @@ class Part:
 class Shape:
     """The way of a request's fields: in the path, in the query, or in the body.
 
-    A field says it in its annotation: by a `Place`, by a `Kind`, by `GoOn`, or as
-    `Others`. What is no place stands in the body, and in the query where the verb has
-    none.
+    A field says it in its annotation: by a `Place`, by a `Kind`, by `GoOn`, as `Others`
+    or as a `MessageBody`. What is no place stands in the body, and in the query where
+    the verb has none.
     """
 
     def __init__(
@@ -155,6 +169,7 @@ class Shape:
         self.places: dict[str, Place] = {}
         self.go_on: str | None = None
         self.others: dict[str, Others] = {}
+        self.messages: dict[str, MessageBody] = {}
         self.query: dict[str, Part] = {}
         in_body: dict[str, Part] = {}
         hints = get_type_hints(request, include_extras=True)
@@ -168,12 +183,14 @@ class Shape:
                 (self.query if is_asked else in_body)[one.name] = part
             elif isinstance(mark, Others):
                 self.others[one.name] = mark
+            elif isinstance(mark, MessageBody):
+                self.messages[one.name] = mark
             else:
                 self.go_on = one.name
         parts = (self.query | in_body).items()
         self.kinds: dict[str, Kind | Others] = {name: f.kind for name, f in parts}
         self.kinds |= self.others
-        self.names = (*self.places, *self.kinds)
+        self.names = (*self.places, *self.messages, *self.kinds)
         # The order of a frame: as they are declared; new ones come last.
         self.in_order = tuple(
             name for name in request.__struct_fields__ if name != self.go_on
@@ -314,6 +331,8 @@ class Shape:
         found = {name: place.name(words) for name, place in self.places.items()}
         if self.query:
             found |= self._read_query(query())
+        for name, mark in self.messages.items():
+            found[name] = mark.read(content_type, body)
         if not body and self.without_body is not None:
             raise BadRequest(self.without_body)
         if self.binary is not None and content_type == self.binary.media_type:

@@ -1,30 +1,17 @@
 """The verbs of work queues as calls: pure, for a transport that waits."""
 
-import math
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import quote_plus
 
 from txaware.client.calls.call import (
     Steps,
-    done,
 )
-from txaware.client.calls.request_fit import msgpack_call, require_fit
 from txaware.client.calls.server_calls import ServerCalls
 from txaware.client.calls.verb_calls import call_of, steps_of
-from txaware.errors import BadRequest
 from txaware.model.queues import (
     QueueDescriptor,
-    checked_delay_s,
-    checked_priority,
     described,
 )
-from txaware.model.requests import (
-    Payload,
-    checked_payloads,
-)
-from txaware.model.topics import QueueName
-from txaware.protocol.formats import PublishRequest, encode_publish
 from txaware.protocol.jobs import (
     CLOSE_PUSHER,
     COMMIT_JOB,
@@ -33,6 +20,7 @@ from txaware.protocol.jobs import (
     PIPE_FOR,
     PIPES_FOR,
     POP,
+    PUSH,
     RELEASE_JOBS,
     ROLLBACK_JOB,
 )
@@ -49,7 +37,6 @@ from txaware.protocol.queues import (
     TRUNCATE_QUEUE,
     UPDATE_QUEUE,
 )
-from txaware.protocol.verb import Repeat
 
 
 class QueueCalls(ServerCalls):
@@ -76,6 +63,7 @@ class QueueCalls(ServerCalls):
     peek_queue = steps_of(PEEK_QUEUE)
     queue_stats = steps_of(QUEUE_STATS)
     redrive = steps_of(REDRIVE)
+    push = steps_of(PUSH)
     pipe_for = steps_of(PIPE_FOR)
     pipes_for = steps_of(PIPES_FOR)
     close_pusher = steps_of(CLOSE_PUSHER)
@@ -91,60 +79,7 @@ class QueueCalls(ServerCalls):
         verb = PAUSE_QUEUE if paused else RESUME_QUEUE
         yield call_of(verb, verb.shape.asked(name))
 
-    def push(
-        self,
-        name: str,
-        messages: Iterable[Payload],
-        *,
-        pusher: str = "",
-        delay_s: float = 0,
-        priority: int = 0,
-    ) -> Steps[None]:
-        """Makes one request, whatever its size, so that all stays in one piece.
-
-        It is keyed, so that a repeat pushes nothing twice.
-        """
-        asked = _push_fields(pusher, delay_s, priority)
-        path = f"{_path(name)}/push?{_query(asked)}"
-        info = yield from self.info()
-        payloads = checked_payloads(messages, limit_bytes=info.message_bytes)
-        if not len(payloads):
-            raise BadRequest("a push has items")
-        body = encode_publish(PublishRequest(None, payloads))
-        require_fit(len(payloads), len(body), info)
-        yield msgpack_call(path, body, done, repeat=Repeat.KEYED)
-
 
 def _named(wanted: QueueDescriptor, named: Iterable[str]) -> dict[str, Any]:
     """Returns the settings that were named, as they are once they are checked."""
     return {key: getattr(wanted, key) for key in named}
-
-
-def _path(name: str) -> str:
-    queue = QueueName.parse(name)
-    return f"/v1/namespaces/{queue.namespace}/queues/{queue.name}"
-
-
-def _push_fields(pusher: str, delay_s: float, priority: int) -> dict[str, Any]:
-    return {
-        "pusher": _text("pusher", pusher),
-        "delayMs": _ms(checked_delay_s(delay_s)),
-        "priority": checked_priority(priority),
-    }
-
-
-def _query(fields: dict[str, Any]) -> str:
-    # As `urlencode` makes it, which takes more than twice as long.
-    return "&".join(
-        f"{name}={quote_plus(str(value))}" for name, value in fields.items()
-    )
-
-
-def _ms(seconds: float) -> int:
-    return math.ceil(seconds * 1000)
-
-
-def _text(name: str, text: object) -> str:
-    if not isinstance(text, str):
-        raise BadRequest(f"{name} is a text, not {text!r:.100}")
-    return text

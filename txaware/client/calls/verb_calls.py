@@ -8,8 +8,12 @@ import attrs
 import msgspec
 
 from txaware.client.calls.call import Call, Steps, reading
+from txaware.client.calls.request_fit import msgpack_call, require_fit
 from txaware.client.calls.server_calls import ServerCalls
+from txaware.errors import BadRequest
+from txaware.model.requests import checked_payloads
 from txaware.model.signatures import signed_as
+from txaware.protocol.formats import PublishRequest, encode_publish
 from txaware.protocol.verb import GiveBack, Repeat, Verb
 from txaware.protocol.verbs import number_of
 
@@ -53,7 +57,11 @@ def performed(calls: ServerCalls, verb: Verb[P, T], asked: Any) -> Steps[T]:
     if verb.repeat is Repeat.KEYED:
         yield from calls.info()
     if not verb.waits:
-        answer: T = yield call_of(verb, asked)
+        if verb.shape.messages:
+            call = yield from _message_call(calls, verb, asked)
+        else:
+            call = call_of(verb, asked)
+        answer: T = yield call
         return answer
     while True:
         wait_s, is_last = yield from calls.turn(asked.wait_s, until_s)
@@ -64,6 +72,20 @@ def performed(calls: ServerCalls, verb: Verb[P, T], asked: Any) -> Steps[T]:
         answer = yield call
         if answer or is_last:
             return answer
+
+
+def _message_call(calls: ServerCalls, verb: Verb[P, T], asked: Any) -> Steps[Call[T]]:
+    """Makes one request, whatever its size, so that all stays in one piece."""
+    info = yield from calls.info()
+    [(name, mark)] = verb.shape.messages.items()
+    messages = getattr(asked, name)
+    payloads = checked_payloads(messages, limit_bytes=info.message_bytes)
+    if not len(payloads):
+        raise BadRequest(mark.none)
+    body = encode_publish(PublishRequest(None, payloads))
+    require_fit(len(payloads), len(body), info)
+    read = reading(partial(verb.answered, asked))
+    return msgpack_call(verb.shape.path_of(asked), body, read, repeat=verb.repeat)
 
 
 def _given_back(

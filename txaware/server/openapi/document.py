@@ -26,17 +26,21 @@ from txaware.server.openapi import (
     message_operations,
     prepared_operations,
     producer_operations,
-    queue_operations,
     server_operations,
     transaction_operations,
 )
-from txaware.server.openapi.operation import Content, Operation, in_msgpack, json_of
+from txaware.server.openapi.operation import (
+    Content,
+    Operation,
+    in_all_formats,
+    in_msgpack,
+    json_of,
+)
 from txaware.server.openapi.wire import report_schemas, schema_of, wire_schemas
 from txaware.server.routing import Route
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
     **message_operations.OPERATIONS,
-    **queue_operations.OPERATIONS,
     **producer_operations.OPERATIONS,
     **transaction_operations.OPERATIONS,
     **prepared_operations.OPERATIONS,
@@ -66,6 +70,9 @@ def _of_verb(verb: Verb[..., Any]) -> Operation:
         body = json_of(schema, example=verb.example)
         if verb.binary is not None:
             body |= in_msgpack(verb.binary.name)
+    for mark in shape.messages.values():
+        in_json = json_of(mark.schema, example=verb.example)
+        body = in_all_formats(in_json, body=mark.name)
     return Operation(
         summary=verb.summary,
         tag=verb.tag,

@@ -23,7 +23,6 @@ from txaware.server.routes.messages import MessageRoutes
 from txaware.server.routes.polls import PollingRoutes
 from txaware.server.routes.prepared import PreparedRoutes
 from txaware.server.routes.producers import ProducerRoutes
-from txaware.server.routes.queue_jobs import QueueJobRoutes
 from txaware.server.routes.transactional_ids import BeginsOfIds
 from txaware.server.routes.transactions import TransactionRoutes
 from txaware.server.routes.unguarded import OpenApiRoutes, OpenRoutes
@@ -37,6 +36,7 @@ ACTS = (
     groups.ACTS
     | operator.ACTS
     | producers.ACTS
+    | queue_jobs.ACTS
     | queues.ACTS
     | tables.ACTS
     | topics.ACTS
@@ -65,7 +65,6 @@ def all_routes(
         *MessageRoutes(server_context).routes(),
         *PollingRoutes(server_context).routes(),
         *PreparedRoutes(server_context).routes(),
-        *QueueJobRoutes(server_context).routes(),
         *transactions.routes(),
         *CommitRoutes(server_context, transactions).routes(),
         *operator.BackupRoutes(server_context).routes(),

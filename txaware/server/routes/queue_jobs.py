@@ -1,100 +1,28 @@
 """Jobs of queues: what the event loop begins of their verbs, and pops that wait."""
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from txaware.auth import ANYBODY
-from txaware.errors import BadRequest, Unavailable
+from txaware.errors import Unavailable
 from txaware.model.queues import Popped
-from txaware.model.requests import Payload
-from txaware.protocol.formats import Format, format_of
-from txaware.protocol.jobs import COMMIT_JOB, EXTEND_JOB, POP, ROLLBACK_JOB, Pop
-from txaware.protocol.queues import QUEUE
-from txaware.protocol.rights import on_queue, queue_in
+from txaware.protocol.jobs import COMMIT_JOB, EXTEND_JOB, POP, PUSH, ROLLBACK_JOB, Pop
 from txaware.protocol.verb import Verb
 from txaware.server.admission import ClientGone
-from txaware.server.exchange import DONE, Reply, Request, whole_number
 from txaware.server.long_polls import signalled
 from txaware.server.routes.messages import QUICK_BYTES
-from txaware.server.routing import Begun, FutureOutcome, Route, Told, in_a_task
+from txaware.server.routing import FutureOutcome
 from txaware.server.server_context import ServerContext
-from txaware.server.verb_performer import LATER, Caller, Soon, ToldValue
+from txaware.server.verb_performer import LATER, Act, Caller, Soon, ToldValue
 from txaware.service.queue.event_loop_queues import EventLoopQueues, Look
 from txaware.service.queue.step_batch import WouldWait
 
 # An answer to a pop ends with the job that makes it so large.
 ANSWER_BYTES = 4 << 20
-# The fields of a push, which stand in its query: its body is that of a publish.
-PUSHED = ("pusher", "delayMs", "priority")
-
-
-class QueueJobRoutes:
-    """The route of pushes. A repeated one with the same key gets the first answer."""
-
-    def __init__(self, server_context: ServerContext) -> None:
-        self._server_context = server_context
-        self._queues = server_context.queues
-
-    def routes(self) -> list[Route]:
-        """Returns this route."""
-        return [
-            Route(
-                "POST",
-                QUEUE + "/push",
-                in_a_task(self._push),
-                on_queue("push"),
-                keyed=True,
-                query=PUSHED,
-                begin=self._push,
-            )
-        ]
-
-    def _push(self, request: Request, told: Told) -> Begun:
-        format_, context = format_of(request.content_type), self._server_context
-        if len(request.body) > QUICK_BYTES:
-            return _after(context.in_thread(self._push_large, request, format_))
-        name, items, options = _push_asked(request, format_)
-
-        def answered(error: Unavailable | None) -> None:
-            told(DONE if error is None else error)
-
-        then = partial(context.outcomes.tell, answered)
-        try:
-            context.loop_queues.push(name, items, then=then, **options)
-        except WouldWait:
-            push = partial(self._queues.push, name, items, **options)
-            return _after(context.in_coordinator_thread(push))
-        return None
-
-    def _push_large(self, request: Request, format_: Format) -> None:
-        name, items, options = _push_asked(request, format_)
-        self._queues.push(name, items, **options)
-
-
-async def _after(waiting: Awaitable[None]) -> Reply:
-    await waiting
-    return DONE
-
-
-def _push_asked(
-    request: Request, format_: Format
-) -> tuple[str, Iterable[Payload], dict[str, Any]]:
-    """Returns the queue of a push, its items and its options."""
-    asked = format_.publish_request(request.body)
-    if (asked.pointer, asked.receipts, asked.attempt) != (None, None, None):
-        raise BadRequest(
-            "a push has messages and nothing else; in a transaction they are published "
-            "to a pipe"
-        )
-    fields = request.query()
-    options = {
-        "pusher": fields.get("pusher", ""),
-        "delay_s": whole_number(fields.get("delayMs", "0"), "delayMs") / 1000,
-        "priority": whole_number(fields.get("priority", "0"), "priority"),
-    }
-    return str(queue_in(request.params)), asked.messages, options
 
 
 def _when_on_disk(step: Callable[..., Any], verb: Verb[..., Any]) -> Soon:
@@ -236,6 +164,24 @@ class PopInTurns:
         self._caller.ask_again()  # it may have waited since, and its token be gone
 
 
+def _push_in_thread(server_context: ServerContext, _: Caller, asked: Any) -> None:
+    options = PUSH.shape.options(asked)
+    server_context.queues.push(**options | {"messages": asked.messages.read()})
+
+
+_push_soon = _when_on_disk(EventLoopQueues.push, PUSH)
+
+
+def _push(
+    server_context: ServerContext, caller: Caller, asked: Any, told: ToldValue
+) -> object:
+    if len(asked.messages.body) > QUICK_BYTES:
+        raise WouldWait
+    items = asked.messages.read()
+    asked = msgspec.structs.replace(asked, messages=items)
+    return _push_soon(server_context, caller, asked, told)
+
+
 def _pop(
     server_context: ServerContext, caller: Caller, asked: Any, told: ToldValue
 ) -> Any:
@@ -243,7 +189,9 @@ def _pop(
     return PopInTurns(server_context, caller, asked, told).begin()
 
 
+ACTS: dict[Verb[..., Any], Act] = {PUSH: _push_in_thread}
 SOON: dict[Verb[..., Any], Soon] = {
+    PUSH: _push,
     COMMIT_JOB: _when_on_disk(EventLoopQueues.commit_job, COMMIT_JOB),
     ROLLBACK_JOB: _when_on_disk(EventLoopQueues.rollback_job, ROLLBACK_JOB),
     EXTEND_JOB: _when_on_disk(EventLoopQueues.extend_job, EXTEND_JOB),
