@@ -11,5 +11,6 @@ TIMEOUT_S = 400
 @pytest.mark.hbase
 @pytest.mark.tephra
 @pytest.mark.usefixtures("hbase_java", "java")
+@pytest.mark.long
 def test_the_cluster_loses_and_doubles_nothing_through_kills() -> None:
     prints_what_it_promises(EXAMPLES / "cluster" / "run.py", timeout_s=TIMEOUT_S)

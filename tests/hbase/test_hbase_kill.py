@@ -70,6 +70,7 @@ def live_through(
         print(tally, flush=True)
 
 
+@pytest.mark.long
 def test_blows_on_every_part_lose_tear_and_double_nothing(
     hbase: LocalHBase, java: str, tmp_path: Path
 ) -> None:

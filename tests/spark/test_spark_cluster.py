@@ -114,6 +114,7 @@ def begin(setting: Setting, job: str, *tasks: int) -> None:
 
 
 @pytest.mark.parametrize("job", ["save", "frame", "stream"])
+@pytest.mark.long
 def test_an_attempt_that_stores_after_the_commit_adds_nothing(
     setting: Setting, job: str
 ) -> None:

