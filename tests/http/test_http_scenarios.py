@@ -1,4 +1,4 @@
-"""Scenarios 1 to 23 over plain HTTP: topics and bodies, in Avro and in JSON."""
+"""Bodies over plain HTTP, in Avro and in JSON."""
 
 import base64
 import json
@@ -42,126 +42,6 @@ def body_for(client: Client, route: str) -> bytes:
     if route == "rollback":
         return wire.rollback(ANY_RANGE)
     return wire.publish(5, [b"a"])
-
-
-def test_01_a_topic_is_created_once(client: Client) -> None:
-    first = client.ask("PUT", "t1")
-    again = client.ask("PUT", "t1")
-    assert (first.status, first.body, again.status) == (200, b"", 409)
-    assert json.loads(again.body)["error"] == "TopicExists"
-
-
-def test_a_topic_may_exist_where_the_query_says_so(client: Client) -> None:
-    asks = [
-        ("t1?existOk=true", b'{"ttl": 60}', 200, ""),
-        ("t1?existOk=true", b"", 200, ""),
-        ("t1?existOk=true", b'{"ttl": "60"}', 200, ""),
-        ("t1?existOk=true", b'{"ttl": 5}', 409, "its ttl_s is 60, not 5"),
-        ("t1?existOk=false", b'{"ttl": 60}', 409, "t1 exists already"),
-        ("t2?existOk=1", b"", 400, "existOk is true or false, not '1'"),
-        ("t2?exist_ok=true", b"", 400, "no such field in the query: exist_ok"),
-    ]
-    for path, body, status, said in asks:
-        answer = client.ask("PUT", path, body)
-        assert answer.status == status, path
-        assert said in answer.body.decode()
-
-
-def test_02_an_absent_topic_is_404(client: Client) -> None:
-    asks = [client.ask("GET", "no"), client.ask("DELETE", "no")]
-    asks.append(client.ask("PUT", "no/properties", b"{}"))
-    for route in POST_ROUTES:
-        asks.append(client.ask("POST", f"no/{route}", body_for(client, route)))
-    assert [one.status for one in asks] == [404] * 7
-    assert {json.loads(one.body)["error"] for one in asks} == {"TopicNotFound"}
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        *(b'{"ttl": %s}' % ttl for ttl in (b'"0"', b'"-1"', b'"abc"', b'"5.0"')),
-        *(b'{"ttl": %s}' % ttl for ttl in (b"0", b"-1", b"5.0", b"true", b"null")),
-        *(b'{"ttl": %s}' % ttl for ttl in (b"2147483648", b'{"a": 1}', b"[5]")),
-        *(b"[]", b"null", b"5", b'"ttl"', b"{", b"ttl=5", b"\xff"),
-        *(b'{"x": {"a": "b"}}', b'{"x": ["a"]}', b'{"generation": "0"}'),
-    ],
-)
-def test_03_a_wrong_ttl_is_400_and_creates_nothing(client: Client, body: bytes) -> None:
-    assert client.ask("PUT", "t1", body).status == 400
-    assert client.ask("GET", "t1").status == 404
-    assert client.ask("PUT", "t/properties", body).status == 400
-    assert client.properties("t") == {"generation": "1", "ttl": "604800"}
-
-
-def test_a_patch_changes_what_it_names(client: Client) -> None:
-    assert client.create("t1", ttl=7, x="y", owner="shop") == 200
-    kept = {"generation": "1", "ttl": "7", "x": "y", "owner": "shop"}
-    for body, changed in (
-        (b"{}", {}),
-        (b'{"ttl": 9}', {"ttl": "9"}),
-        (b'{"x": "z", "generation": "1"}', {"x": "z"}),
-        (b'{"new": "", "ttl": "8"}', {"new": "", "ttl": "8"}),
-    ):
-        answer = client.ask("PATCH", "t1/properties", body)
-        assert (answer.status, answer.body) == (200, b"")
-        kept |= changed
-        assert client.properties("t1") == kept
-    assert client.ask("PATCH", "t1/properties", b'{"x": null}').status == 200
-    del kept["x"]
-    assert client.properties("t1") == kept
-    assert client.ask("PATCH", "no/properties", b"{}").status == 404
-
-
-@pytest.mark.parametrize("ttl", [5, "5"])
-def test_04_a_ttl_is_a_number_or_a_string(client: Client, ttl: object) -> None:
-    assert client.create("t1", ttl=ttl) == 200
-    assert client.properties("t1") == {"generation": "1", "ttl": "5"}
-
-
-def test_05_a_topic_without_properties_has_defaults(client: Client) -> None:
-    assert client.properties("t") == {"generation": "1", "ttl": "604800"}
-    assert json.loads(client.ask("GET", "t").body)["name"] == "t"
-
-
-def test_06_an_update_replaces_all_properties(client: Client) -> None:
-    assert client.create("t1", ttl=7, x="y") == 200
-    updated = client.ask("PUT", "t1/properties", b'{"x": "z"}')
-    assert (updated.status, updated.body) == (200, b"")
-    assert client.properties("t1") == {"generation": "1", "ttl": "604800", "x": "z"}
-
-
-def test_07_each_topic_of_a_name_has_its_generation(client: Client) -> None:
-    for generation in range(1, 6):
-        assert client.create("t1") == 200
-        assert client.properties("t1")["generation"] == str(generation)
-        assert client.delete("t1") == 200
-        assert client.ask("GET", "t1").status == 404
-
-
-def test_08_a_refused_creation_changes_nothing(client: Client) -> None:
-    assert (client.create("t1", ttl=1), client.create("t1", ttl=2)) == (200, 409)
-    assert client.properties("t1")["ttl"] == "1"
-
-
-def test_09_wrong_names_are_400(client: Client) -> None:
-    for path in ("a.b", "a%20b", "", "a%2Fb", "/v1/namespaces/a-b/topics/t"):
-        for method in ("PUT", "GET", "DELETE"):
-            status = client.ask(method, path).status
-            assert status == 400, (method, path)
-    assert client.ask("GET", "/v1/namespaces/a-b/topics").status == 400
-
-
-def test_10_topics_are_listed_in_the_order_of_their_rows(client: Client) -> None:
-    expected = ["T3", "a", "t-", "t10", "t1", "t2", "t", "t_", "ta"]
-    for name in sorted(expected):
-        client.create(name)
-    answer = client.ask("GET", client.topics)
-    assert (answer.status, json.loads(answer.body)) == (200, expected)
-
-
-def test_11_a_namespace_that_was_never_used_is_empty(client: Client) -> None:
-    answer = client.ask("GET", "/v1/namespaces/never/topics")
-    assert (answer.status, json.loads(answer.body)) == (200, [])
 
 
 def test_12_another_content_type_is_400(client: Client) -> None:
@@ -209,21 +89,6 @@ def test_12_properties_need_no_content_type(client: Client, path: str) -> None:
         assert client.properties(path.partition("/")[0])["ttl"] == f"{ttl_s}"
 
 
-def test_13_publish_and_store_need_something(client: Client) -> None:
-    wire = client.wire
-    nothing = client.ask("POST", "t/publish", wire.publish(None, []))
-    assert nothing.status == 400
-    assert client.store(None, b"a") == 400
-    assert client.store(5) == 400
-    assert client.poll() == []
-
-
-def test_14_a_reference_to_nothing_delivers_nothing(client: Client) -> None:
-    client.publish(5)
-    assert client.poll() == []
-    assert client.poll(transaction=Transaction(9, 9)) == []
-
-
 def test_15_golden_bytes(avro: Client) -> None:
     golden = {
         "0202026100": avro.wire.publish(None, [b"a"]),
@@ -266,20 +131,6 @@ def test_16_both_forms_carry_the_same(client: Client) -> None:
         other.close()
 
 
-def test_17_what_is_out_of_range_is_400(client: Client) -> None:
-    client.publish(None, b"a")
-    wire = client.wire
-    wrong = [wire.poll(limit=0), wire.poll(limit=-1), wire.poll(start=-1)]
-    wrong.append(wire.poll(start="00" * 19))
-    for body in wrong:
-        assert client.ask("POST", "t/poll", body).status == 400
-
-
-def test_18_a_wrong_method_is_405(client: Client) -> None:
-    assert client.ask("DELETE", client.topics).status == 405
-    assert client.ask("GET", "t/publish").status == 405
-
-
 def test_19_a_body_above_the_limit_is_413(client: Client) -> None:
     body = client.wire.publish(None, [bytes((10 << 20) + 1)])
     assert client.ask("POST", "t/publish", body).status == 413
@@ -305,28 +156,8 @@ def test_20_a_body_that_is_none_is_400_and_stores_nothing(
     assert client.poll() == []
 
 
-def test_21_a_pointer_past_its_lifetime_is_refused() -> None:
-    with serving(
-        max_transaction_lifetime_s=3600, accept_unknown_pointers=True
-    ) as served:
-        client = Client(served, AvroWire())
-        now_ms = served.clock.now_ms
-        old, young = ((now_ms - s * 1000) * 1_000_000 for s in (3600, 3599))
-        for pointer, status in ((old, 409), (young, 200)):
-            body = client.wire.publish(pointer, [b"a"])
-            assert client.ask("POST", "t/publish", body).status == status
-        assert client.payloads() == [b"a"]
-        client.close()
-
-
 def test_22_a_message_of_five_megabytes_comes_back(client: Client) -> None:
     payload = base64.b64encode(bytes(range(256))) * 15_000
     assert len(payload) > 5_000_000
     client.publish(None, payload)
     assert client.payloads() == [payload]
-
-
-def test_23_a_client_and_its_request_are_used_again(client: Client) -> None:
-    for _ in range(2):
-        client.publish(None, b"m1", b"m2")
-    assert client.payloads() == [b"m1", b"m2", b"m1", b"m2"]

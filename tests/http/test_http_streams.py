@@ -1,11 +1,13 @@
 """Long answers: read as they are sent, in bounded memory, and no further than that."""
 
+import io
 import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import fastavro
 import pytest
 
 from tests.support.concurrency import until
@@ -210,3 +212,47 @@ def test_a_client_of_http_1_0_is_refused_more_than_is_kept_for_it(
         answer = here.ask(old(JSON))
         assert (answer.status, "HTTP/1.1 only" in answer.body.decode()) == (413, True)
         assert here.is_well()
+
+
+def blocks_of(body: bytes) -> list[list[dict[str, bytes]]]:
+    """The blocks of an Avro array, one by one."""
+    schema = fastavro.parse_schema({"type": "long"})
+    item = fastavro.parse_schema(
+        {
+            "type": "record",
+            "name": "Message",
+            "fields": [
+                {"name": "id", "type": "bytes"},
+                {"name": "payload", "type": "bytes"},
+            ],
+        }
+    )
+    file, blocks = io.BytesIO(body), []
+    while count := fastavro.schemaless_reader(file, schema, None):
+        assert isinstance(count, int)
+        assert count > 0
+        blocks.append(
+            [fastavro.schemaless_reader(file, item, None) for _ in range(count)]
+        )
+    assert file.read() == b""
+    return blocks
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+@pytest.mark.parametrize("size", [30_000, 70_000])
+def test_an_answer_in_avro_comes_in_blocks_and_ends_with_none(
+    size: int, is_cached: bool
+) -> None:
+    with serving(cache_bytes=(64 << 20) if is_cached else 0) as served:
+        messages = [b"%d" % number * size for number in range(10)]
+        for message in messages:
+            served.messaging.publish("t", [message])
+        for _ in range(2):
+            blocks = blocks_of(served.ask(poll(EVERYTHING)).body)
+            assert len(blocks) == (5 if size == 30_000 else 10)
+            found = [one for block in blocks for one in block]
+            assert [one["payload"] for one in found] == messages
+            assert sorted(one["id"] for one in found) == [one["id"] for one in found]
+            for block in blocks[:-1]:
+                weights = [len(one["payload"]) + 28 for one in block]
+                assert sum(weights) >= 60_000 > sum(weights[:-1])

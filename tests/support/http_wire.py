@@ -224,11 +224,6 @@ class Client:
         assert answer.content_type == self.wire.content_type
         return self.wire.answer(answer.body)
 
-    def store(self, pointer: int | None, *messages: bytes, topic: str = "t") -> int:
-        """Stores."""
-        body = self.wire.publish(pointer, messages)
-        return self.ask("POST", f"{topic}/store", body).status
-
     def rollback(self, fields: dict[str, Any], *, topic: str = "t") -> int:
         """Takes a publish back."""
         return self.ask("POST", f"{topic}/rollback", self.wire.rollback(fields)).status
@@ -242,10 +237,6 @@ class Client:
     def payloads(self, **options: Any) -> list[bytes]:
         """What a poll delivers."""
         return [payload for _, payload in self.poll(**options)]
-
-    def ids(self, **options: Any) -> list[str]:
-        """The ids of a poll."""
-        return [message_id for message_id, _ in self.poll(**options)]
 
 
 def _json(**fields: Any) -> bytes:
