@@ -112,6 +112,12 @@ if typing.TYPE_CHECKING:
     from txaware.client.aio.async_table import AsyncTable
     from txaware.client.aio.async_transaction import AsyncTransaction
     from txaware.client.aio.async_typed_topic import AsyncTypedTopic
+    from txaware.participants.outbox_writer import (
+        AsyncOutbox,
+        Outbox,
+        outbox,
+        outbox_async,
+    )
     from txaware.server.server import HttpServer
 
 __all__ = [
@@ -119,6 +125,7 @@ __all__ = [
     "App",
     "AsyncJob",
     "AsyncMessaging",
+    "AsyncOutbox",
     "AsyncPopper",
     "AsyncProcessor",
     "AsyncProducer",
@@ -165,6 +172,7 @@ __all__ = [
     "NotAuthorized",
     "OperatorService",
     "OutOfOrderSequence",
+    "Outbox",
     "Outgoing",
     "Page",
     "Participant",
@@ -228,6 +236,8 @@ __all__ = [
     "copy",
     "from_json",
     "from_json_as",
+    "outbox",
+    "outbox_async",
     "retry_on_conflict",
     "to_json",
 ]
@@ -238,6 +248,7 @@ _WHERE = {
     "App": "txaware.app.app",
     "AsyncJob": "txaware.client.aio.async_queue",
     "AsyncMessaging": "txaware.client.aio.async_messaging",
+    "AsyncOutbox": "txaware.participants.outbox_writer",
     "AsyncPopper": "txaware.client.aio.async_queue",
     "AsyncProcessor": "txaware.client.aio.async_loops",
     "AsyncProducer": "txaware.client.aio.async_producer",
@@ -250,9 +261,12 @@ _WHERE = {
     "AsyncTypedTopic": "txaware.client.aio.async_typed_topic",
     "AsyncWorker": "txaware.client.aio.async_loops",
     "HttpServer": "txaware.server.server",
+    "Outbox": "txaware.participants.outbox_writer",
     "TopicConsumer": "txaware.client.aio.async_consumer",
     "TopicPublisher": "txaware.client.aio.async_publisher",
     "connect_async": "txaware.client.aio.async_messaging",
+    "outbox": "txaware.participants.outbox_writer",
+    "outbox_async": "txaware.participants.outbox_writer",
 }
 
 

@@ -1,8 +1,10 @@
 """`txaware outbox`: carries messages over from databases, and what is set aside."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -17,14 +19,24 @@ from txaware.cli.show import (
     note,
     payload_text,
 )
-from txaware.cli.stop import stopped_by_signal
+from txaware.cli.stop import TICK_S, Stop, stopped_by_signal
 from txaware.cli.values import interval, is_sure, json_option, limit_option, yes_option
+from txaware.errors import (
+    TransactionOutcomeUnknown,
+    TransactionRefused,
+    TxAwareError,
+    Unavailable,
+)
 from txaware.model.messages import text_or_base64
+from txaware.participants.background_work import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from txaware.participants.database_outbox import DatabaseOutbox
 from txaware.participants.databases import open_noted_items, open_outbox
 from txaware.participants.inbox_cleaner import InboxCleaner
 from txaware.participants.outbox_relay import OutboxRelay
-from txaware.participants.outbox_row import SetAside
+from txaware.participants.outbox_row import OutboxRows, SetAside
+
+# A server or a database that is away comes back.
+MAY_PASS = (Unavailable, TransactionRefused, TransactionOutcomeUnknown)
 
 database_argument = click.argument("database")
 topic_argument = click.argument("topic", metavar="TOPIC")
@@ -64,6 +76,9 @@ def relay(session: Session, *, database: str, every: float | None) -> None:
     A program with a participant does this by itself, in the background; both may work
     on one outbox. Notes of popped items that have ended are removed, too.
 
+    With --every it is woken at once by what is written, looks so often in any case, and
+    goes on while the server or the database is away, with a try each 5 s at least.
+
     \b
     Example:
       txaware outbox relay shop.db
@@ -72,17 +87,49 @@ def relay(session: Session, *, database: str, every: float | None) -> None:
     with session.open() as messaging, stopped_by_signal() as stop:
         work = OutboxRelay(messaging, open_outbox(database))
         cleaner = InboxCleaner(messaging, open_noted_items(database))
+        pause_s = FIRST_PAUSE_S
         try:
-            while True:
-                count = work.carry_over()
-                cleaner.clean()
-                if count or every is None:
-                    click.echo(f"carried over {counted(count, 'message')}")
-                if every is None or stop.wait(every):
-                    return
+            while not stop.asked:
+                try:
+                    count = work.carry_over()
+                    cleaner.clean()
+                    pause_s = FIRST_PAUSE_S
+                    if count or every is None:
+                        click.echo(f"carried over {counted(count, 'message')}")
+                    if every is None:
+                        return
+                    _wait(work.rows, every, stop)
+                except MAY_PASS as error:
+                    if every is None:
+                        raise
+                    note(f"{_backlog(work.rows)}; again in {pause_s:g} s: {error}")
+                    stop.wait(pause_s)
+                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         finally:
             work.close()
             cleaner.close()
+
+
+def _wait(rows: OutboxRows, every_s: float, stop: Stop) -> None:
+    """Waits so long, or until rows were written, or it is asked to stop."""
+    until_s = time.monotonic() + every_s
+    while not stop.asked and (left_s := until_s - time.monotonic()) > 0:
+        if rows.wait(min(left_s, TICK_S)):
+            return
+
+
+def _backlog(rows: OutboxRows) -> str:
+    """Says how much waits, and for how long; as far as the database tells."""
+    found = DatabaseOutbox(rows)
+    try:
+        count, since = found.waiting(), found.waiting_since()
+    except TxAwareError:
+        return "the database is away"
+    what = f"{counted(count, 'message')} waiting"
+    if since is None:
+        return what
+    age_s = max(0.0, (datetime.now(UTC) - since).total_seconds())
+    return f"{what}, the oldest for {age_s:.1f} s"
 
 
 @outbox.command("list")
@@ -96,7 +143,7 @@ def list_(*, database: str, as_json: bool) -> None:
       txaware outbox list shop.db
     """
     with _looked_at(database) as found:
-        entries, waiting = found.set_aside(), found.waiting()
+        entries, backlog = found.set_aside(), _backlog(found.rows)
     if as_json:
         for one in entries:
             echo_json(_entry_json(one))
@@ -110,7 +157,7 @@ def list_(*, database: str, as_json: bool) -> None:
     ]
     header = ("KIND", "NAME", "COUNT", "SINCE", "REASON")
     echo_columns(header, rows, empty="nothing is set aside")
-    note(f"{counted(waiting, 'message')} waiting")
+    note(backlog)
 
 
 @outbox.command()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
-LOOK_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 0.1, 30.0
+LOOK_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 0.1, 5.0
 
 
 class BackgroundWork:

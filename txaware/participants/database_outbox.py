@@ -1,7 +1,9 @@
 """The outbox of a database, for the program and for the people who look after it."""
 
+from datetime import datetime
+
 from txaware.errors import BadRequest, MisusedTransaction, TxAwareError
-from txaware.model.queues import checked_count
+from txaware.model.queues import checked_count, time_of
 from txaware.model.topics import DEFAULT_NAMESPACE, QueueName, TopicName
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.outbox_row import (
@@ -31,16 +33,21 @@ class DatabaseOutbox:
     def __init__(
         self, rows: OutboxRows, relay: OutboxRelay[OutboxRows] | None = None
     ) -> None:
-        self._rows = rows
+        self.rows = rows
         self._relay = relay
 
     def waiting(self) -> int:
         """Returns how many messages and items wait; none of them is set aside."""
-        return self._rows.waiting()
+        return self.rows.waiting()
+
+    def waiting_since(self) -> datetime | None:
+        """Returns when the oldest of these was written; None where none waits."""
+        oldest_ms = self.rows.oldest_ms()
+        return None if oldest_ms is None else time_of(oldest_ms)
 
     def set_aside(self) -> list[SetAside]:
         """Returns what is set aside, an entry for each topic and queue."""
-        return self._rows.set_aside()
+        return self.rows.set_aside()
 
     def entry(self, topic: str, *, queue: bool | None = None) -> SetAside:
         """Returns what is set aside for a topic or queue; raises where nothing is."""
@@ -60,7 +67,7 @@ class DatabaseOutbox:
     ) -> list[SetAsideMessage]:
         """Returns the first ones that are set aside for a topic or queue."""
         found = self.entry(topic, queue=queue).destination
-        return self._rows.set_aside_messages(found, limit=checked_count("limit", limit))
+        return self.rows.set_aside_messages(found, limit=checked_count("limit", limit))
 
     def retry(self, topic: str, *, queue: bool | None = None) -> int:
         """Carries over, in order, what is set aside for a topic or queue.
@@ -82,7 +89,7 @@ class DatabaseOutbox:
 
     def discard(self, topic: str, *, queue: bool | None = None) -> int:
         """Removes what is set aside for a topic or queue; returns how many messages."""
-        count = self._rows.discard(self.entry(topic, queue=queue).destination)
+        count = self.rows.discard(self.entry(topic, queue=queue).destination)
         if self._relay is not None:
             self._relay.report()
         return count
@@ -93,7 +100,7 @@ class DatabaseOutbox:
             raise MisusedTransaction("an outbox without a relay carries nothing over")
         relay.require(to)
         before = self._count_of(to) if found.destination != to else 0
-        count = self._rows.put_back(found.destination, to=to.column)
+        count = self.rows.put_back(found.destination, to=to.column)
         relay.carry_over()
         again = self._count_of(to) - before
         if again > 0:

@@ -11,6 +11,7 @@ from concurrent.futures import CancelledError
 from typing import Any, Protocol, TypeVar
 
 from txaware.errors import MisusedTransaction
+from txaware.participants.postgres_link import driver
 
 T = TypeVar("T")
 
@@ -48,6 +49,21 @@ async def awaited(steps: Steps[T]) -> T:
     except StopIteration as end:
         value: T = end.value
         return value
+
+
+def sqlite_rows(connection: Any, sql: str, *values: object) -> Steps[list[Any]]:
+    """Reads rows as tuples from SQLite, whatever the program has chosen."""
+    cursor = yield connection.cursor()
+    cursor.row_factory = None
+    yield cursor.execute(sql, values)
+    return list((yield cursor.fetchall()))
+
+
+def postgres_rows(connection: Any, sql: str, *values: object) -> Steps[list[Any]]:
+    """Reads rows as tuples from PostgreSQL, whatever the program has chosen."""
+    cursor = connection.cursor(row_factory=driver().rows.tuple_row)
+    yield cursor.execute(sql, values)
+    return list((yield cursor.fetchall())) if cursor.description else []
 
 
 def closed(connection: Any) -> Steps[None]:

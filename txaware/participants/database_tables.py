@@ -2,8 +2,15 @@
 
 import sqlite3
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+
+from txaware.participants.database_steps import (
+    Steps,
+    in_thread,
+    postgres_rows,
+    sqlite_rows,
+)
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -71,11 +78,16 @@ _POSTGRES = {
     "seconds": "double precision",
     "integer": "bigint",
 }
+_COLUMNS_OF_SQLITE = """SELECT made.name, info.name
+    FROM sqlite_master AS made, pragma_table_info(made.name) AS info
+    WHERE made.type = 'table' AND made.name LIKE 'txaware%'"""
 _ID = "SELECT outbox_id FROM txaware_state"
-_COLUMNS = """SELECT attname FROM pg_attribute
-    WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"""
+_COLUMNS_OF_POSTGRES = """SELECT made.relname, info.attname
+    FROM pg_class AS made JOIN pg_attribute AS info ON info.attrelid = made.oid
+    WHERE made.oid = to_regclass(made.relname::text) AND made.relname LIKE 'txaware%%'
+    AND info.attnum > 0 AND NOT info.attisdropped"""
 # Two programs that begin at the same time make the tables one after the other.
-_ALONE = "SELECT pg_advisory_xact_lock(8387236824)"
+ALONE = "SELECT pg_advisory_xact_lock(8387236824)"
 
 
 def prepared_sqlite(connection: sqlite3.Connection) -> str:
@@ -84,16 +96,15 @@ def prepared_sqlite(connection: sqlite3.Connection) -> str:
     A file that has them all is only read.
     """
 
-    def columns(table: str) -> set[str]:
-        return {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
-
-    if not _missing(columns, _SQLITE):
+    if in_thread(missing_in_sqlite(connection)):
+        connection.execute("BEGIN IMMEDIATE")
+    else:
         found = connection.execute(_ID).fetchone()
         if found is not None:
             return str(found[0])
-    connection.execute("BEGIN IMMEDIATE")
+        connection.execute("BEGIN IMMEDIATE")
     try:
-        for statement in _missing(columns, _SQLITE):
+        for statement in in_thread(missing_in_sqlite(connection)):
             connection.execute(statement)
         connection.execute(
             "INSERT OR IGNORE INTO txaware_state VALUES (1, ?, 0)", (uuid.uuid4().hex,)
@@ -113,16 +124,13 @@ def prepared_postgres(link: "Connection[Any]") -> str:
     Where all are there they are only read: a change would wait for whoever uses them.
     """
 
-    def columns(table: str) -> set[str]:
-        return {name for (name,) in link.execute(_COLUMNS, (table,))}
-
-    if not _missing(columns, _POSTGRES):
+    if not in_thread(missing_in_postgres(link)):
         found = link.execute(_ID).fetchone()
         if found is not None:
             return str(found[0])
     with link.transaction():
-        link.execute(_ALONE)
-        for statement in _missing(columns, _POSTGRES):
+        link.execute(ALONE)
+        for statement in in_thread(missing_in_postgres(link)):
             link.execute(statement)
         link.execute(
             "INSERT INTO txaware_state VALUES (1, %s, 0) ON CONFLICT DO NOTHING",
@@ -132,14 +140,27 @@ def prepared_postgres(link: "Connection[Any]") -> str:
     return str(found and found[0])
 
 
-def _missing(
-    columns_of: Callable[[str], set[str]], types: Mapping[str, str]
-) -> list[str]:
+def missing_in_sqlite(connection: Any) -> Steps[list[str]]:
+    """Returns the statements that make or change what a file lacks."""
+    found = yield from sqlite_rows(connection, _COLUMNS_OF_SQLITE)
+    return _missing(found, _SQLITE)
+
+
+def missing_in_postgres(connection: Any) -> Steps[list[str]]:
+    """Returns the statements that make or change what a database lacks."""
+    found = yield from postgres_rows(connection, _COLUMNS_OF_POSTGRES)
+    return _missing(found, _POSTGRES)
+
+
+def _missing(found: Iterable[tuple[Any, Any]], types: Mapping[str, str]) -> list[str]:
     """Returns the statements that make or change what an earlier version had not."""
+    known: dict[str, set[str]] = {}
+    for table, name in found:
+        known.setdefault(_text(table), set()).add(_text(name))
     statements = []
     for table, declared in TABLES.items():
         made = {name: kind.format(**types) for name, kind in declared.items()}
-        there = columns_of(table)
+        there = known.get(table)
         if not there:
             columns = ", ".join(f"{name} {kind}" for name, kind in made.items())
             statements.append(f"CREATE TABLE {table} ({columns})")
@@ -155,3 +176,8 @@ def _missing(
         if "pusher" in lacking:
             statements += _ITEMS
     return statements
+
+
+def _text(name: str | bytes) -> str:
+    """Returns a name as text, whatever the program has chosen for texts."""
+    return name if isinstance(name, str) else bytes(name).decode()

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Generic, TypeVar
 
 import attrs
@@ -31,6 +31,7 @@ from txaware.participants.outbox_row import (
     payload_of,
 )
 from txaware.publish.publisher import checked_size_bytes
+from txaware.tables import Table
 
 log = logging.getLogger(__name__)
 
@@ -84,9 +85,6 @@ class OutboxRelay(Generic[Rows]):
     ) -> None:
         self.rows = rows
         self.messaging = messaging
-        self._progress = messaging.table(PROGRESS)
-        # Nobody's transaction is refused for a report.
-        self._reports = messaging.table(PROGRESS, conflicts="none")
         self._reported: OutboxReport | None = None
         self._key = f"outbox:{rows.outbox_id}".encode()
         self._batch_rows = batch_rows
@@ -94,6 +92,15 @@ class OutboxRelay(Generic[Rows]):
         self._is_closed = False
         self._background = BackgroundWork(self.carry_over, name=repr(self))
         guard(self)
+
+    @cached_property
+    def _progress(self) -> Table:
+        return self.messaging.table(PROGRESS)
+
+    @cached_property
+    def _reports(self) -> Table:
+        """Nobody's transaction is refused for a report."""
+        return self.messaging.table(PROGRESS, conflicts="none")
 
     def carry_over(self) -> int:
         """Carries over all that waits, and returns how many messages these were."""

@@ -201,6 +201,15 @@ class OutboxRows(Protocol):
     def waiting(self) -> int:
         """Returns how many rows wait, those carried over a moment ago included."""
 
+    def oldest_ms(self) -> int | None:
+        """Returns when the first row that waits was written; None where none waits."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits until others may have written rows; False after the time-out.
+
+        What they wrote since the last wait counts, and before the first one.
+        """
+
     def set_aside_count(self) -> int:
         """Returns how many rows are set aside; some seconds old at most."""
 

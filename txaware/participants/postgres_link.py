@@ -62,6 +62,10 @@ class PostgresLink:
         parameters |= info.get_parameters()
         return cls(**parameters, password=info.password or None)
 
+    def another(self) -> Self:
+        """Makes another one to the same place."""
+        return type(self)(self._address, **self._parameters)
+
     @property
     def name(self) -> str:
         """The database and its place, in words."""

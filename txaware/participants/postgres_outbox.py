@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from txaware.errors import TransactionOutcomeUnknown, Unavailable
 from txaware.model.messages import MessageId
 from txaware.participants import set_aside_rows
-from txaware.participants.database_steps import Steps
+from txaware.participants.database_steps import Steps, postgres_rows
 from txaware.participants.database_tables import prepared_postgres
 from txaware.participants.deciding_database import DecidingDatabase
 from txaware.participants.inbox_cleaner import InboxCleaner
@@ -45,8 +46,18 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 MOST_ROWS = 10_000
-INSERT = f"""INSERT INTO txaware_outbox ({COLUMNS})
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"""
+# The relays that listen are woken by the commit.
+CHANNEL = "txaware_outbox"
+_WITH_WAKE = f"""WITH written AS (
+    INSERT INTO txaware_outbox ({COLUMNS})
+    VALUES (%s, %s, %s, %s, %s, {{token}}, %s, %s, %s, %s) RETURNING id)
+    SELECT pg_notify('{CHANNEL}', '') FROM written"""
+INSERT = _WITH_WAKE.format(token="%s")
+# All rows of one transaction have one token; the one that comes with them is not used.
+INSERT_BY_TRANSACTION = _WITH_WAKE.format(
+    token="CASE WHEN %s::bytea IS NULL THEN NULL "
+    "ELSE int8send(pg_current_xact_id()::text::bigint) END"
+)
 POSITION = "SELECT position FROM txaware_inbox WHERE consumer_group = %s AND topic = %s"
 # A row to lock, for members of a group that begin at the same time.
 ENTER = "INSERT INTO txaware_inbox VALUES (%s, %s, NULL) ON CONFLICT DO NOTHING"
@@ -75,6 +86,8 @@ class PostgresOutbox:
 
     def __init__(self, link: PostgresLink) -> None:
         self._link = link
+        self._listening = link.another()
+        self._listens_by: object = None
         self._count = CountedLately()
         self.name = link.name
         self.outbox_id = link.run(prepared_postgres)
@@ -113,6 +126,22 @@ class PostgresOutbox:
     def waiting(self) -> int:
         """Returns how many rows wait, those carried over a moment ago included."""
         return self._link.run(lambda link: set_aside_rows.waiting(_executing(link)))
+
+    def oldest_ms(self) -> int | None:
+        """Returns when the first row that waits was written; None where none waits."""
+        oldest_ms = set_aside_rows.oldest_ms
+        return self._link.run(lambda link: oldest_ms(_executing(link)))
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits until a transaction has committed that wrote rows: it notifies."""
+        return self._listening.run(partial(self._notified, timeout_s))
+
+    def _notified(self, timeout_s: float, link: "Connection[Any]") -> bool:
+        if self._listens_by is not link:  # a new one, and nobody told it before
+            link.execute(f"LISTEN {CHANNEL}")
+            self._listens_by = link
+            return True
+        return any(True for _ in link.notifies(timeout=timeout_s, stop_after=1))
 
     def set_aside_count(self) -> int:
         """Returns how many rows are set aside; some seconds old at most."""
@@ -188,7 +217,8 @@ class PostgresOutbox:
         return found is not None and found[0] == "committed"
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Closes the connections."""
+        self._listening.close()
         self._link.close()
 
     def __repr__(self) -> str:
@@ -238,9 +268,9 @@ class DecidingPostgres(DecidingDatabase):
         connection, name = self.connection, self.transaction_aware_name
         yield from require_marked(connection, name)
         if self._noted:
-            yield from plain_rows(connection, SYNCED)
+            yield from postgres_rows(connection, SYNCED)
         ask = "SELECT pg_current_xact_id_if_assigned()::text"
-        [[xid]] = yield from plain_rows(connection, ask)
+        [[xid]] = yield from postgres_rows(connection, ask)
         try:
             yield connection.commit()
         except (driver().OperationalError, asyncio.CancelledError):
@@ -263,7 +293,7 @@ class DecidingPostgres(DecidingDatabase):
     def _position(self, group: str, topic: str) -> Steps[MessageId | None]:
         """Reads how far a group has come; other members wait for this block."""
         yield self.connection.execute(ENTER, (group, topic))
-        found = plain_rows(self.connection, f"{POSITION} FOR UPDATE", group, topic)
+        found = postgres_rows(self.connection, f"{POSITION} FOR UPDATE", group, topic)
         return _id_of((yield from found))
 
     def _save_position(
@@ -286,15 +316,8 @@ class DecidingPostgres(DecidingDatabase):
     def _items(
         self, query: str, store: str, queue: str, items: Collection[str]
     ) -> Steps[set[str]]:
-        found = plain_rows(self.connection, query, store, queue, list(items))
+        found = postgres_rows(self.connection, query, store, queue, list(items))
         return {item for (item,) in (yield from found)}
-
-
-def plain_rows(connection: Any, sql: str, *values: object) -> Steps[list[Any]]:
-    """Reads rows as tuples, whatever the program has chosen."""
-    cursor = connection.cursor(row_factory=driver().rows.tuple_row)
-    yield cursor.execute(sql, values)
-    return list((yield cursor.fetchall())) if cursor.description else []
 
 
 def _executing(link: "Connection[Any]") -> Execute:

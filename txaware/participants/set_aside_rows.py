@@ -72,6 +72,13 @@ def _moved(execute: Execute, refused: Refused, mark: Mark) -> int:
     return int(execute(_REMOVE, mark).rowcount)
 
 
+def oldest_ms(execute: Execute) -> int | None:
+    """Returns when the first row that waits was written; None where none waits."""
+    ask = "SELECT written_ms FROM txaware_outbox ORDER BY id LIMIT 1"
+    found = execute(ask, ()).fetchone()
+    return None if found is None else found[0]
+
+
 def waiting(execute: Execute) -> int:
     """Returns how many rows wait."""
     return int(execute("SELECT count(*) FROM txaware_outbox", ()).fetchone()[0])

@@ -7,7 +7,7 @@ from typing import Any
 
 from txaware.errors import BadRequest, MisusedTransaction, Unavailable
 from txaware.model.messages import MessageId
-from txaware.participants.database_steps import Steps
+from txaware.participants.database_steps import Steps, sqlite_rows
 from txaware.participants.deciding_database import DecidingDatabase
 from txaware.participants.inbox_cleaner import InboxCleaner
 from txaware.participants.outbox_relay import OutboxRelay
@@ -125,7 +125,7 @@ class Sqlite(DecidingDatabase):
             self._synchronous = None
 
     def _setting(self) -> Steps[int]:
-        [[found]] = yield from plain_rows(self.connection, "PRAGMA synchronous")
+        [[found]] = yield from sqlite_rows(self.connection, "PRAGMA synchronous")
         return int(found)
 
     def _is_enough(self, synchronous: int) -> Steps[bool]:
@@ -133,7 +133,7 @@ class Sqlite(DecidingDatabase):
 
         Outside of WAL, FULL does not sync that the journal is gone.
         """
-        [[found]] = yield from plain_rows(self.connection, "PRAGMA journal_mode")
+        [[found]] = yield from sqlite_rows(self.connection, "PRAGMA journal_mode")
         return synchronous >= (FULL if found in ("wal", b"wal") else EXTRA)
 
     def _rollback(self) -> Steps[None]:
@@ -148,7 +148,7 @@ class Sqlite(DecidingDatabase):
         yield self.connection.executemany(INSERT, rows)
 
     def _position(self, group: str, topic: str) -> Steps[MessageId | None]:
-        found = yield from plain_rows(self.connection, POSITION, group, topic)
+        found = yield from sqlite_rows(self.connection, POSITION, group, topic)
         return MessageId(found[0][0]) if found else None
 
     def _save_position(
@@ -169,7 +169,7 @@ class Sqlite(DecidingDatabase):
     ) -> Steps[set[str]]:
         noted = set()
         for one in items:
-            ask = plain_rows(self.connection, IS_NOTED, store, queue, one)
+            ask = sqlite_rows(self.connection, IS_NOTED, store, queue, one)
             if (yield from ask):
                 noted.add(one)
         return noted
@@ -181,7 +181,7 @@ class Sqlite(DecidingDatabase):
 
 def path_of(connection: Any) -> Steps[str]:
     """Asks for the file of a connection; refuses one to a database in memory."""
-    found = yield from plain_rows(connection, "PRAGMA database_list")
+    found = yield from sqlite_rows(connection, "PRAGMA database_list")
     path = next((row[2] for row in found if row[1] in ("main", b"main")), "")
     if not path:
         raise BadRequest(
@@ -189,11 +189,3 @@ def path_of(connection: Any) -> Steps[str]:
             "could carry its messages over; open a file: sqlite3.connect(path)"
         )
     return path if isinstance(path, str) else bytes(path).decode()
-
-
-def plain_rows(connection: Any, sql: str, *values: object) -> Steps[list[Any]]:
-    """Reads rows as tuples, whatever the program has chosen."""
-    cursor = yield connection.cursor()
-    cursor.row_factory = None
-    yield cursor.execute(sql, values)
-    return list((yield cursor.fetchall()))

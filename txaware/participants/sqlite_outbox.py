@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -26,6 +27,8 @@ from txaware.participants.set_aside_rows import CountedLately, Execute
 from txaware.publish.publisher import OVERHEAD_BYTES
 
 WAIT_S = 5.0
+# A relay that waits looks so often whether the file has changed.
+LOOK_S = 0.005
 INSERT = f"""INSERT INTO txaware_outbox ({COLUMNS})
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 POSITION = "SELECT position FROM txaware_inbox WHERE consumer_group = ? AND topic = ?"
@@ -45,6 +48,7 @@ class SqliteOutbox:
         self.path = str(path)
         self._count = CountedLately()
         self._lock = threading.Lock()
+        self._version: int | None = None
         with self._used():
             self._connection = sqlite3.connect(
                 path, timeout=WAIT_S, isolation_level=None, check_same_thread=False
@@ -91,6 +95,28 @@ class SqliteOutbox:
         """Returns how many rows wait, those carried over a moment ago included."""
         with self._used():
             return set_aside_rows.waiting(self._connection.execute)
+
+    def oldest_ms(self) -> int | None:
+        """Returns when the first row that waits was written; None where none waits."""
+        with self._used():
+            return set_aside_rows.oldest_ms(self._connection.execute)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits until another connection has changed the file.
+
+        The file's change counter tells; a look at it costs some microseconds.
+        """
+        until_s = time.monotonic() + timeout_s
+        while True:
+            with self._used():
+                found = self._connection.execute("PRAGMA data_version").fetchone()
+            before, self._version = self._version, found[0]
+            if before != self._version:
+                return True
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return False
+            time.sleep(min(left_s, LOOK_S))
 
     def set_aside_count(self) -> int:
         """Returns how many rows are set aside; some seconds old at most."""
