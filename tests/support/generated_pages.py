@@ -1,4 +1,4 @@
-"""Pages of the documents that are made from the code: settings, errors, metrics.
+"""Pages of the documents that are made from the code: settings, errors, verbs.
 
 `python -m tests.support.generated_pages` writes them anew.
 """
@@ -15,6 +15,8 @@ from txaware import errors
 from txaware.model import settings
 from txaware.model.numbers import COUNTER, INFO, Number
 from txaware.model.settings import Settings
+from txaware.protocol.fields import REQUIRED
+from txaware.protocol.verbs import NUMBERED, VERBS
 from txaware.server.failures import status_of
 from txaware.server.metrics.parts import FAILURES, PARTS
 
@@ -200,10 +202,41 @@ def _shown(name: str, value: object) -> str:
     return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
+VERBS_PAGE = """\
+# Verbs of frames
+
+The numbers and fields by which [frames](format.md) name what is asked. A number stays
+that of its verb; new fields come last. [HTTP](http.md) has the same requests, and
+`/openapi.json` says what a field may be. A field in brackets may be left out.
+
+| number | verb | fields |
+|---|---|---|
+"""
+
+
+def verbs_page() -> str:
+    """Makes `docs/verbs.md`."""
+    lines = []
+    declared = {f"{verb.method} {verb.path}": verb for verb in VERBS}
+    for number, name in enumerate(NUMBERED, 1):
+        shape = declared[name].shape
+        parts = shape.query | shape._in_body
+        fields = ", ".join(
+            f"[{one}]"
+            if one in shape.others
+            or (one in parts and parts[one].default is not REQUIRED)
+            else one
+            for one in shape.in_order
+        )
+        lines.append(f"| {number} | `{name}` | {fields} |\n")
+    return VERBS_PAGE + "".join(lines)
+
+
 PAGES = {
     "settings.md": settings_page,
     "errors.md": errors_page,
     "metrics.md": metrics_page,
+    "verbs.md": verbs_page,
 }
 
 

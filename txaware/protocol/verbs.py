@@ -82,6 +82,11 @@ NUMBERED = (
     "PATCH /v1/namespaces/{namespace}/topics/{topic}/properties",
     "GET /v1/namespaces/{namespace}/topics",
     "GET /v1/namespaces",
+    "POST /v1/namespaces/{namespace}/queues/{queue}/push",
+    "POST /v1/transactional-ids/{transactional_id}/commits",
+    "POST /v1/transactional-ids/{transactional_id}/begin",
+    "POST /v1/transactional-ids/{transactional_id}/enter",
+    "POST /v1/transactional-ids/{transactional_id}/leave",
 )
 NUMBERS = {name: number for number, name in enumerate(NUMBERED, 1)}
 
