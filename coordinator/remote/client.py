@@ -29,8 +29,10 @@ from coordinator.interfaces import Cargo, Told
 from coordinator.outcome import Outcome, checked_written
 from coordinator.pointers import Pointers
 from coordinator.prepared_transactions import PreparedTransaction, checked_prepared_name
+from coordinator.remote import calls
+from coordinator.remote.calls import ROOT, RemoteCall
 from coordinator.remote.server import CoordinatorRoutes
-from coordinator.remote.wire import BYTES, JSON, ROOT, Answer, Fields, fields_of
+from coordinator.remote.wire import BYTES, JSON, Answer, Fields, fields_of
 from coordinator.transaction import (
     Transaction,
     checked_pointer,
@@ -88,16 +90,16 @@ class RemoteCoordinator:
         """Begins a transaction; every one begun from here outlives the server."""
         if timeout_s is not None:
             checked_timeout_s(timeout_s)
-        return _transaction(self._post("", type="short", timeoutS=timeout_s))
+        return _transaction(self._post(calls.START, type="short", timeoutS=timeout_s))
 
     def start_long(self, *, outlives_process: bool = False) -> Transaction:
         """Begins a long transaction; it outlives the server too."""
-        return _transaction(self._post("", type="long"))
+        return _transaction(self._post(calls.START, type="long"))
 
     def can_commit(self, tx: Transaction, changes: Iterable[bytes]) -> None:
         """Checks the changed keys, and remembers them for `commit`."""
         encoded = _encoded(changes)
-        self._post_for(tx, "can-commit", changes=encoded)
+        self._post_for(tx, calls.CAN_COMMIT, changes=encoded)
         self._changes[tx.transaction_id] = encoded
 
     def check_at_commit(self, tx: Transaction, changes: Iterable[bytes] = ()) -> None:
@@ -109,7 +111,7 @@ class RemoteCoordinator:
         """Returns when a crash cannot forget that `tx` and its checkpoints exist."""
         writers = self._writers.pop(tx.transaction_id, None)
         fields = {} if writers is None else {"participants": writers}
-        answer = self._post_for(tx, "persist", **fields)
+        answer = self._post_for(tx, calls.PERSIST, **fields)
         # A server of before tells no life: its pointers have none.
         self._lives[tx.transaction_id] = str(answer.get("life", ""))
         while len(self._lives) > MOST_ENDED:
@@ -157,31 +159,31 @@ class RemoteCoordinator:
                 fields["changes"] = changes
         self._forget(transaction_id)
         try:
-            self._post_for(tx, "commit", **fields)
+            self._post_for(tx, calls.COMMIT, **fields)
         except NotWritten:
             raise
         except (Unavailable, TransactionNotInProgress) as error:
             if transaction_id in self._ended and not isinstance(error, Unavailable):
                 raise  # an earlier call of this client has ended it
-            self._post_for(tx, "commit", repeat=True, **fields)
+            self._post_for(tx, calls.COMMIT, repeat=True, **fields)
         self._ended.append(transaction_id)
 
     def abort(self, tx: Transaction) -> None:
         """Ends a transaction whose holder has undone everything it wrote."""
         self._forget(tx.transaction_id)
         self._ended.append(tx.transaction_id)
-        self._post_for(tx, "abort")
+        self._post_for(tx, calls.ABORT)
 
     def invalidate(self, tx: Transaction | int) -> bool:
         """Ends a transaction so that nobody ever sees what it wrote."""
         tx = tx if isinstance(tx, Transaction) else Transaction(checked_pointer(tx), 0)
         self._forget(tx.transaction_id)
         self._ended.append(tx.transaction_id)
-        return _field(self._post_for(tx, "invalidate"), "invalidated", bool)
+        return _field(self._post_for(tx, calls.INVALIDATE), "invalidated", bool)
 
     def checkpoint(self, tx: Transaction) -> Transaction:
         """Returns the same transaction with a new write pointer."""
-        pointers = _field(self._post_for(tx, "checkpoint"), "pointers", _pointers)
+        pointers = _field(self._post_for(tx, calls.CHECKPOINT), "pointers", _pointers)
         return attrs.evolve(
             tx, write_pointer=pointers[-1], checkpoint_write_pointers=pointers
         )
@@ -194,25 +196,27 @@ class RemoteCoordinator:
         If the answer is lost it asks again, once, and that answer is right.
         """
         fields = {"name": checked_prepared_name(name)}
-        _again(lambda: self._post_for(tx, "prepare", **fields))
+        _again(lambda: self._post_for(tx, calls.PREPARE, **fields))
         self._forget(tx.transaction_id)
 
     def prepared(self) -> list[PreparedTransaction]:
         """Returns all that are prepared and that this caller may end."""
-        body = self._call("GET", "/prepared", b"")
+        body = self._call(calls.PREPARED)
         return _read(lambda: [*map(PreparedTransaction.of, json.loads(body))])
 
     def commit_prepared(self, name: str, *, transaction_id: int | None = None) -> None:
         """Commits a prepared transaction; raises `PreparedNotFound` without one."""
-        self._end_prepared("commit-prepared", name, transaction_id)
+        self._end_prepared(calls.COMMIT_PREPARED, name, transaction_id)
 
     def rollback_prepared(
         self, name: str, *, transaction_id: int | None = None
     ) -> None:
         """Has nobody ever see a prepared one; raises `PreparedNotFound` without one."""
-        self._end_prepared("rollback-prepared", name, transaction_id)
+        self._end_prepared(calls.ROLLBACK_PREPARED, name, transaction_id)
 
-    def _end_prepared(self, call: str, name: str, transaction_id: int | None) -> None:
+    def _end_prepared(
+        self, call: RemoteCall, name: str, transaction_id: int | None
+    ) -> None:
         checked_prepared_name(name)
         if transaction_id is None:
             found = next((one for one in self.prepared() if one.name == name), None)
@@ -221,42 +225,42 @@ class RemoteCoordinator:
             transaction_id = found.transaction_id
         # Its id tells whether it was ended by the same call, whose answer was lost.
         fields = {"name": name, "transactionId": transaction_id}
-        _again(lambda: self._post(f"/{call}", **fields))
+        _again(lambda: self._post(call, **fields))
 
     def snapshot(self) -> Transaction:
         """Returns a read-only transaction, which needs no end."""
-        return _transaction(self._post("/snapshot"))
+        return _transaction(self._post(calls.SNAPSHOT))
 
     def status(self) -> str:
         """Returns `"OK"`, or a sentence about what is wrong."""
-        return _field(_answer(self._call("GET", "/status", b"")), "status", str)
+        return _field(_answer(self._call(calls.STATUS)), "status", str)
 
     def standings(self, state: str) -> list[Standing]:
         """Returns all that are `open` or `invalid`, the oldest first."""
         if state not in STATES:
             raise BadRequest(f"state is one of {', '.join(STATES)}, not {state!r}")
-        body = self._call("GET", f"?state={state}", b"")
+        body = self._call(calls.LIST, query=f"?state={state}")
         return _read(lambda: [_standing(fields) for fields in json.loads(body)])
 
     def standing(self, pointer: int) -> Standing:
         """Returns the transaction that writes, or wrote, with that pointer."""
-        body = self._call("GET", f"/{_known(checked_pointer(pointer))}", b"")
+        body = self._call(calls.DESCRIBE, _known(checked_pointer(pointer)))
         return _read(lambda: _standing(fields_of(body)))
 
     def truncate_invalid_tx(self, pointers: Iterable[int]) -> bool:
         """Forgets these invalid pointers; True if any was forgotten."""
-        body = self._post("/truncate", pointers=checked_pointers(pointers))
+        body = self._post(calls.TRUNCATE, pointers=checked_pointers(pointers))
         return _field(_answer(body), "truncated", bool)
 
     def truncate_invalid_tx_before(self, time_ms: int) -> bool:
         """Forgets all invalid pointers of transactions begun before that time."""
         (before_ms,) = checked_pointers([time_ms])
-        body = self._post("/truncate", beforeMs=before_ms)
+        body = self._post(calls.TRUNCATE, beforeMs=before_ms)
         return _field(_answer(body), "truncated", bool)
 
     def invalid_size(self) -> int:
         """Counts the invalid pointers."""
-        body = self._call("GET", "/invalid-size", b"")
+        body = self._call(calls.INVALID_SIZE)
         return _field(_answer(body), "invalidSize", int)
 
     def outcome(self, tx: Transaction | int, *, life: str | None = None) -> Outcome:
@@ -266,7 +270,7 @@ class RemoteCoordinator:
         """
         # Without a name for it the question is that of before, for a server of before.
         query = f"?life={quote(life)}" if life else ""
-        body = self._call("GET", f"/{checked_written(tx)}/outcome{query}", b"")
+        body = self._call(calls.OUTCOME, checked_written(tx), query=query)
         return _field(_answer(body), "outcome", Outcome)
 
     def life_of(self, tx: Transaction | int) -> str:
@@ -274,7 +278,7 @@ class RemoteCoordinator:
         pointer = checked_written(tx)
         known = self._lives.get(pointer)
         if known is None:
-            body = self._call("GET", f"/{pointer}/outcome", b"")
+            body = self._call(calls.OUTCOME, pointer)
             known = str(_answer(body).get("life", ""))
         return known
 
@@ -288,7 +292,7 @@ class RemoteCoordinator:
             if not isinstance(life, str):
                 raise BadRequest(f"the id of a life is text, not {life!r:.50}")
             fields["life"] = life
-        self._post(f"/{checked_written(tx)}/decide", **fields)
+        self._post(calls.DECIDE, checked_written(tx), **fields)
 
     def close(self) -> None:
         """Does nothing: the connection belongs to the owner of `send`."""
@@ -303,21 +307,30 @@ class RemoteCoordinator:
         self._changes.pop(transaction_id, None)
         self._unchecked.discard(transaction_id)
 
-    def _post_for(self, tx: Transaction, call: str, **fields: Any) -> Fields:
+    def _post_for(self, tx: Transaction, call: RemoteCall, **fields: Any) -> Fields:
         body = self._post(
-            f"/{_known(checked_pointer(tx))}/{call}",
+            call,
+            _known(checked_pointer(tx)),
             type=tx.type.name.lower(),
             checkpoints=list(tx.checkpoint_write_pointers),
             **fields,
         )
         return _answer(body)
 
-    def _post(self, path: str, **fields: Any) -> bytes:
-        return self._call("POST", path, json.dumps(fields).encode())
+    def _post(
+        self, call: RemoteCall, pointer: int | None = None, /, **fields: Any
+    ) -> bytes:
+        return self._call(call, pointer, body=json.dumps(fields).encode())
 
-    def _call(self, method: str, path: str, body: bytes) -> bytes:
+    def _call(
+        self,
+        call: RemoteCall,
+        pointer: object = None,
+        query: str = "",
+        body: bytes = b"",
+    ) -> bytes:
         try:
-            status, answer = self._send(method, ROOT + path, body)
+            status, answer = self._send(call.method, call.path(pointer) + query, body)
         except OSError as error:
             no_answer = Unavailable(f"the coordinator did not answer: {error}")
             raise from_server(no_answer) from error

@@ -13,9 +13,6 @@ from coordinator.prepared_transactions import (
 from coordinator.remote.wire import Answer, Fields, json_answer, shown, whole_number
 from coordinator.transaction import Transaction
 
-# Names a prepared transaction: `transactionId` tells it from a later one of that name.
-NAMED = ("name", "transactionId")
-
 
 class PreparedCalls:
     """Answers the calls about prepared transactions by one coordinator."""

@@ -2,11 +2,8 @@
 
 import base64
 import math
-import re
 import time
-from collections.abc import Callable, Mapping
-
-import attrs
+from collections.abc import Callable
 
 from coordinator import codec
 from coordinator.errors import (
@@ -22,10 +19,11 @@ from coordinator.errors import (
 from coordinator.interfaces import Coordinator
 from coordinator.optional_ports import KnowsLives, life_of, outcome_of
 from coordinator.outcome import Outcome
-from coordinator.remote.prepared_calls import NAMED, PreparedCalls
+from coordinator.remote import calls
+from coordinator.remote.calls import RemoteCall, calls_at
+from coordinator.remote.prepared_calls import PreparedCalls
 from coordinator.remote.wire import (
     BYTES,
-    ROOT,
     Answer,
     Fields,
     check_known,
@@ -56,25 +54,13 @@ from coordinator.transaction_status import (
 HANGING_S = 900
 # What a person may decide of a transaction whose outcome nobody knows.
 DECIDABLE = (Outcome.COMMITTED.value, Outcome.ROLLED_BACK.value)
-_NAMED = ("type", "checkpoints")  # the fields of every call of a transaction
-_PATH = re.compile(
-    rf"{ROOT}(?:/(?P<pointer>[0-9]{{1,19}})(?:/(?P<one>[a-z-]*))?"
-    rf"|/(?P<all>[a-z-]*)/?)?",
-    re.ASCII,
-)
+_Answers = Callable[[Fields], Answer]
+_AnswersOfOne = Callable[[int, Fields], Answer]
 
 
 def now_ms() -> int:
     """Returns the time of this machine."""
     return time.time_ns() // 1_000_000
-
-
-@attrs.frozen
-class _Call:
-    """A function that answers, and the fields it knows in the body or a GET's query."""
-
-    answer: Callable[[int, Fields], Answer]
-    known: tuple[str, ...] = ()
 
 
 def _as_it_is(_: int, standing: Standing) -> Standing:
@@ -98,56 +84,48 @@ class CoordinatorRoutes:
         self._coordinator = coordinator
         self._clock_ms = clock_ms
         prepared = PreparedCalls(coordinator)
-        self._whole = {
-            "": {
-                "POST": _of_all(self._start, "type", "timeoutS"),
-                "GET": _of_all(self._list, "state"),
-            },
-            "snapshot": {"POST": _of_all(self._snapshot)},
-            "status": {"GET": _of_all(self._status)},
-            "state": {"GET": _of_all(self._state)},
-            "invalid-size": {"GET": _of_all(self._invalid_size)},
-            "find-hanging": {"GET": _of_all(self._find_hanging, "olderThanS")},
-            "prepared": {"GET": _of_all(prepared.list_all)},
-            "commit-prepared": {"POST": _of_all(prepared.commit, *NAMED)},
-            "rollback-prepared": {"POST": _of_all(prepared.roll_back, *NAMED)},
-            "truncate": {"POST": _of_all(self._truncate, "beforeMs", "pointers")},
+        self._answers: dict[RemoteCall, _Answers] = {
+            calls.START: self._start,
+            calls.LIST: self._list,
+            calls.SNAPSHOT: self._snapshot,
+            calls.STATUS: self._status,
+            calls.STATE: self._state,
+            calls.INVALID_SIZE: self._invalid_size,
+            calls.FIND_HANGING: self._find_hanging,
+            calls.PREPARED: prepared.list_all,
+            calls.COMMIT_PREPARED: prepared.commit,
+            calls.ROLLBACK_PREPARED: prepared.roll_back,
+            calls.TRUNCATE: self._truncate,
         }
-        self._single = {
-            "": {"GET": _Call(self._describe)},
-            "outcome": {"GET": _Call(self._outcome, ("life",))},
-            "decide": {"POST": _Call(self._decide, ("outcome", "life"))},
-            "can-commit": {"POST": _of_one(self._can_commit, "changes")},
-            "persist": {"POST": _of_one(self._persist, "participants")},
-            "commit": {"POST": _of_one(self._commit, "check", "changes", "repeat")},
-            "abort": {"POST": _of_one(self._abort)},
-            "invalidate": {"POST": _of_one(self._invalidate)},
-            "checkpoint": {"POST": _of_one(self._checkpoint)},
-            "prepare": {"POST": _of_one(prepared.prepare, "name")},
+        self._answers_of_one: dict[RemoteCall, _AnswersOfOne] = {
+            calls.DESCRIBE: self._describe,
+            calls.OUTCOME: self._outcome,
+            calls.DECIDE: self._decide,
+            calls.CAN_COMMIT: _named_in(self._can_commit),
+            calls.PERSIST: _named_in(self._persist),
+            calls.COMMIT: _named_in(self._commit),
+            calls.ABORT: _named_in(self._abort),
+            calls.INVALIDATE: _named_in(self._invalidate),
+            calls.CHECKPOINT: _named_in(self._checkpoint),
+            calls.PREPARE: _named_in(prepared.prepare),
         }
 
     def answer(self, method: str, path: str, body: bytes = b"") -> Answer:
         """Answers one request; a `TxAwareError` becomes an answer with its status."""
         path, _, query = path.partition("?")
-        found = _PATH.fullmatch(path)
-        if found is None:
-            return error_answer(404, "NotFound", f"there is nothing at {path}")
-        call = found["one"] or found["all"] or ""
-        pointer = None if found["pointer"] is None else int(found["pointer"])
-        methods = self._calls(pointer).get(call)
-        if methods is None:
+        methods, pointer = calls_at(path)
+        if not methods:
             return error_answer(404, "NotFound", f"there is nothing at {path}")
         if method not in methods:
             takes = ", ".join(methods)
             return error_answer(405, "MethodNotAllowed", f"{path} takes {takes}")
-        return self.call(method, call, pointer=pointer, query=query, body=body)
+        return self.call(methods[method], pointer=pointer, query=query, body=body)
 
     def call(
         self,
-        method: str,
-        call: str,
+        call: RemoteCall,
         *,
-        pointer: int | None = None,
+        pointer: int = 0,
         query: str = "",
         body: bytes = b"",
         principal: str | None = None,
@@ -156,20 +134,19 @@ class CoordinatorRoutes:
 
         `principal` is the caller, as far as the coordinator has to remember it.
         """
-        found, is_get = self._calls(pointer)[call][method], method == "GET"
+        is_get = call.method == "GET"
         try:
-            fields = query_of(query, found.known if is_get else ())
+            fields = query_of(query, call.fields if is_get else ())
             if not is_get:
                 fields = fields_of(body)
-                check_known(fields, found.known)
+                check_known(fields, call.fields)
                 if principal is not None:
                     fields = {**fields, "principal": principal}
-            return found.answer(pointer or 0, fields)
+            if call.of_one:
+                return self._answers_of_one[call](pointer, fields)
+            return self._answers[call](fields)
         except TxAwareError as error:
             return error_answer(_status_of(error), type(error).__name__, str(error))
-
-    def _calls(self, pointer: int | None) -> Mapping[str, Mapping[str, _Call]]:
-        return self._whole if pointer is None else self._single
 
     def _list(self, fields: Fields) -> Answer:
         state = fields.get("state", OPEN)
@@ -292,17 +269,12 @@ class CoordinatorRoutes:
         self._end(tx, fields, self._coordinator.commit)
         return Answer(200)
 
-    @property
-    def commit_fields(self) -> tuple[str, ...]:
-        """The fields that every commit may have."""
-        return self._single["commit"]["POST"].known
-
     def commit_by(
         self, pointer: int, fields: Fields, commit: Callable[[Transaction], None]
     ) -> None:
         """Answers a commit that `commit` makes; raises where it is refused.
 
-        `fields` are some of the `commit_fields`.
+        `fields` are some of those of `COMMIT`.
         """
         self._end(_named(pointer, fields), fields, commit)
 
@@ -358,17 +330,9 @@ class CoordinatorRoutes:
         return json_answer({"pointers": list(checkpointed.checkpoint_write_pointers)})
 
 
-def _of_all(answer: Callable[[Fields], Answer], *known: str) -> _Call:
-    """Makes a call that names no transaction."""
-    return _Call(lambda _, fields: answer(fields), known)
-
-
-def _of_one(answer: Callable[[Transaction, Fields], Answer], *known: str) -> _Call:
-    """Makes a call of one transaction."""
-    return _Call(
-        lambda pointer, fields: answer(_named(pointer, fields), fields),
-        (*_NAMED, *known),
-    )
+def _named_in(answer: Callable[[Transaction, Fields], Answer]) -> _AnswersOfOne:
+    """Makes of a transaction's call one of its pointer."""
+    return lambda pointer, fields: answer(_named(pointer, fields), fields)
 
 
 def _changes(fields: Fields) -> list[bytes]:

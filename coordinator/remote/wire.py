@@ -14,7 +14,6 @@ import attrs
 from coordinator.errors import BadRequest
 from coordinator.pointers import Pointers
 
-ROOT = "/v1/transactions"
 BYTES = "application/octet-stream"
 JSON = "application/json"
 # The longest name of a participant, in characters.

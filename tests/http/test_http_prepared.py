@@ -12,6 +12,7 @@ from coordinator import codec
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import PreparedNotFound, TransactionPrepared, Unavailable
 from coordinator.outcome import Outcome
+from coordinator.remote.calls import COMMIT_PREPARED
 from coordinator.remote.client import CoordinatorRoutes, RemoteCoordinator
 from tests.support.http_access import TRANSACTIONS, Caller, Guarded, guarded
 from tests.support.http_raw import Served
@@ -156,7 +157,7 @@ def test_a_later_transaction_of_the_name_is_left_alone() -> None:
         remote.prepare(second, "p")
         body = {"name": "p", "transactionId": first.transaction_id}
         with pytest.raises(PreparedNotFound, match="no longer prepared as 'p'"):
-            remote._post("/commit-prepared", **body)
+            remote._post(COMMIT_PREPARED, **body)
         with pytest.raises(TransactionPrepared):
             remote.invalidate(second)
 

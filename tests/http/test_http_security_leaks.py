@@ -11,6 +11,7 @@ import pytest
 
 import txaware
 from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.remote.calls import COMMIT
 from coordinator.transaction import Transaction
 from tests.support.concurrency import until
 from tests.support.doubles import Watched
@@ -24,7 +25,6 @@ from tests.support.http_access import (
 )
 from txaware.errors import Unavailable
 from txaware.server.hidden_paths import HiddenPaths
-from txaware.server.routes.transactions import ONE
 from txaware.server.routes.unguarded import NOT_WELL
 from txaware.server.routing import KNOWN_PATHS, LONGEST_KNOWN, Route, Routes
 from txaware.server.server_file import read_server_file
@@ -359,7 +359,7 @@ def test_a_number_of_a_path_takes_no_place_of_what_comes_again() -> None:
     for number in (b"5", b"007", b"6", b"9" * 19):
         path = b"/v1/transactions/%s/commit" % number
         match, query = routes.direct(path) or pytest.fail(f"{path!r} has no lane")
-        assert (match.route.path, query) == (ONE + "/commit", b"")
+        assert (match.route.path, query) == (COMMIT.path("{transaction}"), b"")
         assert match.params == {"transaction": number.decode()}
         assert match.path == path.decode()
         assert routes.match("POST", path.decode()) == match

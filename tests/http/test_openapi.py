@@ -12,6 +12,7 @@ import attrs
 import pytest
 
 import txaware
+from coordinator.remote.calls import CAN_COMMIT, CHECKPOINT, COMMIT
 from tests.support.http_access import ROUTES, Caller
 from tests.support.openapi_runs import CHECKS, Run, outcome
 from txaware.auth import EVERYTHING, Principal, Tokens, new_token
@@ -19,7 +20,6 @@ from txaware.messaging import Messaging
 from txaware.model.settings import Settings
 from txaware.protocol.groups import POSITION_PATH as POSITION
 from txaware.server.openapi.document import operations
-from txaware.server.routes.transactions import ONE
 from txaware.server.server import Access, HttpServer
 
 SETTINGS = Settings(long_poll_s=0.01, janitor_interval_s=0)
@@ -209,8 +209,11 @@ def test_what_comes_too_late_is_refused_as_described(described: Described) -> No
         ("POST", topic + "/publish"): messages,
         ("POST", topic + "/store"): messages,
         ("PUT", POSITION): {"position": "00" * 20, "transaction": pointer},
-        **{("POST", f"{ONE}/{call}"): {} for call in ("can-commit", "checkpoint")},
-        ("POST", f"{ONE}/commit"): {},
+        **{
+            ("POST", call.path("{transaction}")): {}
+            for call in (CAN_COMMIT, CHECKPOINT)
+        },
+        ("POST", COMMIT.path("{transaction}")): {},
     }
     caller = Caller(described.server.url, described.token)
     for (method, path), body in late.items():

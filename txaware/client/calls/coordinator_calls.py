@@ -2,32 +2,28 @@
 
 import json
 import re
+from collections.abc import Callable
 
 from coordinator import errors
-from coordinator.remote.client import BYTES, JSON, ROOT
+from coordinator.remote.calls import COMMIT, SNAPSHOT, START, RemoteCall, calls_at
+from coordinator.remote.client import BYTES, JSON
 from txaware.client.calls.call import Call, HttpAnswer, error_of
 from txaware.client.transport import Transport
 from txaware.protocol.verb import Repeat
 
-# These calls may be made twice. A second `invalidate` answers False, after which the
-# settling of an outcome looks at a snapshot, and finds what the first one did.
-_HARMLESS = re.compile(
-    ROOT + r"/(snapshot|status|invalid-size|state|(commit|rollback)-prepared"
-    r"|\d+/(can-commit|persist|prepare|invalidate))"
-)
 # A commit that is marked as a repeat, which is answered truly however often it comes.
 # What it carries comes behind, and may be large.
 _REPEAT = re.compile(
     rb'\{"type": ?"[a-z]+", ?("checkpoints": ?\[[0-9, ]*\], ?)?"repeat": ?true[,}]'
 )
-# These answer a transaction, which travels as bytes.
-_TRANSACTIONS = (ROOT, ROOT + "/snapshot")
 
 
 def coordinator_call(method: str, path: str, body: bytes) -> Call[tuple[int, bytes]]:
     """Returns one of these calls; status and body are for the coordinator to read."""
-    repeat = Repeat.HARMLESS if _is_harmless(method, path, body) else Repeat.NEVER
-    accept = BYTES if path in _TRANSACTIONS and method == "POST" else JSON
+    call = calls_at(path.partition("?")[0])[0][method]
+    is_again = call.harmless or (call in _BY_BODY and _BY_BODY[call](body))
+    repeat = Repeat.HARMLESS if is_again else Repeat.NEVER
+    accept = BYTES if call in (START, SNAPSHOT) else JSON
     return Call(
         method, path, _status_and_body, body, repeat=repeat, accept=accept.encode()
     )
@@ -57,10 +53,9 @@ def _status_and_body(answer: HttpAnswer) -> tuple[int, bytes]:
     return answer.status, answer.body
 
 
-def _is_harmless(method: str, path: str, body: bytes) -> bool:
-    if method == "GET" or _HARMLESS.fullmatch(path):
-        return True
-    if path.endswith("/commit"):
-        return _REPEAT.match(body) is not None
-    # A short transaction that nobody knows of ends by itself, and has written nothing.
-    return path == ROOT and json.loads(body or b"{}").get("type") == "short"
+# Those that may be made twice where their body says so. A short transaction that nobody
+# knows of ends by itself, and has written nothing.
+_BY_BODY: dict[RemoteCall, Callable[[bytes], bool]] = {
+    COMMIT: lambda body: _REPEAT.match(body) is not None,
+    START: lambda body: json.loads(body or b"{}").get("type") == "short",
+}

@@ -24,7 +24,6 @@ from txaware.server.exchange import JSON
 from txaware.server.idempotency import LONGEST_KEY
 from txaware.server.openapi import (
     message_operations,
-    prepared_operations,
     producer_operations,
     server_operations,
     transaction_operations,
@@ -43,7 +42,6 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     **message_operations.OPERATIONS,
     **producer_operations.OPERATIONS,
     **transaction_operations.OPERATIONS,
-    **prepared_operations.OPERATIONS,
     **server_operations.OPERATIONS,
 }
 

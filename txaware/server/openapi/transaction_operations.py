@@ -3,8 +3,11 @@
 from typing import Any
 
 from coordinator.outcome import Outcome
+from coordinator.prepared_transactions import LONGEST_NAME as LONGEST_PREPARED
+from coordinator.prepared_transactions import NAME
+from coordinator.remote import calls
+from coordinator.remote.calls import RemoteCall
 from coordinator.remote.client import BYTES as BYTES_TYPE
-from coordinator.remote.client import ROOT
 from coordinator.remote.server import DECIDABLE
 from coordinator.remote.wire import LONGEST_NAME
 from coordinator.transaction_status import ENDED, INVALID, NEVER, OPEN, STATES
@@ -23,8 +26,7 @@ from txaware.protocol.json_schema import (
     whole,
 )
 from txaware.server.openapi.operation import Content, Operation, json_of
-from txaware.server.routes.commits import CARRIED, COMMIT
-from txaware.server.routes.transactions import ONE
+from txaware.server.routes.commits import CARRIED
 
 TAG = "transactions"
 _POINTERS = array(whole(0))
@@ -116,8 +118,37 @@ _REPEAT: dict[str, Any] = {
     "of it the first time is to be told.",
 }
 
-OPERATIONS: dict[tuple[str, str], Operation] = {
-    ("POST", ROOT): Operation(
+
+_PREPARED_NAME: Schema = TEXT | {"pattern": NAME, "maxLength": LONGEST_PREPARED}
+_POINTER: Schema = or_null(whole(0)) | {
+    "description": "Its id, where the call is repeated: it may have ended already."
+}
+_ENTRY = fields(
+    {
+        "name": _PREPARED_NAME,
+        "transactionId": whole(0),
+        "sinceMs": whole(0),
+        "principal": or_null(TEXT)
+        | {"description": "Who prepared it; null for the program with the data."},
+    }
+)
+
+
+def _end(summary: str, name: str) -> Operation:
+    return Operation(
+        summary=summary,
+        tag=TAG,
+        body=json_of(
+            fields({"name": _PREPARED_NAME}, {"transactionId": _POINTER}),
+            example={"name": name},
+        ),
+        answer=_NOTHING,
+        refuses=(404, 409),
+    )
+
+
+_DESCRIBED: dict[RemoteCall, Operation] = {
+    calls.START: Operation(
         summary="Begins a transaction.",
         tag=TAG,
         body=json_of(_BEGIN, example={"type": "short", "timeoutS": 30}),
@@ -125,25 +156,27 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         answer=_TRANSACTION,
         refuses=(429,),
     ),
-    ("GET", ROOT): _look(
-        "All that are open, or invalid.", array(_STANDING), state={"enum": [*STATES]}
+    calls.LIST: _look(
+        "All that are open, or invalid.",
+        array(_STANDING),
+        state={"enum": [*STATES]},
     ),
-    ("GET", ROOT + "/find-hanging"): _look(
+    calls.FIND_HANGING: _look(
         "Those that are open for long, and that nobody has or has used since.",
         array(_STANDING),
         olderThanS={"type": "number", "minimum": 0},
     ),
-    ("GET", ROOT + "/state"): _look("How many there are.", _STATE),
-    ("GET", ROOT + "/invalid-size"): _look(
+    calls.STATE: _look("How many there are.", _STATE),
+    calls.INVALID_SIZE: _look(
         "How many pointers are invalid.", fields({"invalidSize": whole(0)})
     ),
-    ("GET", ROOT + "/status"): _look(
+    calls.STATUS: _look(
         "OK, or a sentence about what is wrong.", fields({"status": TEXT})
     ),
-    ("POST", ROOT + "/snapshot"): Operation(
+    calls.SNAPSHOT: Operation(
         summary="A read-only transaction.", tag=TAG, answer=_TRANSACTION
     ),
-    ("POST", ROOT + "/truncate"): Operation(
+    calls.TRUNCATE: Operation(
         summary="Forgets invalid pointers, those named or those begun before a time.",
         tag=TAG,
         body=json_of(_TRUNCATE, example={"pointers": []}),
@@ -151,23 +184,21 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         answer=json_of(fields({"truncated": FLAG})),
         refuses=(409,),
     ),
-    ("GET", ONE): _look("One transaction, whatever became of it.", _STANDING),
-    ("POST", ONE + "/can-commit"): _call(
-        "Checks the keys that it changed.", changes=array(BASE64)
-    ),
-    ("GET", ONE + "/outcome"): _look(
+    calls.DESCRIBE: _look("One transaction, whatever became of it.", _STANDING),
+    calls.CAN_COMMIT: _call("Checks the keys that it changed.", changes=array(BASE64)),
+    calls.OUTCOME: _look(
         "What became of what was written with a pointer.",
         fields({"outcome": {"enum": [one.value for one in Outcome]}, "life": _LIFE}),
         life=_LIFE,
     ),
-    ("POST", ONE + "/decide"): Operation(
+    calls.DECIDE: Operation(
         summary="Writes down the outcome of a pointer that nobody knows.",
         tag=TAG,
         body=json_of(fields({"outcome": {"enum": [*DECIDABLE]}}, {"life": _LIFE})),
         answer=_NOTHING,
         refuses=(409,),
     ),
-    ("POST", ONE + "/persist"): _call(
+    calls.PERSIST: _call(
         "Sees to it that it outlives a crash; called before rows are written elsewhere "
         "with its pointer.",
         participants=or_null(
@@ -175,7 +206,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         ),
         answer=json_of(fields({"life": _LIFE})),
     ),
-    ("POST", COMMIT): Operation(
+    calls.COMMIT: Operation(
         summary="Makes its writes visible, and what comes with the commit: all of it "
         "or nothing.",
         tag=TAG,
@@ -195,16 +226,36 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         answer=_NOTHING,
         refuses=(404, 409),
     ),
-    ("POST", ONE + "/abort"): _call(
+    calls.ABORT: _call(
         "Ends one whose writes are all undone; of one that others may have begun, "
         "nobody ever sees what it wrote."
     ),
-    ("POST", ONE + "/invalidate"): _call(
+    calls.INVALIDATE: _call(
         "Aborts one whose writes are not undone: nobody ever sees them.",
         answer=json_of(fields({"invalidated": FLAG})),
     ),
-    ("POST", ONE + "/checkpoint"): _call(
+    calls.CHECKPOINT: _call(
         "Gives it a further write pointer.",
         answer=json_of(fields({"pointers": _POINTERS})),
     ),
+    calls.PREPARE: Operation(
+        summary="Prepares it: it never times out, and only its name ends it.",
+        tag=TAG,
+        body=json_of(
+            fields({"name": _PREPARED_NAME}, NAMED), example={"name": "order-7"}
+        ),
+        answer=_NOTHING,
+        refuses=(409,),
+    ),
+    calls.PREPARED: Operation(
+        summary="Those that are prepared, and that the caller may end.",
+        tag=TAG,
+        answer=json_of(array(_ENTRY)),
+    ),
+    calls.COMMIT_PREPARED: _end("Commits a prepared transaction.", "order-7"),
+    calls.ROLLBACK_PREPARED: _end("Rolls one back: nobody ever sees it.", "order-8"),
+}
+OPERATIONS = {
+    (call.method, call.path("{transaction}")): operation
+    for call, operation in _DESCRIBED.items()
 }

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from coordinator.cargo import joined
+from coordinator.remote.calls import COMMIT
 from coordinator.remote.wire import check_known, fields_of, list_of, pointers_of
 from coordinator.transaction import Transaction
 from coordinator.transaction_status import OPEN, standing
@@ -42,11 +43,10 @@ from txaware.protocol.tables import CHANGES
 from txaware.protocol.transactional_ids import INSTANCE, KEY
 from txaware.server.exchange import DONE_IN_JSON, Reply, Request
 from txaware.server.routes.messages import QUICK_BYTES
-from txaware.server.routes.transactions import ONE, TransactionRoutes
+from txaware.server.routes.transactions import TransactionRoutes, route_of
 from txaware.server.routing import Begun, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext
 
-COMMIT = ONE + "/commit"
 _NAME = text(FULL_NAME)
 _GROUP = text(TEXT | {"pattern": GROUP})
 _ID = text(TEXT | {"pattern": GROUP, "maxLength": LONGEST_ID})
@@ -122,7 +122,7 @@ class CommitRoutes:
     def routes(self) -> list[Route]:
         """Returns this route."""
         handle = in_a_task(self._commit)
-        return [Route("POST", COMMIT, handle, holder, begin=self._commit)]
+        return [route_of(COMMIT, handle, holder, begin=self._commit)]
 
     def _commit(self, request: Request, told: Told) -> Begun:
         if not self._is_begun(request, told):
@@ -171,7 +171,7 @@ class CommitRoutes:
     def _committed(self, request: Request) -> Reply:
         pointer, fields, asked = self._asked(request)
         if asked is None:
-            answer = self._transactions.called(request, "commit")
+            answer = self._transactions.called(request, COMMIT)
             return self._transactions.passed_on(request, answer)
         commit = partial(self._commit_with, asked)
         self._transactions.coordinator.commit_by(pointer, fields, commit)
@@ -181,7 +181,7 @@ class CommitRoutes:
     def _asked(self, request: Request) -> tuple[int, Fields, Fields | None]:
         """Reads a commit: its transaction, its fields, and what it carries, if any."""
         fields = dict(fields_of(request.body))
-        known = (*self._transactions.coordinator.commit_fields, *CARRIED.names)
+        known = (*COMMIT.fields, *CARRIED.names)
         check_known(fields, known)
         sent = {name: fields.pop(name) for name in CARRIED.names if name in fields}
         pointer = int(request.params["transaction"])

@@ -3,20 +3,23 @@
 import json
 from functools import partial
 
-from coordinator.remote.client import ROOT, Answer, CoordinatorRoutes
+from coordinator.remote.calls import (
+    COMMIT_PREPARED,
+    PREPARE,
+    PREPARED,
+    ROLLBACK_PREPARED,
+    RemoteCall,
+)
+from coordinator.remote.client import Answer, CoordinatorRoutes
 from coordinator.remote.prepared_calls import name_in, prepared_as
 from coordinator.remote.wire import fields_of
 from txaware.auth import Principal
 from txaware.errors import NotAuthorized, PreparedNotFound
 from txaware.protocol.rights import Params
 from txaware.server.exchange import JSON, Reply, Request
-from txaware.server.routes.transactions import ONE, holder_or_operator
+from txaware.server.routes.transactions import holder_or_operator, route_of
 from txaware.server.routing import Route
 from txaware.server.server_context import ServerContext
-
-PREPARED = ROOT + "/prepared"
-COMMIT, ROLL_BACK = ROOT + "/commit-prepared", ROOT + "/rollback-prepared"
-PREPARE = ONE + "/prepare"
 
 
 class PreparedRoutes:
@@ -29,20 +32,21 @@ class PreparedRoutes:
 
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""
-        commit = partial(self._end, call="commit-prepared")
-        roll_back = partial(self._end, call="rollback-prepared")
+        ends = (COMMIT_PREPARED, ROLLBACK_PREPARED)
         return [
-            Route("POST", PREPARE, self._prepare, _preparer),
-            Route("GET", PREPARED, self._list, holder_or_operator),
-            Route("POST", COMMIT, commit, holder_or_operator),
-            Route("POST", ROLL_BACK, roll_back, holder_or_operator),
+            route_of(PREPARE, self._prepare, _preparer),
+            route_of(PREPARED, self._list, holder_or_operator),
+            *(
+                route_of(call, partial(self._end, call=call), holder_or_operator)
+                for call in ends
+            ),
         ]
 
     async def _prepare(self, request: Request) -> Reply:
         pointer = int(request.params["transaction"])
         self._owners.used((pointer,), request.principal)
         return await self._call(
-            "prepare",
+            PREPARE,
             pointer=pointer,
             body=request.body,
             principal=request.principal.name,
@@ -50,7 +54,7 @@ class PreparedRoutes:
 
     async def _list(self, request: Request) -> Reply:
         answer = await self._server_context.in_coordinator_thread(
-            self._coordinator.call, "GET", "prepared"
+            self._coordinator.call, PREPARED
         )
         if answer.status != 200:
             return _reply(answer)
@@ -60,13 +64,13 @@ class PreparedRoutes:
             found = [one for one in found if one["principal"] == principal.name]
         return Reply(200, json.dumps(found).encode(), JSON)
 
-    async def _end(self, request: Request, *, call: str) -> Reply:
+    async def _end(self, request: Request, *, call: RemoteCall) -> Reply:
         body = await self._server_context.in_coordinator_thread(self._checked, request)
         return await self._call(call, body=body)
 
-    async def _call(self, call: str, **named: object) -> Reply:
+    async def _call(self, call: RemoteCall, **named: object) -> Reply:
         answer = await self._server_context.in_coordinator_thread(
-            self._coordinator.call, "POST", call, **named
+            self._coordinator.call, call, **named
         )
         return _reply(answer)
 

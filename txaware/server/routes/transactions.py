@@ -7,7 +7,9 @@ from functools import partial
 from coordinator import codec
 from coordinator.errors import BadRequest, TxAwareError
 from coordinator.pointers import NO_POINTERS
-from coordinator.remote.client import BYTES, ROOT, Answer, CoordinatorRoutes
+from coordinator.remote import calls
+from coordinator.remote.calls import ROOT, RemoteCall
+from coordinator.remote.client import BYTES, Answer, CoordinatorRoutes
 from coordinator.remote.wire import fields_of, is_number, pointers_of
 from coordinator.transaction import LONGEST_TIMEOUT_S, TransactionType
 from txaware.auth import Principal
@@ -20,18 +22,16 @@ from txaware.protocol.rights import (
 )
 from txaware.server.exchange import JSON, Reply, Request, json_reply
 from txaware.server.owners import Owners
-from txaware.server.routing import Begun, Route, Told, in_a_task
+from txaware.server.routing import Begin, Begun, Handle, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext
 from txaware.server.verb_performer import Caller
 
-ONE = ROOT + "/{transaction}"
-ENDS = ("commit", "abort", "invalidate")
+ENDS = (calls.COMMIT, calls.ABORT, calls.INVALIDATE)
 # The bodies in which clients of 0.1.0 ask for a transaction, and for a snapshot.
 _BEGIN_OF_BEFORE = re.compile(
     rb'\{"type": "(long"|short", "timeoutS": (null|[0-9.e+-]+))\}'
 )
 _SNAPSHOT_OF_BEFORE = re.compile(rb"\{\}")
-CALLS = ("can-commit", "persist", "abort")
 
 
 class TransactionRoutes:
@@ -54,50 +54,49 @@ class TransactionRoutes:
 
     def routes(self) -> list[Route]:
         """Returns these routes. Only operators see transactions of others."""
+        rights = {
+            **{calls.LIST: operator, calls.FIND_HANGING: operator},
+            **{calls.STATE: monitor, calls.INVALID_SIZE: monitor},
+            **{calls.STATUS: holder, calls.TRUNCATE: operator},
+            **{calls.DESCRIBE: holder_or_operator, calls.OUTCOME: holder_or_operator},
+            calls.DECIDE: operator,
+        }
+        rights_of_one = {
+            **{calls.CAN_COMMIT: holder, calls.PERSIST: holder, calls.ABORT: holder},
+            **{calls.CHECKPOINT: holder, calls.INVALIDATE: holder_or_operator},
+        }
         return [
-            Route(
-                "POST",
-                ROOT,
+            route_of(
+                calls.START,
                 in_a_task(self._begin),
                 holder,
                 keyed=True,
                 begin=self._begin,
             ),
-            self._whole("GET", "", operator, "state"),
-            self._whole("GET", "/find-hanging", operator, "olderThanS"),
-            self._whole("GET", "/state", monitor),
-            self._whole("GET", "/invalid-size", monitor),
-            self._whole("GET", "/status", holder),
-            Route("POST", ROOT + "/snapshot", self._snapshot, holder),
-            self._whole("POST", "/truncate", operator),
-            Route("GET", ONE, self._describe, holder_or_operator),
-            Route(
-                "GET",
-                ONE + "/outcome",
-                self._outcome,
-                holder_or_operator,
-                query=("life",),
+            route_of(calls.SNAPSHOT, self._snapshot, holder),
+            *(
+                route_of(call, partial(self._pass_on, call=call), allow)
+                for call, allow in rights.items()
             ),
-            Route("POST", ONE + "/decide", self._decide, operator),
-            *(self._single(call, holder) for call in CALLS),
-            self._single("checkpoint", holder, keyed=True),
-            self._single("invalidate", holder_or_operator),
+            *(
+                route_of(
+                    call,
+                    partial(self._call, call=call),
+                    allow,
+                    keyed=call is calls.CHECKPOINT,
+                )
+                for call, allow in rights_of_one.items()
+            ),
         ]
 
-    def _whole(self, method: str, path: str, allow: Allow, *query: str) -> Route:
-        call = path.removeprefix("/")
-        handle = partial(self._pass_on, method=method, call=call)
-        return Route(method, ROOT + path, handle, allow, query=query)
-
-    def _single(self, call: str, allow: Allow, *, keyed: bool = False) -> Route:
-        handle = partial(self._call, call=call)
-        return Route("POST", f"{ONE}/{call}", handle, allow, keyed=keyed)
-
-    async def _pass_on(self, request: Request, *, method: str, call: str) -> Reply:
+    async def _pass_on(self, request: Request, *, call: RemoteCall) -> Reply:
+        pointer = int(request.params.get("transaction", 0))
+        if call in (calls.DESCRIBE, calls.OUTCOME):
+            self._owners.check((pointer,), request.principal)
         answer = await self._server_context.in_coordinator_thread(
             self.coordinator.call,
-            method,
             call,
+            pointer=pointer,
             query=request.query_string.decode("latin-1"),
             body=request.body,
         )
@@ -124,7 +123,7 @@ class TransactionRoutes:
             return None
         try:
             _check_length(owners, principal, body)
-            return self._noted(caller, self.coordinator.call("POST", "", body=body))
+            return self._noted(caller, self.coordinator.call(calls.START, body=body))
         finally:
             owners.give_back(principal)
 
@@ -137,7 +136,7 @@ class TransactionRoutes:
             if not owners.take_place(principal):
                 raise owners.too_many(principal)
         try:
-            return self._noted(caller, await self._quickly("", body))
+            return self._noted(caller, await self._quickly(calls.START, body))
         finally:
             owners.give_back(principal)
 
@@ -148,7 +147,7 @@ class TransactionRoutes:
         return answer
 
     async def _snapshot(self, request: Request) -> Reply:
-        answer = await self._quickly("snapshot", request.body)
+        answer = await self._quickly(calls.SNAPSHOT, request.body)
         return self._transaction(request, answer, None)
 
     def _transaction(
@@ -173,49 +172,21 @@ class TransactionRoutes:
         is_here = self._server_context.coordinator_here is not None
         return self._server_context.settings.transaction_timeout_s if is_here else None
 
-    async def _quickly(self, call: str, body: bytes) -> Answer:
+    async def _quickly(self, call: RemoteCall, body: bytes) -> Answer:
         """Answers in the event loop where nothing waits: a thread would take longer."""
         if self._server_context.coordinator_may_wait():
             return await self._server_context.in_coordinator_thread(
-                self.coordinator.call, "POST", call, body=body
+                self.coordinator.call, call, body=body
             )
-        return self.coordinator.call("POST", call, body=body)
+        return self.coordinator.call(call, body=body)
 
-    async def _describe(self, request: Request) -> Reply:
-        return await self._look(request, "")
-
-    async def _outcome(self, request: Request) -> Reply:
-        return await self._look(request, "outcome")
-
-    async def _look(self, request: Request, call: str) -> Reply:
-        pointer = int(request.params["transaction"])
-        self._owners.check((pointer,), request.principal)
-        answer = await self._server_context.in_coordinator_thread(
-            self.coordinator.call,
-            "GET",
-            call,
-            pointer=pointer,
-            query=request.query_string.decode("latin-1"),
-        )
-        return self.passed_on(request, answer)
-
-    async def _decide(self, request: Request) -> Reply:
-        answer = await self._server_context.in_coordinator_thread(
-            self.coordinator.call,
-            "POST",
-            "decide",
-            pointer=int(request.params["transaction"]),
-            body=request.body,
-        )
-        return self.passed_on(request, answer)
-
-    async def _call(self, request: Request, *, call: str) -> Reply:
+    async def _call(self, request: Request, *, call: RemoteCall) -> Reply:
         answer = await self._server_context.in_coordinator_thread(
             self.called, request, call
         )
         return self.passed_on(request, answer)
 
-    def called(self, request: Request, call: str) -> Answer:
+    def called(self, request: Request, call: RemoteCall) -> Answer:
         """Answers a call of one transaction, of its holder."""
         pointer = int(request.params["transaction"])
         self._owners.used((pointer,), request.principal)
@@ -227,10 +198,12 @@ class TransactionRoutes:
         # Checkpoints end with the transaction; some coordinators do not look at them.
         self._owners.check(checkpoints, request.principal)
         pointers = (pointer, *checkpoints)
-        if call == "abort" and not self._owners.may_abort(pointers, request.principal):
+        if call is calls.ABORT and not self._owners.may_abort(
+            pointers, request.principal
+        ):
             return self._hide(pointer, request.body)
-        answer = self.coordinator.call("POST", call, pointer=pointer, body=request.body)
-        if call == "checkpoint" and answer.status == 200:
+        answer = self.coordinator.call(call, pointer=pointer, body=request.body)
+        if call is calls.CHECKPOINT and answer.status == 200:
             made = pointers_of(fields_of(answer.body), "pointers")
             self._owners.given(made, request.principal)
         elif call in ENDS and answer.status == 200:
@@ -242,11 +215,29 @@ class TransactionRoutes:
 
         An abort would show what was not undone. This does no harm where all was undone.
         """
-        answer = self.coordinator.call("POST", "invalidate", pointer=pointer, body=body)
+        answer = self.coordinator.call(calls.INVALIDATE, pointer=pointer, body=body)
         if answer.status == 200:
             self._owners.ended(pointer)
         # An abort of what nobody began, or what has ended, is no refusal either.
         return Answer(200) if answer.status in (200, 409) else answer
+
+
+def route_of(
+    call: RemoteCall,
+    handle: Handle,
+    allow: Allow,
+    *,
+    keyed: bool = False,
+    begin: Begin | None = None,
+) -> Route:
+    """Returns the route of a call of the coordinator."""
+    path, query = (
+        call.path("{transaction}"),
+        call.fields if call.method == "GET" else (),
+    )
+    return Route(
+        call.method, path, handle, allow, keyed=keyed, query=query, begin=begin
+    )
 
 
 def _check_length(owners: Owners, principal: Principal, body: bytes) -> None:

@@ -1,0 +1,84 @@
+"""The calls of a coordinator over HTTP, each declared once, for both of its ends."""
+
+import re
+from collections.abc import Mapping
+
+import attrs
+
+ROOT = "/v1/transactions"
+_PATH = re.compile(
+    rf"{ROOT}(?:/(?P<pointer>[0-9]{{1,19}})(?:/(?P<one>[a-z-]*))?"
+    rf"|/(?P<all>[a-z-]*)/?)?",
+    re.ASCII,
+)
+
+
+@attrs.frozen
+class RemoteCall:
+    """A call: the end of its path, and the fields that it knows.
+
+    One `of_one` has a transaction's pointer in its path. The fields stand in the body,
+    and those of a GET in its query. What is `harmless` may be made again where nobody
+    knows whether it was answered. Others are not, unless their body says so.
+    """
+
+    name: str
+    fields: tuple[str, ...] = ()
+    method: str = attrs.field(default="POST", kw_only=True)
+    of_one: bool = attrs.field(default=False, kw_only=True)
+    harmless: bool = attrs.field(default=False, kw_only=True)
+
+    def path(self, pointer: object = None) -> str:
+        """Returns its path, with a pointer where it has one."""
+        words = (ROOT, str(pointer), self.name) if self.of_one else (ROOT, self.name)
+        return "/".join(filter(None, words))
+
+
+def _look(name: str, *query: str, of_one: bool = False) -> RemoteCall:
+    return RemoteCall(name, query, method="GET", of_one=of_one, harmless=True)
+
+
+def _of_one(name: str, *fields: str, harmless: bool = False) -> RemoteCall:
+    named = ("type", "checkpoints", *fields)
+    return RemoteCall(name, named, of_one=True, harmless=harmless)
+
+
+# A short transaction that nobody knows of ends by itself, and has written nothing.
+START = RemoteCall("", ("type", "timeoutS"))
+LIST = _look("", "state")
+SNAPSHOT = RemoteCall("snapshot", harmless=True)
+STATUS, STATE = _look("status"), _look("state")
+INVALID_SIZE, FIND_HANGING = _look("invalid-size"), _look("find-hanging", "olderThanS")
+TRUNCATE = RemoteCall("truncate", ("beforeMs", "pointers"))
+# `transactionId` tells a prepared transaction from a later one of that name.
+PREPARED = _look("prepared")
+COMMIT_PREPARED = RemoteCall(
+    "commit-prepared", ("name", "transactionId"), harmless=True
+)
+ROLLBACK_PREPARED = attrs.evolve(COMMIT_PREPARED, name="rollback-prepared")
+DESCRIBE, OUTCOME = _look("", of_one=True), _look("outcome", "life", of_one=True)
+DECIDE = RemoteCall("decide", ("outcome", "life"), of_one=True)
+CAN_COMMIT = _of_one("can-commit", "changes", harmless=True)
+PERSIST = _of_one("persist", "participants", harmless=True)
+COMMIT = _of_one("commit", "check", "changes", "repeat")
+ABORT = _of_one("abort")
+# After a second one, the settling of an outcome finds what the first one did.
+INVALIDATE = _of_one("invalidate", harmless=True)
+CHECKPOINT = _of_one("checkpoint")
+PREPARE = _of_one("prepare", "name", harmless=True)
+
+CALLS = tuple(one for one in globals().values() if isinstance(one, RemoteCall))
+
+
+_AT: dict[tuple[bool, str], dict[str, RemoteCall]] = {}
+for _one in CALLS:
+    _AT.setdefault((_one.of_one, _one.name), {})[_one.method] = _one
+
+
+def calls_at(path: str) -> tuple[Mapping[str, RemoteCall], int]:
+    """Returns the calls at a path by their methods, and the pointer in it, if any."""
+    found = _PATH.fullmatch(path)
+    if found is None:
+        return {}, 0
+    pointer, name = found["pointer"], found["one"] or found["all"] or ""
+    return _AT.get((pointer is not None, name), {}), int(pointer or 0)
