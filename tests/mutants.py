@@ -36,7 +36,6 @@ PLUGIN = (
 )
 FIRST = 25  # tests that are tried before all others, for most mutants end there
 PATIENCE_S = 300  # beside ten times what the tests take without a mutant
-MISSING_S = 3600
 OPPOSITE: dict[type[ast.AST], Any] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -164,20 +163,20 @@ class Copy:
         for file, source in sources():
             self.put(file, with_hits(file, source))
         shared = ("-n", "2", "--dist", "loadgroup", "--long", "-m", "not java")
-        run = self._pytest([*shared, *tests], MISSING_S, **{REACHED: str(folder)})
-        if not any(folder.glob("*.json")):
+        run = self._pytest([*shared, *tests], None, **{REACHED: str(folder)})
+        if not any(folder.glob("*.jsonl")):
             raise SystemExit(run.stdout + run.stderr)
         for file, source in sources():
             self.put(file, source)
         return {
             name: Reached(**one)
-            for path in folder.glob("*.json")
-            for name, one in json.loads(path.read_text()).items()
+            for path in folder.glob("*.jsonl")
+            for name, one in map(json.loads, path.read_text().splitlines())
         }
 
     def short(self, tests: list[str]) -> set[str]:
         """Returns the names of the tests of the short run."""
-        run = self._pytest(["--collect-only", "-m", "not java", *tests], MISSING_S)
+        run = self._pytest(["--collect-only", "-m", "not java", *tests], None)
         return {name_of(line) for line in run.stdout.splitlines() if "::" in line}
 
     def notices(self, tests: dict[str, Reached]) -> str | None:
@@ -205,7 +204,7 @@ class Copy:
         return next(named, f"exit {run.returncode}")
 
     def _pytest(
-        self, arguments: Iterable[str], timeout_s: float, **env: str
+        self, arguments: Iterable[str], timeout_s: float | None, **env: str
     ) -> subprocess.CompletedProcess[str]:
         """Runs pytest here; the processes of its tests import the copy as well."""
         return subprocess.run(

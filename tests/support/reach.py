@@ -64,9 +64,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     hits = Path(file)
     hits.write_text("")
     result = yield
-    _found.setdefault(item.nodeid, Reached()).places = sorted(
-        set(hits.read_text().splitlines())
-    )
+    reached = _found.pop(item.nodeid, None)
+    folder = os.environ.get(REACHED)
+    if folder and reached is not None and reached.passed:
+        reached.places = sorted(set(hits.read_text().splitlines()))
+        line = json.dumps([name_of(item.nodeid), attrs.asdict(reached)])
+        with Path(folder, f"{os.getpid()}.jsonl").open("a") as out:
+            out.write(f"{line}\n")
     return result
 
 
@@ -75,12 +79,3 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     reached = _found.setdefault(report.nodeid, Reached())
     reached.seconds += report.duration
     reached.passed &= report.passed
-
-
-def pytest_sessionfinish() -> None:
-    """Writes what was found."""
-    folder = os.environ.get(REACHED)
-    found = {name_of(name): one for name, one in _found.items() if one.passed}
-    if folder and any(one.places for one in found.values()):
-        text = json.dumps({name: attrs.asdict(one) for name, one in found.items()})
-        Path(folder, f"{os.getpid()}.json").write_text(text)
