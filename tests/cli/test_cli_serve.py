@@ -57,7 +57,9 @@ def test_the_first_line_says_where_and_others_are_served_there() -> None:
         assert polled.stdout == "one\ntwo\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)]
+)
 def test_a_signal_ends_it_with_0_and_nothing_more_to_say(number: int) -> None:
     with serving() as server:
         server.process.send_signal(number)
@@ -198,6 +200,7 @@ def test_tls_with_a_certificate_of_ones_own(
         assert run("poll", "t", "--raw", "--url", server.url).stdout == "safe\n"
 
 
+@pytest.mark.long
 def test_verbs_are_led_to_a_server_whose_certificate_is_for_another_name(
     here: Path,
 ) -> None:
@@ -224,6 +227,7 @@ def test_settings_come_as_for_other_verbs() -> None:
     assert (limits["messageBytes"], limits["requestBytes"]) == (1000, 2000)
 
 
+@pytest.mark.long
 def test_data_is_a_directory_or_an_address_and_else_that_of_url(here: Path) -> None:
     with serving("--data", "memory:") as server:
         assert server.get("/ping") == 200
@@ -278,6 +282,7 @@ def test_a_port_in_use_is_said_and_nothing_stays_open(here: Path) -> None:
         assert not (here / "data" / "SERVER").exists()
 
 
+@pytest.mark.long
 def test_a_server_file_that_cannot_be_written_is_said_and_ends_it(here: Path) -> None:
     (here / "data" / "SERVER" / "x").mkdir(parents=True)
     arguments = ("serve", "--data", "data", "--port", "0")
@@ -352,12 +357,14 @@ def test_who_watches_is_answered_when_files_run_out() -> None:
             process.kill()
 
 
+@pytest.mark.long
 def test_an_insecure_server_may_be_reached_from_elsewhere() -> None:
     with serving("--host", "0.0.0.0", "--insecure") as server:
         assert server.url.startswith("http://0.0.0.0:")
         run("topic", "create", "t", "--url", "leveldb:data")
 
 
+@pytest.mark.long
 def test_a_reader_of_the_first_line_may_go_away() -> None:
     process = start("serve", "--data", "data", "--port", "0")
     with process:
@@ -373,6 +380,7 @@ def test_a_reader_of_the_first_line_may_go_away() -> None:
             process.kill()
 
 
+@pytest.mark.long
 def test_a_client_that_is_killed_in_a_transaction_blocks_nobody_for_ever() -> None:
     with serving(before=("--set", "transaction_timeout_s=5")) as server:
         run("topic", "create", "t", "--url", server.url)
@@ -420,6 +428,7 @@ print(most_mib - before_mib, resident_mib() - before_mib)
 """
 
 
+@pytest.mark.long
 def test_memory_of_pages_goes_back_to_the_system_whatever_lies_between_them() -> None:
     child = subprocess.run(
         [sys.executable, "-c", PAGES_THAT_WERE_FREED],

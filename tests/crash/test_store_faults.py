@@ -27,7 +27,7 @@ def crash_at(step: int) -> Callable[[int, str], None]:
     return before
 
 
-@pytest.mark.parametrize("switch_every", [0, 3])
+@pytest.mark.parametrize("switch_every", [0, pytest.param(3, marks=pytest.mark.long)])
 def test_a_crash_at_every_moment_keeps_what_was_acknowledged(switch_every: int) -> None:
     crashed_at = 0
     while True:
@@ -62,7 +62,7 @@ def failing(at: int, *, opens: int = 0, every: int = 0) -> Callable[[int, str], 
     return before
 
 
-@pytest.mark.parametrize("opens", [0, 2])
+@pytest.mark.parametrize("opens", [0, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("short", [False, True])
 def test_a_failure_at_every_write_is_told_as_it_was(opens: int, short: bool) -> None:
     failed_at, steps = 8, 1 << 20

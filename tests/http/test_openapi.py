@@ -50,6 +50,8 @@ RUNS = {
     ),
 }
 
+SHORT = "a topic"  # each of the others takes half a minute of a processor as well
+
 
 @attrs.frozen
 class Described:
@@ -89,7 +91,13 @@ def assert_as_described(described: Described, run: Run) -> None:
     assert found.requests > 100
 
 
-@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(run, id=name, marks=() if name == SHORT else pytest.mark.long)
+        for name, run in RUNS.items()
+    ],
+)
 def test_the_server_answers_as_it_is_described(described: Described, run: Run) -> None:
     assert_as_described(described, run)
 

@@ -14,7 +14,7 @@ import pytest
 from tests.support.workers import SERVERS
 
 SEPARATE = ("soak", "benchmark")  # run where `-m` names them
-# Crashes, rights, and what holds everywhere are in every run.
+# Crashes, rights, and what holds everywhere are in every run, but for what is marked.
 WHOLE_FOLDERS = ("crash",)
 WHOLE_FILES = re.compile("ledger|visib|equiv|architecture|security")
 STORES = ("contract", "unit")
@@ -84,9 +84,9 @@ def _long(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     found: set[pytest.Item] = set()
     begun: set[tuple[Path, bool]] = set()
     for (path, _), same in cases.items():
+        found |= {item for item in same if item.get_closest_marker("long")}
         if _is_whole(path):
             continue
-        found |= {item for item in same if item.get_closest_marker("long")}
         java = [item for item in same if _has_any(item, SERVERS)]
         if java:
             found |= set(java[(path, True) not in begun and _is_smoke(path) :])
