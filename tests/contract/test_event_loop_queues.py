@@ -257,3 +257,24 @@ def test_a_pop_or_an_end_that_is_not_written_is_taken_back(
         with suppress(WouldWait), pytest.raises(NotWritten):
             loop.pop()
     assert taken(mail) == [b"b"]
+
+
+def test_a_rollback_that_is_not_written_is_written_by_the_next_step(
+    lasting: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messaging = lasting.messaging
+    messaging.create_queue("mail")
+    loop = Loop(messaging)
+    loop.work()
+    loop.push(b"a")
+    job = loop.pop()
+
+    def fails(*_: object) -> None:
+        raise NotWritten("no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BatchWriter, "write", fails)
+        with pytest.raises(NotWritten):
+            loop.told(loop.queues.rollback_job, job.id, job.lease)
+    messaging.queue("mail").stats()
+    assert taken(lasting.crash().queue("mail")) == [b"a"]
