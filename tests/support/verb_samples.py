@@ -13,6 +13,7 @@ from txaware.model.rows import RowChange
 from txaware.protocol import (
     groups,
     jobs,
+    messages,
     operator,
     producers,
     queues,
@@ -81,6 +82,8 @@ def prepared(site: Site) -> Sample:
 
 
 SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
+    messages.WAIT: lambda s: {"topic": "orders", "start": s.first, "timeout_s": 0},
+    messages.BOUNDS: lambda s: {"topic": "orders", "start": s.first},
     operator.PEEK: lambda s: {"topic": "orders", "start": s.first, "limit": 2},
     operator.INSPECT: lambda s: {"topic": "orders"},
     operator.SPLITS: lambda s: {

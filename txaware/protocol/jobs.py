@@ -358,7 +358,7 @@ POP = Verb(
     right=on_queue("pop"),
     repeat=Repeat.KEYED,
     work=Work.COORDINATOR,
-    waits=True,
+    waits="wait_s",
     summary="Leases items, and waits for the first where it is asked to; in a "
     "transaction they are final with its commit.",
     tag=TAG,

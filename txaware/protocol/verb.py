@@ -159,6 +159,7 @@ class Shape:
         *,
         without_body: str | None = None,
         needs_body: bool = False,
+        body_name: str = "the body",
         load: Callable[[bytes], object] = read_json,
         binary: Binary | None = None,
     ) -> None:
@@ -202,7 +203,7 @@ class Shape:
         for mark in self.others.values():
             declared += mark.named
             others = mark.kind
-        self.body = Body("the body", tuple(declared), others=others)
+        self.body = Body(body_name, tuple(declared), others=others)
         self.needs_body = (
             needs_body
             or without_body is not None
@@ -445,17 +446,19 @@ class Verb(Generic[P, T]):
 
     `does` is the method of a port that it performs, whose parameters the fields of the
     `request` are. An `answer` may be annotated with a schema that says more than its
-    type. One that `waits` for something to be there has a field `wait_s`. `query` names
-    the fields that stand in the query of a verb with a body. `check` looks at a request
-    as a whole, before it is sent. `refuses` are the statuses beside those that every
-    verb of its kind may answer. `fixed` are the parameters that the path stands for.
-    `without_body` is what a server says where a body is missing, all of whose fields
-    may be; one that `needs_body` refuses it in the words of JSON. `load` reads JSON
-    where that of most is not strict enough, or has other words. A `typed` verb refuses
-    a body that says that it is no JSON. A `spaced` answer has spaces in its JSON, and
-    `write` writes it as the derived way does, in less time. `schema_name` is the name
-    of the body in the description, where it has one. `gives_back` says of a request how
-    to give back what nobody waits for any more, where that is needed.
+    type. One that `waits` for something to be there names the field of the time to
+    wait. `query` names the fields that stand in the query of a verb with a body.
+    `check` looks at a request as a whole, before it is sent. `refuses` are the statuses
+    beside those that every verb of its kind may answer. `fixed` are the parameters that
+    the path stands for. `without_body` is what a server says where a body is missing,
+    all of whose fields may be; one that `needs_body` refuses it in the words of JSON.
+    `load` reads JSON where that of most is not strict enough, or has other words. A
+    `typed` verb refuses a body that says that it is no JSON. A `spaced` answer has
+    spaces in its JSON, and `write` writes it as the derived way does, in less time.
+    `schema_name` is the name of the body in the description, where it has one, and
+    `body_name` that in errors. `gives_back` says of a request how to give back what
+    nobody waits for any more, where that is needed. Of one that `finds_topic` a missing
+    topic is told before a wrong body.
     """
 
     does: Callable[Concatenate[Any, P], T]
@@ -466,7 +469,8 @@ class Verb(Generic[P, T]):
     right: Allow
     repeat: Repeat = Repeat.HARMLESS
     work: Work = Work.ROWS
-    waits: bool = False
+    waits: str | None = None
+    finds_topic: bool = False
     check: Callable[[Any], object] | None = None
     summary: str
     tag: str
@@ -476,6 +480,7 @@ class Verb(Generic[P, T]):
     fixed: Mapping[str, Any] = attrs.field(factory=dict)
     without_body: str | None = None
     needs_body: bool = False
+    body_name: str = "the body"
     load: Callable[[bytes], object] = read_json
     typed: bool = False
     binary: Binary | None = None
@@ -501,6 +506,7 @@ class Verb(Generic[P, T]):
             query,
             without_body=self.without_body,
             needs_body=self.needs_body,
+            body_name=self.body_name,
             load=self.load,
             binary=self.binary,
         )

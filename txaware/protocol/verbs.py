@@ -5,6 +5,7 @@ from typing import Any
 from txaware.protocol import (
     groups,
     jobs,
+    messages,
     operator,
     producers,
     queues,
@@ -17,6 +18,7 @@ from txaware.protocol.verb import Verb
 VERBS: tuple[Verb[..., Any], ...] = (
     *groups.VERBS,
     *jobs.VERBS,
+    *messages.VERBS,
     *operator.VERBS,
     *producers.VERBS,
     *queues.VERBS,
@@ -87,6 +89,8 @@ NUMBERED = (
     "POST /v1/transactional-ids/{transactional_id}/begin",
     "POST /v1/transactional-ids/{transactional_id}/enter",
     "POST /v1/transactional-ids/{transactional_id}/leave",
+    "POST /v1/namespaces/{namespace}/topics/{topic}/wait",
+    "GET /v1/namespaces/{namespace}/topics/{topic}/bounds",
 )
 NUMBERS = {name: number for number, name in enumerate(NUMBERED, 1)}
 

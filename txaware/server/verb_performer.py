@@ -67,6 +67,10 @@ class VerbPerformer:
         """True when the event loop may begin it without a task."""
         return self._soon is not None
 
+    async def find_topic(self, topic: str) -> None:
+        """Raises `TopicNotFound` where there is none."""
+        await self._server_context.place(topic)
+
     def begin(self, caller: Caller, asked: Any, told: ToldValue) -> Any:
         """Returns the value, what to await for it, or `LATER`; of the event loop.
 

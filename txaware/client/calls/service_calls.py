@@ -8,12 +8,9 @@ import attrs
 
 from coordinator.transaction import Transaction
 from txaware.client.calls.call import (
-    Call,
     Steps,
     done,
-    json_body,
     reading,
-    reading_field,
 )
 from txaware.client.calls.producer_calls import ProducerCalls
 from txaware.client.calls.request_fit import msgpack_call, require_fit
@@ -27,7 +24,7 @@ from txaware.errors import (
     TxAwareError,
     changed_nothing,
 )
-from txaware.model.interfaces import COMMITTED, UNCOMMITTED, Isolation
+from txaware.model.interfaces import UNCOMMITTED, Isolation
 from txaware.model.labels import Labels, label_bytes
 from txaware.model.messages import MessageId, Page, PublishResponse, Receipt
 from txaware.model.queues import pipe_of
@@ -50,7 +47,6 @@ from txaware.model.requests import (
     checked_wait_s,
 )
 from txaware.model.topics import TopicName
-from txaware.protocol.fields import start_field
 from txaware.protocol.formats import (
     MAX_MESSAGES,
     ColumnarPage,
@@ -65,6 +61,7 @@ from txaware.protocol.formats import (
     encode_rollback,
 )
 from txaware.protocol.groups import POSITION, POSITION_SEEN, SAVE_POSITION
+from txaware.protocol.messages import WAIT
 from txaware.protocol.verb import Repeat
 from txaware.publish.repeated_publish import OwnProducer
 
@@ -119,7 +116,7 @@ def _sizes_bytes(payloads: Payloads) -> Iterator[int]:
 
 _page, _columnar_page = reading(decode_page), reading(decode_columnar_page)
 _response = reading(decode_publish_response)
-_receipt, _ready = reading(decode_receipt), reading_field("ready", bool)
+_receipt = reading(decode_receipt)
 
 
 class ServiceCalls(ProducerCalls):
@@ -276,30 +273,6 @@ class ServiceCalls(ProducerCalls):
         page: ColumnarPage = yield msgpack_call(path, body, _columnar_page)
         return page
 
-    def wait(
-        self,
-        topic: str,
-        *,
-        start: Start = None,
-        inclusive: bool = True,
-        isolation: Isolation = COMMITTED,
-        timeout_s: float,
-    ) -> Steps[bool]:
-        """Asks again where the server waits for less."""
-        path = self._paths.topic(topic) + "/wait"
-        until_s = self._link.clock_s() + checked_wait_s(timeout_s)
-        fields = {
-            "startFrom": start_field(checked_start(start)),
-            "inclusive": checked_flag("inclusive", inclusive),
-            "isolation": checked_isolation(isolation),
-        }
-        while True:
-            asked_s, is_last = yield from self.turn(timeout_s, until_s)
-            body = json_body(**fields, waitMs=int(asked_s * 1000))
-            ready: bool = yield Call("POST", path, _ready, body, longer_s=asked_s)
-            if ready or is_last:
-                return ready
-
     def position(
         self, group: str, topic: str, *, transaction: Transaction | None = None
     ) -> Steps[MessageId | None]:
@@ -312,6 +285,7 @@ class ServiceCalls(ProducerCalls):
         return position
 
     save_position = steps_of(SAVE_POSITION)
+    wait = steps_of(WAIT)
 
 
 def _check_publish(

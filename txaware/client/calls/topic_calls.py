@@ -2,19 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, ParamSpec
-from urllib.parse import urlencode
 
 import attrs
 
-from txaware.client.calls.call import Call, HttpAnswer, Steps, done, reading_json
+from txaware.client.calls.call import Call, HttpAnswer, Steps, done
 from txaware.client.calls.server_calls import ServerCalls
 from txaware.client.calls.verb_calls import call_of, steps_of
-from txaware.model.interfaces import UNCOMMITTED, Isolation, Start
-from txaware.model.messages import Bounds
-from txaware.model.requests import checked_isolation, checked_start
 from txaware.model.signatures import signed_as
 from txaware.model.topics import Topic
-from txaware.protocol.fields import start_field
+from txaware.protocol.messages import BOUNDS
 from txaware.protocol.topics import (
     CREATE_TOPIC,
     DELETE_TOPIC,
@@ -28,7 +24,6 @@ from txaware.protocol.verb import Verb
 P = ParamSpec("P")
 
 WRONG_METHOD = 405
-_bounds = reading_json(Bounds)
 
 
 def _described(
@@ -55,6 +50,7 @@ class TopicCalls(ServerCalls):
     topic = steps_of(DESCRIBE_TOPIC)
     topics = steps_of(LIST_TOPICS)
     delete_topic = steps_of(DELETE_TOPIC)
+    bounds = steps_of(BOUNDS)
 
     def update_topic(
         self,
@@ -79,20 +75,6 @@ class TopicCalls(ServerCalls):
             )
             yield call_of(REPLACE_TOPIC, replaced)
         return (yield from self.topic(topic))
-
-    def bounds(
-        self, topic: str, *, start: Start = None, isolation: Isolation = UNCOMMITTED
-    ) -> Steps[Bounds]:
-        """Asks where a topic begins and ends."""
-        path = self._paths.topic(topic) + "/bounds"
-        field = start_field(checked_start(start))
-        asked = {} if field is None else {"startFrom": field}
-        if checked_isolation(isolation) != UNCOMMITTED:
-            asked["isolation"] = isolation
-        if asked:
-            path += "?" + urlencode(asked)
-        bounds: Bounds = yield Call("GET", path, _bounds)
-        return bounds
 
 
 def _is_known(answer: HttpAnswer) -> bool:

@@ -53,19 +53,20 @@ def performed(calls: ServerCalls, verb: Verb[P, T], asked: Any) -> Steps[T]:
     A keyed call names the instance of the server, which is asked for first. A verb that
     waits is asked again where the server waits for less.
     """
-    until_s = calls.clock_s() + asked.wait_s if verb.waits else 0
+    until_s = calls.clock_s() + getattr(asked, verb.waits) if verb.waits else 0.0
     if verb.repeat is Repeat.KEYED:
         yield from calls.info()
-    if not verb.waits:
+    if verb.waits is None:
         if verb.shape.messages:
             call = yield from _message_call(calls, verb, asked)
         else:
             call = call_of(verb, asked)
         answer: T = yield call
         return answer
+    longest_s = getattr(asked, verb.waits)
     while True:
-        wait_s, is_last = yield from calls.turn(asked.wait_s, until_s)
-        turn = msgspec.structs.replace(asked, wait_s=wait_s)
+        wait_s, is_last = yield from calls.turn(longest_s, until_s)
+        turn = msgspec.structs.replace(asked, **{verb.waits: wait_s})
         call = call_of(verb, turn, longer_s=wait_s)
         if (give_back := verb.gives_back(asked)) is not None:
             call = attrs.evolve(call, given_back=partial(_given_back, calls, give_back))

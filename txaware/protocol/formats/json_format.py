@@ -286,7 +286,7 @@ def _read_payload_as(value: object, *, what: str) -> str:
     return value
 
 
-_START = Kind(
+START_FROM = Kind(
     _read_start,
     any_of(
         NULL,
@@ -296,20 +296,19 @@ _START = Kind(
     ),
 )
 _TRANSACTION = Kind(read_transaction, any_of(BASE64, fields({"bytes": LATIN_1})))
-_ISOLATION = text({"enum": [UNCOMMITTED, COMMITTED]})
-_FROM = (
-    Field("startFrom", _START, default=None),
-    Field("inclusive", FLAG, default=True),
-)
-_WAIT_MS = Field("waitMs", long(0), default=0)
 POLL = Body(
     "a ConsumeRequest",
     (
-        *_FROM,
+        Field("startFrom", START_FROM, default=None),
+        Field("inclusive", FLAG, default=True),
         Field("limit", _COUNT.or_null(), default=None),
         Field("transaction", _TRANSACTION.or_null(), default=None),
-        Field("isolation", _ISOLATION, default=UNCOMMITTED),
-        _WAIT_MS,
+        Field(
+            "isolation",
+            text({"enum": [UNCOMMITTED, COMMITTED]}),
+            default=UNCOMMITTED,
+        ),
+        Field("waitMs", long(0), default=0),
         Field("page", FLAG, default=False),
         Field(
             "payloadAs",
@@ -317,10 +316,6 @@ POLL = Body(
             default="avro",
         ),
     ),
-)
-WAIT = Body(
-    "a WaitRequest",
-    (*_FROM, Field("isolation", _ISOLATION, default=COMMITTED), _WAIT_MS),
 )
 
 
@@ -336,18 +331,6 @@ def read_poll(body: bytes) -> PollRequest:
         wait_s=seconds(sent["waitMs"]),
         page=sent["page"],
         payload_as=sent["payloadAs"],
-    )
-
-
-def read_wait(body: bytes) -> PollRequest:
-    """Reads a wait, which is a poll for whatever comes first."""
-    sent = read_quickly(body, WAIT.read)
-    return PollRequest(
-        start=sent["startFrom"],
-        inclusive=sent["inclusive"],
-        limit=1,
-        isolation=sent["isolation"],
-        wait_s=seconds(sent["waitMs"]),
     )
 
 

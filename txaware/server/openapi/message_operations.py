@@ -1,13 +1,9 @@
 """The bodies and answers of the routes of messages."""
 
-from txaware.model.interfaces import COMMITTED, UNCOMMITTED
 from txaware.protocol.json_schema import (
-    FLAG,
-    HEX_ID,
     any_of,
     fields,
     ref,
-    whole,
 )
 from txaware.protocol.topics import TOPIC
 from txaware.server.openapi.operation import (
@@ -99,24 +95,5 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         tag=TAG,
         body=_POLL,
         answer=_PAGE,
-    ),
-    ("POST", TOPIC + "/wait"): Operation(
-        summary="Waits until there is something to poll.",
-        tag=TAG,
-        body=json_of(
-            ref("WaitRequest"),
-            example={"startFrom": 0, "isolation": "committed", "waitMs": 10},
-        ),
-        answer=json_of(fields({"ready": FLAG})),
-    ),
-    ("GET", TOPIC + "/bounds"): Operation(
-        summary="The first and the last id, and where the next one goes; for committed "
-        "readers, where they stop.",
-        tag=TAG,
-        query={
-            "startFrom": any_of(HEX_ID, whole(0)),
-            "isolation": {"type": "string", "enum": [UNCOMMITTED, COMMITTED]},
-        },
-        answer=json_of(ref("Bounds")),
     ),
 }

@@ -17,7 +17,6 @@ from txaware.protocol.formats.json_format import (
     PUBLISH,
     RECEIPT,
     RESPONSE,
-    WAIT,
 )
 from txaware.protocol.json_schema import (
     BASE64,
@@ -69,7 +68,6 @@ def _polls() -> dict[str, Schema]:
     }
     return {
         "ConsumeRequest": POLL.schema,
-        "WaitRequest": WAIT.schema,
         "ConsumeResponse": messages,
         "Page": fields(page),
     }

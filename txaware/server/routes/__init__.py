@@ -3,6 +3,7 @@
 from typing import Any
 
 from txaware.protocol import verbs
+from txaware.protocol.messages import BOUNDS, WAIT
 from txaware.protocol.transactional_ids import BEGIN_TRANSACTION
 from txaware.protocol.verb import Verb
 from txaware.server.metrics.exposition import Exposition
@@ -48,7 +49,12 @@ SOON: dict[Verb[..., Any], Soon] = {**queue_jobs.SOON}
 
 def all_performers(server_context: ServerContext) -> list[VerbPerformer]:
     """Returns what performs each declared verb."""
-    soon = SOON | {BEGIN_TRANSACTION: BeginsOfIds(server_context).soon}
+    polling = PollingRoutes(server_context)
+    soon = SOON | {
+        BEGIN_TRANSACTION: BeginsOfIds(server_context).soon,
+        WAIT: polling.wait,
+        BOUNDS: polling.bounds,
+    }
     return performers(server_context, verbs.VERBS, ACTS, soon)
 
 

@@ -70,7 +70,7 @@ def _route(performer: VerbPerformer) -> Route:
         verb.path,
         in_a_task(begin),
         verb.right,
-        waits=verb.waits,
+        waits=verb.waits is not None,
         keyed=verb.repeat is Repeat.KEYED,
         begin=begin,
     )

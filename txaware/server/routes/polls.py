@@ -1,24 +1,26 @@
 """Routes that read messages: poll and wait, and the bounds of a topic."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from functools import partial
+from typing import Any
 
 import attrs
 
 from txaware.errors import BadRequest
-from txaware.model.interfaces import COMMITTED, UNCOMMITTED
-from txaware.model.messages import MessageId
+from txaware.model.interfaces import COMMITTED
+from txaware.model.messages import Bounds
 from txaware.protocol.formats import Format, PageWriter, PollRequest, format_of
-from txaware.protocol.formats.json_format import read_wait
+from txaware.protocol.messages import BOUNDS, AskBounds, Wait
 from txaware.protocol.rights import on_topic
 from txaware.protocol.topics import TOPIC
-from txaware.server.exchange import Reply, Request, Stream, json_reply, start_in
+from txaware.server.exchange import Reply, Request, Stream
 from txaware.server.long_polls import LongPolls, Look, Read, read_piece
 from txaware.server.page_encoders import PIECE_MESSAGES, gathering
 from txaware.server.routes.messages import QUICK_BYTES
 from txaware.server.routing import Answer, Begun, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext
+from txaware.server.verb_performer import Caller, ToldValue
 from txaware.service.read.scan import Messages, Scan
 from txaware.service.topic_handles import TopicHandle
 
@@ -45,14 +47,6 @@ class PollingRoutes:
                 consume,
                 waits=True,
                 begin=self._poll,
-            ),
-            Route("POST", TOPIC + "/wait", self._wait, consume, waits=True),
-            Route(
-                "GET",
-                TOPIC + "/bounds",
-                self._bounds,
-                consume,
-                query=("startFrom", "isolation"),
             ),
         ]
 
@@ -84,7 +78,8 @@ class PollingRoutes:
 
     def _asked(self, request: Request, format_: Format, asked: PollRequest) -> "Poll":
         page = PollAnswer(format_.page_writer(asked))
-        return Poll(page, self._look(request, asked, page.read), format_.media_type)
+        look = self._look(request, request.topic, asked, page.read)
+        return Poll(page, look, format_.media_type)
 
     def _answer(self, poll: "Poll", scan: Scan) -> Answer:
         page = poll.page
@@ -104,26 +99,26 @@ class PollingRoutes:
             yield page.take()
         yield page.end(scan)
 
-    def _look(self, request: Request, asked: PollRequest, read: Read) -> Look:
+    def _look(self, caller: Caller, topic: str, asked: PollRequest, read: Read) -> Look:
         _check_wait(asked)
         return Look(
-            request.topic,
-            partial(self._begin, request, asked),
+            topic,
+            partial(self._begin, caller, asked),
             read,
             wait_s=asked.wait_s,
             asks_coordinator=asked.isolation == COMMITTED,
-            peer=request.peer,
+            peer=caller.peer,
         )
 
     def _begin(
         self,
-        request: Request,
+        caller: Caller,
         asked: PollRequest,
         place: TopicHandle,
         *,
         woken: bool = False,
     ) -> Scan:
-        request.ask_again()  # it may have waited since, and its token be gone
+        caller.ask_again()  # it may have waited since, and its token be gone
         return self._service.begin_poll(
             place,
             start=asked.start,
@@ -134,32 +129,33 @@ class PollingRoutes:
             woken=woken,
         )
 
-    async def _wait(self, request: Request) -> Reply:
-        await self._server_context.place(request.topic)
-        found = Messages()
-        look = self._look(request, read_wait(request.body), partial(_read, found))
-        await self._long_polls.first_piece(look)
-        return json_reply({"ready": bool(found)})
+    def wait(
+        self, _: ServerContext, caller: Caller, asked: Wait, told: ToldValue
+    ) -> Coroutine[Any, Any, bool]:
+        """Returns what waits for a message, without a thread."""
+        return self._waited(caller, asked)
 
-    async def _bounds(self, request: Request) -> Reply:
-        fields = request.query()
-        isolation = fields.get("isolation", UNCOMMITTED)
-        server_context, asks = self._server_context, isolation == COMMITTED
-        bounds = await (
-            server_context.in_coordinator_thread if asks else server_context.in_thread
-        )(
-            self._service.bounds,
-            request.topic,
-            start=start_in(fields),
-            isolation=isolation,
+    async def _waited(self, caller: Caller, asked: Wait) -> bool:
+        await self._server_context.place(asked.topic)
+        found = Messages()
+        poll = PollRequest(
+            start=asked.start,
+            inclusive=asked.inclusive,
+            limit=1,
+            isolation=asked.isolation,
+            wait_s=asked.timeout_s,
         )
-        return json_reply(
-            {
-                "first": _hex(bounds.first),
-                "last": _hex(bounds.last),
-                "next": _hex(bounds.next),
-            }
-        )
+        look = self._look(caller, asked.topic, poll, partial(_read, found))
+        await self._long_polls.first_piece(look)
+        return bool(found)
+
+    def bounds(
+        self, context: ServerContext, _: Caller, asked: AskBounds, told: ToldValue
+    ) -> Coroutine[Any, Any, Bounds]:
+        """Returns what reads the ends of a topic; a snapshot is the coordinator's."""
+        is_committed = asked.isolation == COMMITTED
+        in_thread = context.in_coordinator_thread if is_committed else context.in_thread
+        return in_thread(self._service.bounds, **BOUNDS.shape.options(asked))
 
 
 @attrs.frozen
@@ -227,7 +223,3 @@ def _check_wait(asked: PollRequest) -> None:
             "a poll in a transaction cannot wait: its snapshot sees nothing that "
             "commits later; wait before the transaction begins"
         )
-
-
-def _hex(message_id: MessageId | None) -> str | None:
-    return None if message_id is None else str(message_id)

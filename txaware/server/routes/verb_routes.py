@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+from txaware.errors import BadRequest
 from txaware.protocol.formats import format_of
 from txaware.protocol.verb import Repeat
 from txaware.server.exchange import DONE, JSON, Reply, Request
@@ -33,16 +34,34 @@ def _route(performer: VerbPerformer) -> Route:
         return DONE if answer is None else Reply(200, answer, JSON)
 
     begin = beginning(performer, read, written)
+    if verb.finds_topic:
+        begin = _finding_topic(performer, begin)
     return Route(
         verb.method,
         verb.path,
         in_a_task(begin),
         verb.right,
-        waits=verb.waits,
+        waits=verb.waits is not None,
         keyed=verb.repeat is Repeat.KEYED,
         query=tuple(field.name for field in verb.shape.query.values()),
         begin=begin if performer.is_soon else None,
     )
+
+
+def _finding_topic(performer: VerbPerformer, begin: Begin) -> Begin:
+    """Returns the same, but for a request that is refused although it has no topic."""
+
+    async def refused(request: Request, error: BadRequest) -> Reply:
+        await performer.find_topic(request.topic)
+        raise error
+
+    def begin_or_find(request: Request, told: Told) -> Begun:
+        try:
+            return begin(request, told)
+        except BadRequest as error:
+            return refused(request, error)
+
+    return begin_or_find
 
 
 def beginning(
