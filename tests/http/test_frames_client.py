@@ -1,13 +1,17 @@
 """Our client in frames: one connection for all, with the meaning that HTTP has."""
 
+import asyncio
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 import txaware
+from tests.support.certificates import certificate
 from tests.support.concurrency import until
 from tests.support.http_raw import Served, serving
 from tests.support.interrupts import interrupted_after
@@ -280,3 +284,48 @@ def test_threads_that_wait_read_for_each_other(messaging: Messaging) -> None:
         done_at.wait()
         for one in calls:
             one.result()
+
+
+def test_it_goes_over_tls(tmp_path: Path) -> None:
+    made = certificate(tmp_path, "server")
+    with serving(access={"certificate": made}) as here:
+        settings = ClientSettings(frames=True, certificate=made.read_text())
+        transport = Transport(Link(here.server.url, settings=settings))
+        service = HttpService(transport)
+
+        def work(number: int) -> int:
+            service.publish("t", [bytes([number]) * 400_000])
+            return len(service.poll("t"))
+
+        with ThreadPoolExecutor(8) as threads:
+            assert all(threads.map(work, range(24)))
+        assert (here.connections, len(lines_of(here))) == (1, 1)
+        transport.close()
+        asyncio.run(over_tls(here.server.url, settings))
+
+
+async def over_tls(url: str, settings: ClientSettings) -> None:
+    async with txaware.connect_async(url, settings=settings, frames=True) as messaging:
+        pages = await asyncio.gather(*(messaging.poll("t") for _ in range(5)))
+        assert all(pages)
+        assert (await messaging.status()).transport == "frames"
+
+
+def test_a_forked_child_has_a_connection_of_its_own(served: Served) -> None:
+    transport = Transport(Link(served.server.url, settings=IN_FRAMES))
+    service = HttpService(transport)
+    service.publish("t", [b"before"])
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            service.publish("t", [b"child"])
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert status == 0
+    service.publish("t", [b"after"])
+    assert [one.payload for one in service.poll("t")] == [b"before", b"child", b"after"]
+    assert until(lambda: len(lines_of(served)) == 1)
+    transport.close()

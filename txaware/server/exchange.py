@@ -70,7 +70,8 @@ class Head:
 class Request:
     """One request, read to its end; `params` are the names in its path.
 
-    `ask_again` raises where its token, or the rule that it needed, was taken away.
+    `ask_again` raises where its token, or the rule that it needed, was taken away. The
+    fields of a verb are `asked` already where they came in a frame.
     """
 
     method: str
@@ -82,6 +83,7 @@ class Request:
     principal: Principal
     peer: Peer
     ask_again: Callable[[], object]
+    asked: Any = None
 
     @property
     def content_type(self) -> str | None:

@@ -94,6 +94,7 @@ class RequestRules:
             principal,
             head.peer,
             partial(self._allowed, match, head.headers),
+            match.asked,
         )
 
     def holder_of(self, principal: Principal, head: Head) -> str | None:

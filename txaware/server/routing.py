@@ -116,11 +116,15 @@ def _group(name: re.Match[str]) -> str:
 
 @attrs.frozen
 class Match:
-    """The route of a request, its path, decoded, and the names in that."""
+    """The route of a request, its path, decoded, and the names in that.
+
+    `asked` is what a verb is asked, where that was read to know these names.
+    """
 
     route: Route
     path: str
     params: Mapping[str, str]
+    asked: Any = None
 
 
 class Routes:

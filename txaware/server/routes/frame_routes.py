@@ -1,6 +1,7 @@
 """Routes of frames: the one that begins them, and that of each verb by its number."""
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 import attrs
@@ -44,8 +45,8 @@ class FrameRoute:
 
         Raises `BadRequest` for fields that make no request.
         """
-        _, words = self.verb.shape.unpacked(body)
-        return Match(self.route, self.verb.path.format_map(words), words)
+        asked, words = self.verb.shape.unpacked(body)
+        return Match(self.route, self.verb.path.format_map(words), words, asked)
 
 
 def frame_routes(performers: Iterable[VerbPerformer]) -> dict[int, FrameRoute]:
@@ -62,7 +63,7 @@ def _route(performer: VerbPerformer) -> Route:
     verb = performer.verb
     begin = beginning(
         performer,
-        lambda request: verb.shape.unpacked(request.body)[0],
+        attrgetter("asked"),
         lambda value: Reply(200, verb.packed(value)),
     )
     return Route(
