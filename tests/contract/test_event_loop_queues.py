@@ -230,6 +230,10 @@ def test_the_next_item_of_a_key_is_freed_by_a_thread(site: Site) -> None:
     assert taken(mail) == [b"b"]
 
 
+def no_space(*_: object) -> None:
+    raise NotWritten("no space left on device")
+
+
 def test_a_pop_or_an_end_that_is_not_written_is_taken_back(
     lasting: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,11 +244,8 @@ def test_a_pop_or_an_end_that_is_not_written_is_taken_back(
     loop.push(b"a", b"b")
     job = loop.pop()
 
-    def fails(*_: object) -> None:
-        raise NotWritten("no space left on device")
-
     with monkeypatch.context() as patched:
-        patched.setattr(BatchWriter, "write", fails)
+        patched.setattr(BatchWriter, "write", no_space)
         with pytest.raises(NotWritten):
             loop.told(loop.queues.commit_job, job.id, job.lease)
         with pytest.raises(NotWritten):
@@ -253,7 +254,7 @@ def test_a_pop_or_an_end_that_is_not_written_is_taken_back(
     assert (stats.committed, stats.in_work, stats.depth) == (0, 1, 1)
     loop.told(loop.queues.commit_job, job.id, job.lease)
     with monkeypatch.context() as patched:
-        patched.setattr(BatchWriter, "write", fails)
+        patched.setattr(BatchWriter, "write", no_space)
         with suppress(WouldWait), pytest.raises(NotWritten):
             loop.pop()
     assert taken(mail) == [b"b"]
@@ -269,11 +270,8 @@ def test_a_rollback_that_is_not_written_is_written_by_the_next_step(
     loop.push(b"a")
     job = loop.pop()
 
-    def fails(*_: object) -> None:
-        raise NotWritten("no space left on device")
-
     with monkeypatch.context() as patched:
-        patched.setattr(BatchWriter, "write", fails)
+        patched.setattr(BatchWriter, "write", no_space)
         with pytest.raises(NotWritten):
             loop.told(loop.queues.rollback_job, job.id, job.lease)
     messaging.queue("mail").stats()

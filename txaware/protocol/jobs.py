@@ -171,25 +171,27 @@ class Pusher(Struct, forbid_unknown_fields=True):
     pusher: Annotated[str, _NO_ZERO]
 
 
-class PipeOf(Struct, forbid_unknown_fields=True, rename="camel"):
-    """Asks for a pipe to push to in a transaction."""
+class Options(Struct, kw_only=True):
+    """The options of a push, which come last."""
 
-    name: _Name
-    transaction: Annotated[int, POINTER]
     pusher: Annotated[str, _NO_ZERO] = ""
     delay_s: Annotated[float, _DELAY] = field(default=0, name="delayMs")
     priority: Annotated[int, _PRIORITY] = 0
 
 
-class PipesOf(Struct, forbid_unknown_fields=True, rename="camel"):
+class PipeOf(Options, forbid_unknown_fields=True):
+    """Asks for a pipe to push to in a transaction."""
+
+    name: _Name
+    transaction: Annotated[int, POINTER]
+
+
+class PipesOf(Options, forbid_unknown_fields=True):
     """Asks for pipes with room for items."""
 
     name: _Name
     items: Annotated[int, _LENT]
     transaction: Annotated[int, POINTER]
-    pusher: Annotated[str, _NO_ZERO] = ""
-    delay_s: Annotated[float, _DELAY] = field(default=0, name="delayMs")
-    priority: Annotated[int, _PRIORITY] = 0
 
 
 class Pop(Struct, forbid_unknown_fields=True, rename="camel"):
