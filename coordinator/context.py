@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from types import MethodType
 from typing import Any, Self, TypeVar
 
+from coordinator import tracing
 from coordinator.brief_errors import shorten
 from coordinator.callbacks import CallsBack
 from coordinator.context_status import ACTIVE, COMMITTED, ENDING, NEW
@@ -184,6 +185,7 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
         if self.status is not ACTIVE:
             self._require_active("finish")
         tx = self._tx or self.transaction
+        begun = tracing.begun()
         self.status = ENDING
         try:
             changes = self._participants.changes(tx)
@@ -191,6 +193,8 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
                 self._decide(tx, self._participants)
                 self.status = COMMITTED
                 self._committed(tx)
+                if begun is not None:
+                    begun.settled("commit", tx.transaction_id)
                 return
             asked_s = self._clock_s()
             first, last = self._participants.apart_with_cargo()
@@ -205,8 +209,12 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
             interrupt = self._commit(tx, asked_s, cargo)
             self.status = COMMITTED  # before any call: an interrupt would undo it
             self._committed(tx, interrupt)
+            if begun is not None:
+                begun.settled("commit", tx.transaction_id)
         except BaseException as error:
             self.status = Status(self._decided or self.status)
+            if begun is not None:
+                begun.settled("commit", tx.transaction_id, error=error)
             if self.status is ENDING:  # the commit was not asked for
                 self._undo(error)
             elif self.status is COMMITTED:

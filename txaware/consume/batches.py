@@ -11,6 +11,7 @@ import attrs
 from coordinator.callbacks import check_answer
 from coordinator.context import Status, TransactionContext
 from coordinator.interfaces import Coordinator, TransactionAware
+from coordinator.tracing import active
 from txaware.consume.consumer import Consumer
 from txaware.consume.cursors import Group
 from txaware.consume.durable_tries import DurableTries, GroupMarks, InboxMarks
@@ -191,7 +192,7 @@ class MessageBatches:
                 break
             step.trying = item
             if not self._gave_up(step, item, context):
-                check_answer(self._handler(item.value))
+                self._call([item], item.value)
                 step.handled.append(item.value)
             step.done.append(item)
         step.trying = None
@@ -234,11 +235,21 @@ class MessageBatches:
         context: TransactionContext,
     ) -> None:
         step.done = group
-        step.handled = [
-            item.value for item in group if not self._gave_up(step, item, context)
-        ]
+        tried = [item for item in group if not self._gave_up(step, item, context)]
+        step.handled = [item.value for item in tried]
         if step.handled:
-            check_answer(self._handler(step.handled))
+            self._call(tried, step.handled)
+
+    def _call(self, items: list[DecodedMessage], given: Any) -> None:
+        """Calls the handler, in a span where somebody traces it."""
+        tracing = active()
+        if tracing is None:
+            check_answer(self._handler(given))
+            return
+        headers = [item.message.headers for item in items]
+        group = None if self._group is None else self._group.name
+        with tracing.processing(self._topic, headers, group=group):
+            check_answer(self._handler(given))
 
     def _gave_up(
         self, step: HandlingStep, item: DecodedMessage, context: TransactionContext

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, cast
 
+from coordinator import tracing
 from coordinator.brief_errors import briefly
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
@@ -241,7 +242,7 @@ class Consumer(Generic[T]):
         return self._cursor.within(context)
 
     def _poll(self, place: ReadPlace, limit: int, tx: Transaction | None) -> Page:
-        position = place.position
+        position, begun = place.position, tracing.begun()
         page = self._service.poll(
             self._topic,
             start=position,
@@ -250,6 +251,8 @@ class Consumer(Generic[T]):
             transaction=tx,
             isolation=self._isolation if tx is None else UNCOMMITTED,
         )
+        if begun is not None and page:
+            begun.received("poll", self._topic, [one.headers for one in page])
         self._blocked_by = page.blocked_by
         self._expired.look(position, page)
         if is_ahead(page, position):

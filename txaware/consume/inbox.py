@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 
+from coordinator import tracing
 from coordinator.interfaces import Participant
 from txaware.consume.consumer import is_ahead
 from txaware.consume.start_places import BEGINNING, StartAt, place_of
@@ -69,7 +70,10 @@ class Inbox:
         """
         self._positions.require_block("poll")
         position = self._positions.position(self.group, self.topic) or self._start
+        begun = tracing.begun()
         page = self._after(position, limit)
+        if begun is not None and page:
+            begun.received("poll", self.topic, [one.headers for one in page])
         self._blocked_by = page.blocked_by
         if is_ahead(page, position):
             self._positions.save_position(self.group, self.topic, page.next)

@@ -7,6 +7,7 @@ from typing import Any, BinaryIO
 from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
 from coordinator.prepared_transactions import PreparedTransaction, two_phases
+from coordinator.tracing import active
 from coordinator.transaction import Transaction
 from txaware.model.interfaces import (
     UNSAID,
@@ -20,6 +21,7 @@ from txaware.model.queue_service import QueueService
 from txaware.model.reports import Progress
 from txaware.model.requests import Payload, Pointer, checked_positions
 from txaware.model.signatures import passed_on, signed_as
+from txaware.model.traced_messages import all_carrying
 from txaware.publish import WrittenByHand, written_by_hand
 from txaware.service.transfer.backup import Backup, save
 
@@ -61,9 +63,12 @@ class Verbs:
         when it fails. For any other transaction the caller has to call `rollback`.
         """
         by_hand = None if transaction is None else self._by_hand(transaction)
-        return (by_hand or self._service).publish(
-            topic, messages, transaction=transaction, receipts=receipts
-        )
+        service, tracing = by_hand or self._service, active()
+        options: dict[str, Any] = {"transaction": transaction, "receipts": receipts}
+        if tracing is None or not isinstance(messages, list) or not messages:
+            return service.publish(topic, messages, **options)
+        with tracing.sending("publish", topic, len(messages)) as context:
+            return service.publish(topic, all_carrying(messages, context), **options)
 
     @signed_as(MessagingService.store)
     def store(self, topic: str, messages: Iterable[Payload], **options: Any) -> Receipt:

@@ -4,10 +4,13 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, partial
+from contextlib import nullcontext
+from functools import partial
 from typing import Generic, TypeVar
 
 import attrs
 
+from coordinator import tracing
 from coordinator.fork_guard import guard
 from txaware.errors import (
     BadRequest,
@@ -19,6 +22,7 @@ from txaware.errors import (
     TxAwareError,
 )
 from txaware.messaging import Messaging
+from txaware.model.labels import unpacked
 from txaware.model.reports import OutboxReport
 from txaware.participants.background_work import BackgroundWork
 from txaware.participants.outbox_load import OutboxLoad
@@ -196,7 +200,7 @@ class OutboxRelay(Generic[Rows]):
 
     def _attempt(self, choose: Callable[[OutboxBatch], Chosen]) -> Attempt:
         """Carries over, in a transaction, what is chosen of the next batch."""
-        chosen = None
+        chosen, begun = None, tracing.begun()
         try:
             with self.messaging.transaction():
                 progress = self._progress.get(self._key) or b""
@@ -210,13 +214,18 @@ class OutboxRelay(Generic[Rows]):
             log.debug("%r cannot carry over all at once: %s", self, error)
             return Attempt(chosen, refusal=error)
         self._reported = attempt.report or self._reported
+        if begun is not None and chosen.rows:
+            headers = [unpacked(row.headers) for row in chosen.rows if row.headers]
+            begun.settled("relay", headers=headers, count=attempt.count)
         return attempt
 
     def _carried(self, batch: OutboxBatch, chosen: Chosen) -> Attempt:
         if not chosen.rows and not chosen.refused:
             return Attempt(chosen)
         load = OutboxLoad(chosen.rows, now_ms=self.messaging.clock_ms())
-        load.publish(self.messaging, pusher=f"outbox {self.rows.outbox_id}")
+        active = tracing.active()
+        with nullcontext() if active is None else active.quiet():
+            load.publish(self.messaging, pusher=f"outbox {self.rows.outbox_id}")
         progress = Progress.of(
             chosen.rows,
             chosen.refused,

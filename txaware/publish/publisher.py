@@ -7,6 +7,7 @@ from coordinator.brief_errors import shorten
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
+from coordinator.tracing import active
 from txaware.errors import (
     BadRequest,
     MisusedTransaction,
@@ -18,6 +19,7 @@ from txaware.model.interfaces import MessagingService, Payload
 from txaware.model.messages import Outgoing, Receipt, outgoing
 from txaware.model.requests import alike, checked_payloads, keyed_bytes
 from txaware.model.topics import TopicName
+from txaware.model.traced_messages import all_carrying, carrying
 from txaware.publish.outbox import TransactionPublisher
 
 T = TypeVar("T")
@@ -118,13 +120,19 @@ class DirectPublisher:
 
         `key`, `headers` and `expire_after_s` are those of an `Outgoing`.
         """
-        payload = outgoing(payload, key, headers, expire_after_s)
-        checked_size_bytes(payload, self._message_limit_bytes)
-        self._service.publish(self.topic, [payload])
+        self.publish_all([outgoing(payload, key, headers, expire_after_s)])
 
     def publish_all(self, payloads: Iterable[Payload]) -> None:
         """Publishes many in one piece, with nothing in between: all or none."""
         messages = list(checked_many(payloads))
+        tracing = active()
+        if tracing is None or not messages:
+            self._publish_now(messages)
+            return
+        with tracing.sending("publish", self.topic, len(messages)) as context:
+            self._publish_now(all_carrying(messages, context))
+
+    def _publish_now(self, messages: list[Payload]) -> None:
         for message in messages:
             checked_size_bytes(message, self._message_limit_bytes)
         if messages:
@@ -188,8 +196,11 @@ class Publisher:
         joined = self._joined()
         if joined is None:
             self._direct.publish(payload)
-        else:
+        elif (tracing := active()) is None:
             self._hold(joined, payload)
+        else:
+            with tracing.sending("publish", self.topic) as context:
+                self._hold(joined, carrying(payload, context))
 
     def publish_all(self, payloads: Iterable[Payload]) -> None:
         """Publishes many messages in order; without a transaction all or none.
@@ -201,7 +212,13 @@ class Publisher:
         if joined is None:
             self._direct.publish_all(payloads)
             return
-        self._hold_all(joined, checked_many(payloads))
+        many, tracing = checked_many(payloads), active()
+        if tracing is None:
+            self._hold_all(joined, many)
+            return
+        listed = list(many)
+        with tracing.sending("publish", self.topic, len(listed)) as context:
+            self._hold_all(joined, all_carrying(listed, context))
 
     def publish_in(
         self, context: TransactionContext, payloads: Iterable[Payload]

@@ -14,6 +14,7 @@ import attrs
 from coordinator.callbacks import is_async
 from coordinator.context import TransactionContext
 from coordinator.interfaces import TransactionAware
+from coordinator.tracing import active
 from txaware.errors import LeaseLost, TransactionConflict, TxAwareError, error_text
 from txaware.model.queues import QueueDescriptor
 from txaware.queue.job import Job
@@ -149,8 +150,13 @@ class Handling:
     def _outcome(
         self, call: Callable[[HandledJob], object], handled: HandledJob
     ) -> JobOutcome:
+        traced, job = active(), handled.job
         try:
-            call(handled)
+            if traced is None:
+                call(handled)
+            else:
+                with traced.processing(job.queue, [job.headers]):
+                    call(handled)
         except BaseException as error:  # also what a handler raises to end the process
             return self._failed(handled, error)
         return JobOutcome("done")

@@ -9,11 +9,13 @@ from functools import cache
 from itertools import islice
 from typing import Any, Generic, Literal, Self, Unpack, overload
 
+from coordinator import tracing
 from coordinator.brief_errors import briefly
 from coordinator.callbacks import check_function
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import TransactionAware
+from coordinator.tracing import active
 from txaware.errors import BadRequest, MisusedTransaction, PublisherClosed
 from txaware.model.encoding import Decode, Encode
 from txaware.model.interfaces import Payload
@@ -28,6 +30,7 @@ from txaware.model.queues import (
     pipe_of,
 )
 from txaware.model.requests import Pointer
+from txaware.model.traced_messages import all_carrying
 from txaware.publish import TakesItems, TransactionPublisher, publisher_key
 from txaware.publish.publisher import checked_many, checked_size_bytes
 from txaware.queue.handling import Handling
@@ -105,10 +108,27 @@ class Pusher(Generic[T]):
         self._push(many(payloads, call="push_all"), delay_s, priority)
 
     def _push(self, values: Iterable[Any], delay_s: float, priority: int) -> None:
+        traced = active()
+        if traced is None:
+            self._push_now(values, delay_s, priority)
+            return
+        payloads = self._access.payloads(values)
+        with traced.sending("push", self.queue, len(payloads)) as context:
+            carried = all_carrying(payloads, context)
+            self._push_now(carried, delay_s, priority, is_encoded=True)
+
+    def _push_now(
+        self,
+        values: Iterable[Any],
+        delay_s: float,
+        priority: int,
+        *,
+        is_encoded: bool = False,
+    ) -> None:
         if self._is_closed:
             raise PublisherClosed(f"{self!r} is closed; nothing was pushed")
         access = self._access
-        payloads = access.payloads(values)
+        payloads = list(values) if is_encoded else access.payloads(values)
         sizes = [
             checked_size_bytes(one, access.message_limit_bytes) for one in payloads
         ]
@@ -237,12 +257,17 @@ class Popper(Generic[T]):
 
     def pop_many(self, n: int, wait_s: float = 0) -> list[Job[T]]:
         """Returns up to `n` jobs; waits for the first, and for no more."""
-        access = self._access
+        access, begun = self._access, tracing.begun()
         context = current_transaction(access.coordinator)
+        within = None
         if context is None:
-            return self.jobs(access.queues.pop(self.queue, **self.options(n, wait_s)))
-        within = joined_jobs(context, access.queues, self.queue)
-        return self.jobs(self._pop_within(context, within, n, wait_s), within)
+            popped = access.queues.pop(self.queue, **self.options(n, wait_s))
+        else:
+            within = joined_jobs(context, access.queues, self.queue)
+            popped = self._pop_within(context, within, n, wait_s)
+        if begun is not None and popped:
+            begun.received("pop", self.queue, [one.headers for one in popped])
+        return self.jobs(popped, within)
 
     def _pop_within(
         self, context: TransactionContext, within: PoppedJobs, n: int, wait_s: float

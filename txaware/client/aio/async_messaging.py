@@ -11,6 +11,7 @@ from coordinator.callbacks import check_function
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator, TransactionAware
 from coordinator.prepared_transactions import PreparedTransaction
+from coordinator.tracing import active
 from coordinator.transaction import Transaction
 from txaware.auth import token_to_send
 from txaware.client.aio.async_consumer import TopicConsumer
@@ -30,7 +31,7 @@ from txaware.client.aio.async_transaction import (
 )
 from txaware.client.aio.async_transport import AsyncTransport
 from txaware.client.aio.async_typed_topic import AsyncTypedTopic
-from txaware.client.aio.handlers import Handlers
+from txaware.client.aio.handlers import Handlers, processing
 from txaware.client.calls.queue_calls import QueueCalls
 from txaware.client.calls.table_calls import TableCalls
 from txaware.client.calls.verb_calls import steps_of
@@ -58,6 +59,7 @@ from txaware.model.reports import MessagingStatus
 from txaware.model.requests import Payload, Pointer, checked_positions
 from txaware.model.signatures import showing, signed_as
 from txaware.model.topics import Topic, TopicName
+from txaware.model.traced_messages import all_carrying
 from txaware.protocol.operator import REPORT_KEEPER
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Queue
@@ -411,7 +413,9 @@ class AsyncMessaging(AsyncService):
         most = checked_count("concurrency", concurrency)
 
         def make(handlers: Handlers) -> Subscriber:
-            at_once = None if most == 1 else handlers.at_once(handler, most)
+            group = options.get("group")
+            each = processing(handler, topic, group)
+            at_once = None if most == 1 else handlers.at_once(each, most)
             return self._messaging._subscribed(
                 topic,
                 handlers.blocking(handler),
@@ -469,7 +473,8 @@ class AsyncMessaging(AsyncService):
         most = checked_count("concurrency", concurrency)
 
         def make(handlers: Handlers) -> Processor:
-            at_once = None if most == 1 else handlers.at_once(function, most)
+            each = processing(function, source, options["group"])
+            at_once = None if most == 1 else handlers.at_once(each, most)
             return self._messaging._process(
                 source,
                 target,
@@ -531,9 +536,13 @@ class AsyncMessaging(AsyncService):
         """
         block = None if transaction is None else open_transaction(self._coordinator)
         if block is None or transaction is None:
-            return await super().publish(
-                topic, messages, transaction=transaction, receipts=receipts
-            )
+            options: dict[str, Any] = {"transaction": transaction, "receipts": receipts}
+            tracing = active()
+            if tracing is None or not isinstance(messages, list) or not messages:
+                return await super().publish(topic, messages, **options)
+            with tracing.sending("publish", topic, len(messages)) as context:
+                carried = all_carrying(messages, context)
+                return await super().publish(topic, carried, **options)
 
         publish = partial(
             self._messaging.publish, topic, messages, transaction=transaction

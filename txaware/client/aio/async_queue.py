@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 import attrs
 
+from coordinator import tracing
 from coordinator.brief_errors import briefly
 from coordinator.callbacks import check_function
 from coordinator.interfaces import Coordinator, TransactionAware
@@ -191,8 +192,12 @@ class AsyncPopper(Generic[T]):
         if self._loop.is_in_transaction:
             jobs = await self._loop.run(lambda: popper.pop_many(n, wait_s))
         else:
+            begun = tracing.begun()
             options = popper.options(n, wait_s, unnamed=_task_name())
-            jobs = popper.jobs(await self._loop.pop(self.queue, **options))
+            popped = await self._loop.pop(self.queue, **options)
+            if begun is not None and popped:
+                begun.received("pop", self.queue, [one.headers for one in popped])
+            jobs = popper.jobs(popped)
         return [AsyncJob(job, self._loop) for job in jobs]
 
     def __repr__(self) -> str:

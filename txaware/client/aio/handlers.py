@@ -17,6 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 from coordinator.callbacks import Callback
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.interfaces import Coordinator
+from coordinator.tracing import active
 from txaware.client.aio.async_transaction import (
     AsyncTransaction,
     Workers,
@@ -45,6 +46,9 @@ class WaitingThread(WorkerThread):
     ) -> Future[R]:
         """Has the thread make a call, after all that came before it."""
         future: Future[R] = Future()
+        tracing = active()
+        if tracing is not None:  # in the span of the task
+            function = tracing.carried(function)
 
         def call() -> None:
             if not future.set_running_or_notify_cancel():
@@ -114,6 +118,21 @@ class LentTransaction(AsyncTransaction):
         """Has the block of the loop call it, by way of the event loop."""
         take = self._context.on_commit if committed else self._context.on_rollback
         take(lambda: self._thread.wait_for(called(function)))
+
+
+def processing(
+    function: Callable[..., Any], topic: str, group: str | None
+) -> Callable[[Any], Coroutine[Any, Any, Any]]:
+    """Makes a handler of one message whose call is in a span of its own."""
+
+    async def call(message: Any) -> Any:
+        tracing = active()
+        if tracing is None:
+            return await called(function, message)
+        with tracing.processing(topic, [message.headers], group=group):
+            return await called(function, message)
+
+    return call
 
 
 class Handlers:

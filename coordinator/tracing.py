@@ -1,0 +1,279 @@
+"""Spans and metrics of OpenTelemetry, which is on where the program has set it up.
+
+The API is never imported for itself: a program that sets a `TracerProvider` has done
+so, and without one nothing here costs more than a look.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, ParamSpec, TypeVar
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+SYSTEM = "txaware"
+PARENT, STATE = "traceparent", "tracestate"
+_API = "opentelemetry.trace"
+_QUIET = "txaware-quiet"
+# A span has so many links at most.
+MOST_LINKS = 128
+# The operations, by the types that the semantic conventions know.
+SEND, RECEIVE, PROCESS, SETTLE = "send", "receive", "process", "settle"
+
+# The provider that was seen last, and what was made for it.
+_known: tuple[object, "Tracing | None"] = (None, None)
+
+Headers = Mapping[str, bytes]
+
+
+def active() -> "Tracing | None":
+    """Returns what makes spans; None where no `TracerProvider` was set."""
+    api = sys.modules.get(_API)
+    if api is None:
+        return None
+    provider = api.get_tracer_provider()
+    known, tracing = _known
+    if provider is not known:
+        tracing = _seen(api, provider)
+    return None if tracing is None or tracing.is_quiet() else tracing
+
+
+def _seen(api: Any, provider: Any) -> "Tracing | None":
+    global _known
+    is_set = not isinstance(provider, api.ProxyTracerProvider | api.NoOpTracerProvider)
+    tracing = Tracing(api, provider) if is_set else None
+    _known = (provider, tracing)
+    return tracing
+
+
+class Tracing:
+    """Makes spans by a provider, and counts by the meters beside it."""
+
+    def __init__(self, api: Any, provider: Any) -> None:
+        self._api = api
+        self._tracer = provider.get_tracer(SYSTEM)
+        self._context = import_module("opentelemetry.context")
+        w3c = import_module("opentelemetry.trace.propagation.tracecontext")
+        self._propagator = w3c.TraceContextTextMapPropagator()
+        meter = import_module("opentelemetry.metrics").get_meter(SYSTEM)
+        count, histogram = meter.create_counter, meter.create_histogram
+        self._sent = count("messaging.client.sent.messages", "{message}")
+        self._consumed = count("messaging.client.consumed.messages", "{message}")
+        self._operation_s = histogram("messaging.client.operation.duration", "s")
+        self._process_s = histogram("messaging.process.duration", "s")
+
+    @contextmanager
+    def sending(self, operation: str, to: str, count: int = 1) -> Iterator[Headers]:
+        """Surrounds the sending of messages; yields the headers for each of them."""
+        named = _attributes(operation, SEND, to)
+        began_s = time.perf_counter()
+        with self._tracer.start_as_current_span(
+            f"{operation} {to}",
+            kind=self._api.SpanKind.PRODUCER,
+            attributes=named | _counted(count),
+        ):
+            carrier: dict[str, str] = {}
+            self._propagator.inject(carrier)
+            try:
+                yield {name: text.encode() for name, text in carrier.items()}
+            finally:
+                self._operation_s.record(time.perf_counter() - began_s, named)
+        self._sent.add(count, named)
+
+    @contextmanager
+    def processing(
+        self, of: str, headers: list[Headers], *, group: str | None = None
+    ) -> Iterator[None]:
+        """Surrounds the handling of messages, in the trace of their publisher.
+
+        Of several messages it links to all of theirs instead.
+        """
+        named = _attributes(PROCESS, PROCESS, of)
+        if group is not None:
+            named["messaging.consumer.group.name"] = group
+        is_one = len(headers) == 1
+        parent = self._parent(headers[0]) if is_one else None
+        began_s = time.perf_counter()
+        with self._tracer.start_as_current_span(
+            f"process {of}",
+            context=parent,
+            kind=self._api.SpanKind.CONSUMER,
+            attributes=named | _counted(len(headers)),
+            links=None if is_one else self._links(headers),
+        ):
+            try:
+                yield
+            finally:
+                self._process_s.record(time.perf_counter() - began_s, named)
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Surrounds calls of which one span tells, and none of their own."""
+        context = self._context
+        token = context.attach(context.set_value(_QUIET, True))
+        try:
+            yield
+        finally:
+            context.detach(token)
+
+    def is_quiet(self) -> bool:
+        """Tells whether another span tells of what is done here."""
+        return bool(self._context.get_value(_QUIET))
+
+    def begun(self) -> "Begun":
+        """Notes when an operation begins, of which a span tells once it has ended."""
+        return Begun(self, time.time_ns())
+
+    def tell(
+        self,
+        name: str,
+        began_ns: int,
+        *,
+        named: dict[str, Any],
+        headers: Iterable[Headers] = (),
+        count: int = 0,
+        error: BaseException | None = None,
+    ) -> None:
+        """Makes the span of an operation that has ended; what fails is logged."""
+        try:
+            self._tell(name, began_ns, named, list(headers), count, error)
+        except Exception:
+            logger.exception("nothing is told of %s", name)
+
+    def _tell(
+        self,
+        name: str,
+        began_ns: int,
+        named: dict[str, Any],
+        headers: list[Headers],
+        count: int,
+        error: BaseException | None,
+    ) -> None:
+        is_received = named["messaging.operation.type"] == RECEIVE
+        measured = {k: v for k, v in named.items() if k.startswith("messaging.")}
+        kind = self._api.SpanKind
+        span = self._tracer.start_span(
+            name,
+            kind=kind.CLIENT if is_received else kind.INTERNAL,
+            attributes=named | _counted(count),
+            links=self._links(headers),
+            start_time=began_ns,
+        )
+        if error is not None:
+            measured["error.type"] = type(error).__name__
+            span.set_attribute("error.type", type(error).__name__)
+            span.record_exception(error)
+            span.set_status(self._api.StatusCode.ERROR, str(error)[:1000])
+        span.end()
+        self._operation_s.record((time.time_ns() - began_ns) / 1e9, measured)
+        if is_received:
+            self._consumed.add(count, measured)
+
+    def carried(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Returns a function that has the context of here in another thread."""
+        context = self._context
+        here = context.get_current()
+
+        def call(*args: P.args, **options: P.kwargs) -> R:
+            token = context.attach(here)
+            try:
+                return function(*args, **options)
+            finally:
+                context.detach(token)
+
+        return call
+
+    def _parent(self, headers: Headers) -> Any:
+        """Returns the context that a message brings; None where it brings none."""
+        if PARENT not in headers:
+            return None
+        carrier = {
+            name: headers[name].decode(errors="replace")
+            for name in (PARENT, STATE)
+            if name in headers
+        }
+        return self._propagator.extract(carrier)
+
+    def _links(self, headers: Iterable[Headers]) -> list[Any]:
+        links: dict[Any, Any] = {}
+        for one in headers:
+            parent = self._parent(one)
+            if parent is None:
+                continue
+            span = self._api.get_current_span(parent).get_span_context()
+            if span.is_valid:
+                links[span.trace_id, span.span_id] = self._api.Link(span)
+            if len(links) == MOST_LINKS:
+                break
+        return list(links.values())
+
+
+class Begun:
+    """An operation that has begun, and whose span is made when it has ended."""
+
+    __slots__ = ("_began_ns", "_tracing")
+
+    def __init__(self, tracing: Tracing, began_ns: int) -> None:
+        self._tracing = tracing
+        self._began_ns = began_ns
+
+    def received(self, operation: str, of: str, headers: list[Headers]) -> None:
+        """Tells of messages that came, with links to those who sent them."""
+        self._tracing.tell(
+            f"{operation} {of}",
+            self._began_ns,
+            named=_attributes(operation, RECEIVE, of),
+            headers=headers,
+            count=len(headers),
+        )
+
+    def settled(
+        self,
+        operation: str,
+        transaction_id: int | None = None,
+        *,
+        headers: Iterable[Headers] = (),
+        count: int = 0,
+        error: BaseException | None = None,
+    ) -> None:
+        """Tells of a commit, or of what a relay has carried over."""
+        named = _attributes(operation, SETTLE)
+        if transaction_id is not None:
+            named["txaware.transaction.id"] = transaction_id
+        self._tracing.tell(
+            operation,
+            self._began_ns,
+            named=named,
+            headers=headers,
+            count=count,
+            error=error,
+        )
+
+
+def begun() -> Begun | None:
+    """Notes the beginning of an operation; None where nothing is traced."""
+    tracing = active()
+    return None if tracing is None else tracing.begun()
+
+
+def _attributes(
+    operation: str, operation_type: str, destination: str | None = None
+) -> dict[str, Any]:
+    named: dict[str, Any] = {
+        "messaging.system": SYSTEM,
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation_type,
+    }
+    if destination is not None:
+        named["messaging.destination.name"] = destination
+    return named
+
+
+def _counted(count: int) -> dict[str, int]:
+    return {"messaging.batch.message_count": count} if count > 1 else {}

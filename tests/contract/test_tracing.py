@@ -1,0 +1,269 @@
+"""OpenTelemetry: spans in the trace of the publisher, wherever a message comes by."""
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+import txaware
+from tests.support.messagings import Site
+from txaware import participants
+from txaware.messaging import Messaging
+from txaware.model.labels import MAX_HEADERS_BYTES
+
+
+class Traces:
+    """What was exported, in memory."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.tracer = self.provider.get_tracer("a test")
+
+    def named(self, name: str) -> list[ReadableSpan]:
+        return [one for one in self._exporter.get_finished_spans() if one.name == name]
+
+    def one(self, name: str) -> Any:
+        [found] = self.named(name)
+        return found
+
+
+@pytest.fixture
+def traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[Traces]:
+    """Sets a provider for one test; the API itself lets nobody take one back."""
+    made = Traces()
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", made.provider)
+    yield made
+    made.provider.shutdown()
+
+
+def trace_of(span: Any) -> int:
+    found: int = span.get_span_context().trace_id
+    return found
+
+
+def parent_of(span: Any) -> int | None:
+    return None if span.parent is None else int(span.parent.span_id)
+
+
+def links_of(span: Any) -> set[int]:
+    return {link.context.span_id for link in span.links}
+
+
+def id_of(span: Any) -> int:
+    found: int = span.get_span_context().span_id
+    return found
+
+
+def test_nothing_is_added_where_no_provider_is_set(messaging: Messaging) -> None:
+    messaging.publisher("t").publish(b"a")
+    assert messaging.poll("t")[0].headers == {}
+
+
+def test_a_message_is_processed_in_the_trace_of_its_publisher(
+    traces: Traces, messaging: Messaging
+) -> None:
+    messaging.create_topic("bills")
+
+    def bill(message: txaware.Message) -> None:
+        messaging.publisher("bills").publish(b"bill")
+
+    with traces.tracer.start_as_current_span("request"), messaging.transaction():
+        messaging.publisher("t").publish(b"a", key=b"k", headers={"own": b"header"})
+    [message] = messaging.poll("t")
+    assert message.headers["own"] == b"header"
+    assert message.key == b"k"
+    assert message.headers["traceparent"].startswith(b"00-")
+    assert messaging.subscribe("t", bill, group="g").run_once() == 1
+
+    request, publish, process = map(traces.one, ("request", "publish t", "process t"))
+    assert trace_of(request) == trace_of(publish) == trace_of(process)
+    assert parent_of(publish) == id_of(request)
+    assert parent_of(process) == id_of(publish)
+    assert parent_of(traces.one("publish bills")) == id_of(process)
+    assert publish.kind is trace.SpanKind.PRODUCER
+    assert process.kind is trace.SpanKind.CONSUMER
+    assert dict(process.attributes) == {
+        "messaging.system": "txaware",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": "t",
+        "messaging.consumer.group.name": "g",
+    }
+    first, _ = traces.named("commit")
+    assert parent_of(first) == id_of(request)
+    assert links_of(traces.one("poll t")) == {id_of(publish)}
+
+
+def test_a_batch_links_to_its_messages(traces: Traces, messaging: Messaging) -> None:
+    messaging.publisher("t").publish_all([b"a", b"b"])
+    messaging.direct_publisher("t").publish(b"c")
+    messaging.publish("t", [b"d"])
+    messaging.subscribe("t", len, group="g", together=True).run_once()
+    sent = {id_of(span) for span in traces.named("publish t")}
+    assert len(sent) == 3
+    process = traces.one("process t")
+    assert links_of(process) == sent
+    assert process.attributes["messaging.batch.message_count"] == 4
+    assert parent_of(process) is None
+
+
+def test_jobs_are_processed_in_the_trace_of_their_push(
+    traces: Traces, messaging: Messaging
+) -> None:
+    messaging.create_queue("mail")
+    queue = messaging.queue("mail")
+    with messaging.transaction():
+        queue.push(b"a")
+    queue.push(b"b")
+    worker = queue.worker(lambda job: None)
+    assert worker.run_once() + worker.run_once() == 2
+    pushed, processed = traces.named("push mail"), traces.named("process mail")
+    assert {*map(id_of, pushed)} == {*map(parent_of, processed)}
+    assert {*map(trace_of, pushed)} == {*map(trace_of, processed)}
+    linked = [links_of(span) for span in traces.named("pop mail")]
+    assert set.union(*linked) == {*map(id_of, pushed)}
+
+
+def test_what_fails_is_told(traces: Traces, messaging: Messaging) -> None:
+    def fail(message: txaware.Message) -> None:
+        raise ValueError("no")
+
+    messaging.publisher("t").publish(b"a")
+    with pytest.raises(ValueError, match="no"):
+        messaging.subscribe("t", fail, group="g").run_once()
+    process = traces.one("process t")
+    assert process.status.status_code is trace.StatusCode.ERROR
+    table = messaging.table("rows")
+    with pytest.raises(txaware.TransactionConflict), messaging.transaction():
+        table.put(b"k", b"ours")
+        run_apart(lambda: table.put(b"k", b"theirs"))
+    commit = [one for one in traces.named("commit") if not one.status.is_ok]
+    assert commit[0].attributes is not None
+    assert commit[0].attributes["error.type"] == "TransactionConflict"
+
+
+def run_apart(call: Any) -> None:
+    """Calls something in a thread, outside of the open block."""
+    import threading
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+
+
+def test_the_context_goes_through_an_outbox(
+    traces: Traces, site: Site, tmp_path: Path
+) -> None:
+    messaging = site.messaging
+    messaging.create_topic("orders")
+    messaging.create_queue("mail")
+    connection = sqlite3.connect(tmp_path / "shop.db")
+    shop = participants.sqlite(messaging, connection, relay=False)
+    with traces.tracer.start_as_current_span("request"), messaging.transaction(shop):
+        messaging.publisher("orders").publish(b"a")
+        messaging.queue("mail").push(b"b")
+    assert shop.relay() == 2
+    messaging.subscribe("orders", len_of, group="g").run_once()
+    request, relay = traces.one("request"), traces.one("relay")
+    publish, push = traces.one("publish orders"), traces.one("push mail")
+    assert trace_of(request) == trace_of(publish) == trace_of(push)
+    assert parent_of(traces.one("process orders")) == id_of(publish)
+    assert links_of(relay) == {id_of(publish), id_of(push)}
+    connection.close()
+
+
+def len_of(message: txaware.Message) -> None:
+    """Handles a message."""
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_asyncio_is_in_the_same_trace_across_a_server(
+    traces: Traces, concurrency: int
+) -> None:
+    async def program(url: str) -> None:
+        async with txaware.connect_async(url) as messaging:
+
+            async def handle(message: txaware.Message) -> None:
+                await messaging.publisher("bills").publish(b"bill")
+
+            with traces.tracer.start_as_current_span("request"):
+                async with messaging.transaction():
+                    await messaging.publisher("t").publish(b"a")
+                await messaging.publisher("t").publish(b"b")
+            loop = messaging.subscribe("t", handle, group="g", concurrency=concurrency)
+            assert await loop.run_once() == 2
+            await loop.close()
+            queue = await messaging.queue("mail")
+            await queue.push(b"c")
+            async with await queue.pop() as job:
+                assert job.headers["traceparent"]
+
+    with txaware.connect("memory:") as owner, owner.serve() as server:
+        for topic in ("t", "bills"):
+            owner.create_topic(topic)
+        owner.create_queue("mail")
+        asyncio.run(program(server.url))
+    request = traces.one("request")
+    published, processed = traces.named("publish t"), traces.named("process t")
+    assert {*map(parent_of, published)} == {id_of(request)}
+    first = [one for one in processed if one.parent is not None]
+    assert {*map(parent_of, first)} == {*map(id_of, published)}
+    billed = traces.named("publish bills")
+    assert {*map(parent_of, billed)} <= {*map(id_of, processed)}
+    assert {*map(trace_of, billed)} == {trace_of(request)}
+    assert parent_of(traces.named("commit")[0]) == id_of(request)
+    assert links_of(traces.one("pop mail")) == {id_of(traces.one("push mail"))}
+
+
+def test_headers_without_room_for_a_context_stay_as_they_are(
+    traces: Traces, messaging: Messaging
+) -> None:
+    full = {"x": b"-" * (MAX_HEADERS_BYTES - 7)}
+    own = {"traceparent": b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01"}
+    publisher = messaging.publisher("t")
+    publisher.publish(b"a", headers=full)
+    publisher.publish(b"b", headers=own)
+    publisher.publish(b"c", headers={"traceparent": b"\xff odd"})
+    assert [one.headers for one in messaging.poll("t")][:2] == [full, own]
+    assert messaging.subscribe("t", len_of, group="g").run_once() == 3
+    assert trace_of(traces.named("process t")[1]) == int("a" * 32, 16)
+    with pytest.raises(txaware.BadRequest, match="dict"):
+        publisher.publish(b"d", headers="odd")  # type: ignore[arg-type]
+
+
+def test_metrics_have_the_names_of_the_conventions(
+    traces: Traces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    monkeypatch.setattr(metrics._internal, "_METER_PROVIDER", provider)
+    with txaware.connect("memory:") as messaging:
+        messaging.create_topic("t")
+        messaging.publisher("t").publish_all([b"a", b"b"])
+        messaging.subscribe("t", len_of, group="g").run_once()
+    data: Any = reader.get_metrics_data()
+    found = {
+        metric.name: metric.data.data_points
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+    assert [point.value for point in found["messaging.client.sent.messages"]] == [2]
+    assert [point.value for point in found["messaging.client.consumed.messages"]] == [2]
+    assert found["messaging.client.operation.duration"]
+    assert [point.count for point in found["messaging.process.duration"]] == [2]
+    for points in found.values():
+        for point in points:
+            assert "txaware.transaction.id" not in point.attributes
+    provider.shutdown()

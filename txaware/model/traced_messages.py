@@ -1,0 +1,33 @@
+"""Messages that carry the context of their trace, in their headers."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from txaware.errors import BadRequest
+from txaware.model.labels import MAX_HEADERS_BYTES, packed_bytes
+from txaware.model.messages import Outgoing
+
+
+def carrying(payload: Any, context: Mapping[str, bytes]) -> Any:
+    """Returns a message with the headers of a context, if it has room for them.
+
+    Those that a message has already stay as they are: it is passed on for another.
+    """
+    said = payload if isinstance(payload, Outgoing) else Outgoing(payload)
+    headers = said.headers
+    if headers is None:
+        return Outgoing(said.payload, said.key, context, said.expire_after_s)
+    if not isinstance(headers, Mapping):
+        return payload  # which is refused
+    both = {**context, **headers}
+    try:
+        if packed_bytes(both) > MAX_HEADERS_BYTES:
+            return payload
+    except (AttributeError, TypeError, BadRequest):
+        return payload  # as above
+    return Outgoing(said.payload, said.key, both, said.expire_after_s)
+
+
+def all_carrying(payloads: Iterable[Any], context: Mapping[str, bytes]) -> list[Any]:
+    """Returns messages with the headers of a context."""
+    return [carrying(payload, context) for payload in payloads]
