@@ -33,7 +33,7 @@ LAYERS = [
         "txaware.model.markers",
         "txaware.model.encoded_items",
     ],
-    ["txaware.model.encoding"],
+    ["txaware.model.encoding", "txaware.model.traced_messages"],
     ["txaware.model.event_type"],
     ["txaware.model.reports", "txaware.model.keeper"],
     ["txaware.auth", "txaware.model.interfaces", "txaware.model.queue_service"],

@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -144,22 +145,19 @@ def test_what_fails_is_told(traces: Traces, messaging: Messaging) -> None:
         messaging.subscribe("t", fail, group="g").run_once()
     process = traces.one("process t")
     assert process.status.status_code is trace.StatusCode.ERROR
-    table = messaging.table("rows")
-    with pytest.raises(txaware.TransactionConflict), messaging.transaction():
-        table.put(b"k", b"ours")
-        run_apart(lambda: table.put(b"k", b"theirs"))
+    with pytest.raises(txaware.TransactionConflict):
+        conflict(messaging)
     commit = [one for one in traces.named("commit") if not one.status.is_ok]
     assert commit[0].attributes is not None
     assert commit[0].attributes["error.type"] == "TransactionConflict"
 
 
-def run_apart(call: Any) -> None:
-    """Calls something in a thread, outside of the open block."""
-    import threading
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
+def conflict(messaging: Messaging) -> None:
+    """Writes a row in a block, and before its end in another thread."""
+    table = messaging.table("rows")
+    with messaging.transaction(), ThreadPoolExecutor(1) as pool:
+        table.put(b"k", b"ours")
+        pool.submit(table.put, b"k", b"theirs").result()
 
 
 def test_the_context_goes_through_an_outbox(
@@ -206,7 +204,9 @@ def test_asyncio_is_in_the_same_trace_across_a_server(
             await loop.close()
             queue = await messaging.queue("mail")
             await queue.push(b"c")
-            async with await queue.pop() as job:
+            job = await queue.pop()
+            assert job is not None
+            async with job:
                 assert job.headers["traceparent"]
 
     with txaware.connect("memory:") as owner, owner.serve() as server:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from txaware.errors import BadRequest
-from txaware.model.labels import MAX_HEADERS_BYTES, packed_bytes
+from txaware.model.labels import MAX_HEADERS_BYTES, FixedHeaders, packed_bytes
 from txaware.model.messages import Outgoing
 
 
@@ -13,6 +13,8 @@ def carrying(payload: Any, context: Mapping[str, bytes]) -> Any:
 
     Those that a message has already stay as they are: it is passed on for another.
     """
+    if context.__class__ is not FixedHeaders:
+        context = FixedHeaders(context)  # which are packed once
     said = payload if isinstance(payload, Outgoing) else Outgoing(payload)
     headers = said.headers
     if headers is None:
@@ -30,4 +32,5 @@ def carrying(payload: Any, context: Mapping[str, bytes]) -> Any:
 
 def all_carrying(payloads: Iterable[Any], context: Mapping[str, bytes]) -> list[Any]:
     """Returns messages with the headers of a context."""
-    return [carrying(payload, context) for payload in payloads]
+    fixed = FixedHeaders(context)
+    return [carrying(payload, fixed) for payload in payloads]
