@@ -3,9 +3,8 @@
 import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
-from functools import cached_property, partial
 from contextlib import nullcontext
-from functools import partial
+from functools import cached_property, partial
 from typing import Generic, TypeVar
 
 import attrs
