@@ -181,6 +181,26 @@ def test_the_context_goes_through_an_outbox(
     connection.close()
 
 
+def test_the_outbox_alone_carries_the_context(traces: Traces, tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "shop.db")
+    outbox = txaware.outbox(connection)
+    with traces.tracer.start_as_current_span("request"), connection:
+        connection.execute("CREATE TABLE orders (id)")
+        outbox.publish("orders", b"a")
+        outbox.push("mail", b"b")
+    with txaware.connect("memory:") as messaging:
+        messaging.create_topic("orders")
+        messaging.create_queue("mail")
+        shop = participants.sqlite(messaging, connection, relay=False)
+        assert shop.relay() == 2
+        messaging.subscribe("orders", len_of, group="g").run_once()
+    connection.close()
+    publish = traces.one("publish orders")
+    assert trace_of(publish) == trace_of(traces.one("request"))
+    assert parent_of(traces.one("process orders")) == id_of(publish)
+    assert trace_of(traces.one("push mail")) == trace_of(publish)
+
+
 def len_of(message: txaware.Message) -> None:
     """Handles a message."""
 

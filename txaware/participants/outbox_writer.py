@@ -16,6 +16,7 @@ from txaware.model.queues import checked_push
 from txaware.model.requests import Payload
 from txaware.model.settings import Settings
 from txaware.model.topics import QueueName, TopicName
+from txaware.model.traced_messages import sent
 from txaware.participants.asyncpg_connection import AsyncpgConnection
 from txaware.participants.database_steps import Steps, awaited, in_thread
 from txaware.participants.database_tables import (
@@ -60,10 +61,11 @@ class WritesRows:
 
     def published(self, topic: str, payloads: Iterable[Payload]) -> Steps[None]:
         """Writes messages."""
-        name, messages = TopicName.parse(topic), self._checked(payloads)
-        columns = partial(columns_of, str(name).removeprefix("default:"))
+        name, messages = str(TopicName.parse(topic)), self._checked(payloads)
+        columns = partial(columns_of, name.removeprefix("default:"))
         options: dict[str, Any] = {"token": new_token(), "now_ms": self._clock_ms()}
-        yield from self._write([columns(one, **options) for one in messages])
+        with sent("publish", name, messages) as carried:
+            yield from self._write([columns(one, **options) for one in carried])
 
     def pushed(
         self,
@@ -74,11 +76,12 @@ class WritesRows:
         priority: int,
     ) -> Steps[None]:
         """Writes items."""
-        name, items = QueueName.parse(queue), self._checked(payloads)
-        columns = partial(columns_of_item, str(name))
+        name, items = str(QueueName.parse(queue)), self._checked(payloads)
+        columns = partial(columns_of_item, name)
         chosen = checked_push("", delay_s, priority)
         options: dict[str, Any] = {"token": new_token(), "now_ms": self._clock_ms()}
-        yield from self._write([columns(one, chosen, **options) for one in items])
+        with sent("push", name, items) as carried:
+            yield from self._write([columns(one, chosen, **options) for one in carried])
 
     def _checked(self, payloads: Iterable[Payload]) -> list[Payload]:
         checked = list(checked_many(payloads))
