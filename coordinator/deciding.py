@@ -25,6 +25,11 @@ class TakesDecider:
     # The status that the decider has given the block; None while it may be undone.
     _decided: str | None = None
 
+    @property
+    def is_decided(self) -> bool:
+        """True when a participant of it decides it."""
+        return self._decider is not None
+
     def stand_in(self, key: Hashable, participant: Any) -> None:
         """Has `joined` return this one for a key, for which nobody has asked yet."""
         if key in self._known:

@@ -38,6 +38,26 @@ def in_process(coordinator: Coordinator) -> InProcess | None:
 
 
 @runtime_checkable
+class BeginsLater(Protocol):
+    """The part of a coordinator elsewhere that is asked when it is needed. Optional."""
+
+    def start_later(self, timeout_s: float | None = None) -> Transaction:
+        """Returns a transaction that begins when somebody first looks at it.
+
+        One that nobody looks at ends without a call, whatever it is ended by.
+        """
+
+
+def begins_later(
+    coordinator: Coordinator, timeout_s: float | None
+) -> Transaction | None:
+    """Returns a transaction that begins when it is needed; None where each begins."""
+    if isinstance(coordinator, BeginsLater):
+        return coordinator.start_later(timeout_s)
+    return None
+
+
+@runtime_checkable
 class TellsOutcomes(Protocol):
     """The part of a coordinator that lets a copy of it answer the same. Optional."""
 

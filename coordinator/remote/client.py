@@ -9,6 +9,7 @@ import inspect
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
@@ -49,6 +50,31 @@ MOST_ENDED = 1000
 # Sends method, path and body, and answers status and body. What it raises as `OSError`
 # leaves open whether the request arrived.
 Send = Callable[[str, str, bytes], tuple[int, bytes]]
+
+
+class LaterTransaction(Transaction):
+    """A transaction that begins when somebody first looks at it."""
+
+    _begin: Callable[[], Transaction]
+    _begun: Transaction | None
+
+    def __init__(self, begin: Callable[[], Transaction]) -> None:
+        object.__setattr__(self, "_begin", begin)
+        object.__setattr__(self, "_begun", None)
+
+    def begun(self) -> Transaction:
+        """Returns what it is at the coordinator; begins it there."""
+        if self._begun is None:
+            object.__setattr__(self, "_begun", self._begin())
+        found: Transaction = self._begun
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.begun(), name)  # none of its fields was ever set
+
+
+def _never_began(tx: Transaction | int) -> bool:
+    return isinstance(tx, LaterTransaction) and tx._begun is None
 
 
 class RemoteCoordinator:
@@ -92,12 +118,20 @@ class RemoteCoordinator:
             checked_timeout_s(timeout_s)
         return _transaction(self._post(calls.START, type="short", timeoutS=timeout_s))
 
+    def start_later(self, timeout_s: float | None = None) -> Transaction:
+        """Returns a transaction that begins when somebody first looks at it."""
+        if timeout_s is not None:
+            checked_timeout_s(timeout_s)
+        return LaterTransaction(partial(self.start_short, timeout_s))
+
     def start_long(self, *, outlives_process: bool = False) -> Transaction:
         """Begins a long transaction; it outlives the server too."""
         return _transaction(self._post(calls.START, type="long"))
 
     def can_commit(self, tx: Transaction, changes: Iterable[bytes]) -> None:
         """Checks the changed keys, and remembers them for `commit`."""
+        if _never_began(tx):
+            return
         encoded = _encoded(changes)
         self._post_for(tx, calls.CAN_COMMIT, changes=encoded)
         self._changes[tx.transaction_id] = encoded
@@ -129,7 +163,8 @@ class RemoteCoordinator:
         asks again where `tx` is said to have ended: a request that the network delivers
         twice may have been carried out before the one that is answered.
         """
-        self._commit(tx)
+        if not _never_began(tx):
+            self._commit(tx)
 
     def commit_with(self, tx: Transaction, cargo: Cargo) -> None:
         """Commits as `commit` does, and has the cargo written with it: both or neither.
@@ -170,12 +205,16 @@ class RemoteCoordinator:
 
     def abort(self, tx: Transaction) -> None:
         """Ends a transaction whose holder has undone everything it wrote."""
+        if _never_began(tx):
+            return
         self._forget(tx.transaction_id)
         self._ended.append(tx.transaction_id)
         self._post_for(tx, calls.ABORT)
 
     def invalidate(self, tx: Transaction | int) -> bool:
         """Ends a transaction so that nobody ever sees what it wrote."""
+        if _never_began(tx):
+            return True
         tx = tx if isinstance(tx, Transaction) else Transaction(checked_pointer(tx), 0)
         self._forget(tx.transaction_id)
         self._ended.append(tx.transaction_id)
@@ -183,6 +222,8 @@ class RemoteCoordinator:
 
     def checkpoint(self, tx: Transaction) -> Transaction:
         """Returns the same transaction with a new write pointer."""
+        if isinstance(tx, LaterTransaction):
+            tx = tx.begun()
         pointers = _field(self._post_for(tx, calls.CHECKPOINT), "pointers", _pointers)
         return attrs.evolve(
             tx, write_pointer=pointers[-1], checkpoint_write_pointers=pointers

@@ -3,7 +3,9 @@
 import asyncio
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from tests.support.cli_runs import run, start
 from tests.support.concurrency import in_loop, until
 from tests.support.ports import free_port
 from tests.support.postgres import PostgresServer
-from txaware import Messaging
+from txaware import Messaging, participants
 from txaware.errors import BadRequest, MisusedTransaction, TxAwareError, Unavailable
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.outbox_row import OutboxRows
@@ -235,6 +237,60 @@ def test_who_waits_for_rows_is_woken_by_their_commit(place: Place, kind: str) ->
     assert rows.oldest_ms() is not None
     rows.close()
     connection.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite3", "psycopg", "session sqlite"])
+def test_a_block_that_a_database_decides_needs_no_server(
+    messaging: Messaging, place: Place, kind: str
+) -> None:
+    """Each call at the server would be tried for ten seconds."""
+    url = f"http://127.0.0.1:{free_port()}"
+    began_s = time.monotonic()
+    with ExitStack() as stack:
+        away = txaware.connect(url)
+        if kind.startswith("session"):
+            engine = create_engine(place.url(""))
+            stack.callback(engine.dispose)
+            given: Any = stack.enter_context(Session(engine))
+            shop: Any = participants.sqlalchemy(away, given, relay=False)
+        else:
+            given = stack.enter_context(closing(place.connect()))
+            if kind == "psycopg":
+                shop = participants.postgres(away, given, outbox=True, relay=False)
+            else:
+                shop = participants.sqlite(away, given, relay=False)
+        for who in ("never", "ann"):
+            sql: Any = f"INSERT INTO orders VALUES ('{who}')"
+            sql = text(sql) if kind.startswith("session") else sql
+            with suppress(ZeroDivisionError), away.transaction(shop):
+                given.execute(sql)
+                away.publisher("t").publish(b"1", key=b"k", headers={"h": b"v"})
+                away.publisher("t").publish_all([b"2", b"3"])
+                away.queue("mail").push(b"item", key=b"q")
+                assert 1 / (who == "ann")
+        assert time.monotonic() - began_s < 8
+        away.close()
+    check_carried(messaging, place)
+
+
+@in_loop
+async def test_a_block_of_asyncio_that_a_database_decides_needs_no_server(
+    messaging: Messaging, tmp_path: Path
+) -> None:
+    place = Place(tmp_path / "shop.db", None)
+    began_s = time.monotonic()
+    away = txaware.connect_async(f"http://127.0.0.1:{free_port()}")
+    async with aiosqlite.connect(place.path) as connection:
+        shop = participants.sqlite(away, connection, relay=False)
+        async with away.transaction(shop):
+            await connection.execute("INSERT INTO orders VALUES ('ann')")
+            publisher = away.publisher("t")
+            await publisher.publish(b"1", key=b"k", headers={"h": b"v"})
+            await publisher.publish_all([b"2", b"3"])
+            await (await away.queue("mail")).push(b"item", key=b"q")
+        await away.close()
+    assert time.monotonic() - began_s < 8
+    await asyncio.to_thread(check_carried, messaging, place)
 
 
 def test_connect_asks_no_server_and_the_first_call_tells() -> None:

@@ -65,6 +65,7 @@ NOT_AWAITED = {
     "kept_once": "is for participants, whose calls block",
     "longest_timeout_s": "is for Spark's driver, which asks for as much as it may",
     "message_limit_bytes": "is for participants, as `kept_once`",
+    "needs_server": "is for participants, as `kept_once`",
     "persist_stored": "is for who hands transactions to others, as Spark's driver",
     "reach": "is for processes beside an owner of data; here there is an address",
     "serve": "is for the owner of data",

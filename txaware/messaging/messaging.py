@@ -4,9 +4,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from weakref import WeakSet
 
-from coordinator import Coordinator, Transaction, TransactionAware, TransactionContext
+from coordinator import (
+    Coordinator,
+    Participant,
+    Transaction,
+    TransactionAware,
+    TransactionContext,
+)
 from coordinator.brief_errors import briefly
+from coordinator.context import current_transaction
 from coordinator.fork_guard import guard
+from coordinator.optional_ports import begins_later
 from txaware.auth import AuditLog, Tokens
 from txaware.client.frame_choice import FRAMES_BY_DEFAULT
 from txaware.consume import Consumer, consumer_of
@@ -14,7 +22,7 @@ from txaware.consume.start_places import StartAt
 from txaware.errors import BadRequest, MisusedTransaction, Unavailable
 from txaware.messaging.addresses import open_parts, served_already
 from txaware.messaging.loop_verbs import Closes, LoopVerbs
-from txaware.messaging.parts import Parts, Reach
+from txaware.messaging.parts import Limits, Parts, Reach
 from txaware.messaging.typed_topic import TopicVerbs
 from txaware.messaging.verbs import OperatorVerbs, PreparedVerbs, QueueVerbs, Verbs
 from txaware.model.clock import ClockMs, system_clock_ms
@@ -97,6 +105,8 @@ class Messaging(TopicVerbs, Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, Loo
         of its own. `begun` is a transaction that another process began, and that this
         block ends.
         """
+        if begun is None and not long and any(map(decides, participants)):
+            begun = begins_later(self._parts.coordinator, timeout_s)
         context = MessagingTransaction(
             self._parts.coordinator,
             *participants,
@@ -153,6 +163,28 @@ class Messaging(TopicVerbs, Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, Loo
     def status(self) -> MessagingStatus:
         """Tells how this program reaches the data: here, in frames or by HTTP."""
         return self._parts.status()
+
+    @property
+    def needs_server(self) -> bool:
+        """True when the data is at a server, which may be away."""
+        return self._parts.unasked is not None
+
+    def _limits(self) -> Limits:
+        """Returns the limits; in a block that a database decides no server's are asked.
+
+        What they refuse there is told by the relay.
+        """
+        unasked = self._parts.unasked
+        if unasked is not None and self._is_decided_elsewhere():
+            return unasked
+        return self._parts.ask_limits()
+
+    def _is_decided_elsewhere(self) -> bool:
+        """Tells whether a database decides the open block, beside a server's data."""
+        if self._parts.unasked is None:
+            return False
+        context = current_transaction(self._parts.coordinator)
+        return context is not None and context.is_decided
 
     @property
     def longest_timeout_s(self) -> float | None:
@@ -215,12 +247,13 @@ class Messaging(TopicVerbs, Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, Loo
             if found is not None:
                 return found
         publisher = self._publisher(topic, buffer_limit_bytes)
-        if buffer_limit_bytes is None and len(self._publishers) < KNOWN_PUBLISHERS:
+        is_usual = buffer_limit_bytes is None and not self._is_decided_elsewhere()
+        if is_usual and len(self._publishers) < KNOWN_PUBLISHERS:
             self._publishers[topic] = publisher
         return publisher
 
     def _publisher(self, topic: str, buffer_limit_bytes: int | None) -> Publisher:
-        limits = self._parts.ask_limits()
+        limits = self._limits()
         settings, largest = limits.settings, limits.largest_buffer_bytes
         if buffer_limit_bytes is None:
             buffer_limit_bytes = settings.buffer_limit_bytes
@@ -232,7 +265,7 @@ class Messaging(TopicVerbs, Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, Loo
             topic,
             buffer_limit_bytes=buffer_limit_bytes,
             message_limit_bytes=settings.message_limit_bytes,
-            shares_journal=self._parts.shares_journal,
+            shares_journal=limits.shares_journal,
             known_topics=self._known_topics,
         )
 
@@ -343,20 +376,21 @@ class Messaging(TopicVerbs, Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, Loo
         known = self._known_queues.get(name) if isinstance(name, str) else None
         if known is not None:
             return known
-        limits = self._parts.ask_limits()
+        limits = self._limits()
         settings, largest = limits.settings, limits.largest_buffer_bytes
         access = QueueAccess(
             self._queue_service,
             self._service,
             self._parts.coordinator,
-            self._parts.shares_journal,
+            limits.shares_journal,
             min(settings.buffer_limit_bytes, largest or settings.buffer_limit_bytes),
             settings.message_limit_bytes,
             self.transaction,
             self._to_close.add,
         )
         queue: Queue = Queue(access, str(QueueName.parse(name)))
-        if len(self._known_queues) < KNOWN_PUBLISHERS:
+        is_usual = not self._is_decided_elsewhere()
+        if is_usual and len(self._known_queues) < KNOWN_PUBLISHERS:
             self._known_queues.setdefault(name, queue)
         return queue
 
@@ -525,6 +559,11 @@ class Messaging(TopicVerbs, Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, Loo
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def decides(participant: object) -> bool:
+    """Tells whether a participant decides its blocks."""
+    return isinstance(participant, Participant) and participant.decides is True
 
 
 def checked_messaging(messaging: object, *, taker: str) -> Messaging:

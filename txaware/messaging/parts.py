@@ -84,6 +84,8 @@ class Parts:
     served: Served | None = None
     reach: Reach | None = None
     begins: BeginsTransactions | None = None
+    # The limits that hold here, where others hold at a server that may be away.
+    unasked: Limits | None = None
     status: Callable[[], MessagingStatus] = attrs.field(
         default=lambda: MessagingStatus("embedded", version("txaware"))
     )
@@ -201,6 +203,7 @@ def parts_over(
         close,
         reach=reach,
         begins=service if coordinator is None else None,
+        unasked=Limits(settings, shares_journal=False),
         status=lambda: transport.status(service.info()),
     )
 

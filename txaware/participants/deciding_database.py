@@ -326,6 +326,7 @@ class OutboxPublisher(TakesItems):
 
     def __init__(self, database: DecidingDatabase) -> None:
         self.transaction_aware_name = database.transaction_aware_name
+        self.looks_up = not database.messaging.needs_server
         self._database = database
 
     def publish(

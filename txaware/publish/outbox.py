@@ -185,8 +185,11 @@ class Outbox:
 class TakesItems(ABC):
     """A stand-in for a `TransactionPublisher` that takes items of queues as such.
 
-    To others items are messages to a pipe, which they are told of before.
+    To others items are messages to a pipe, which they are told of before. `looks_up`
+    is True when each topic and queue has to be there, and is asked for.
     """
+
+    looks_up = True
 
     @abstractmethod
     def push(self, queue: str, items: Sequence[Payload], options: PushOptions) -> None:

@@ -20,7 +20,7 @@ from txaware.model.messages import Outgoing, Receipt, outgoing
 from txaware.model.requests import alike, checked_payloads, keyed_bytes
 from txaware.model.topics import TopicName
 from txaware.model.traced_messages import all_carrying, carrying
-from txaware.publish.outbox import TransactionPublisher
+from txaware.publish.outbox import TakesItems, TransactionPublisher
 
 T = TypeVar("T")
 
@@ -268,7 +268,9 @@ class Publisher:
 
     def _joined_in(self, context: TransactionContext) -> TransactionPublisher:
         if self.topic not in self._known_topics.names:
-            self._known_topics.require(self.topic)
+            taker = context.standing_in(self._key)
+            if not isinstance(taker, TakesItems) or taker.looks_up:
+                self._known_topics.require(self.topic)
         return context.joined(self._key, self._make)
 
     def _hold_all(

@@ -180,7 +180,7 @@ class Pusher(Generic[T]):
     ) -> None:
         """Has somebody take the items who pushes them later, to a queue that exists."""
         checked = checked_push(self._name or "", **options)
-        if not self._is_known:
+        if taker.looks_up and not self._is_known:
             self._access.queues.queue_descriptor(self.queue)
             self._is_known = True
         taker.push(self.queue, payloads, checked)
