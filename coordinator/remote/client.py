@@ -64,9 +64,10 @@ class LaterTransaction(Transaction):
 
     def begun(self) -> Transaction:
         """Returns what it is at the coordinator; begins it there."""
-        if self._begun is None:
-            object.__setattr__(self, "_begun", self._begin())
-        found: Transaction = self._begun
+        found = self._begun
+        if found is None:
+            found = self._begin()
+            object.__setattr__(self, "_begun", found)
         return found
 
     def __getattr__(self, name: str) -> Any:
