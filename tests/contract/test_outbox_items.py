@@ -152,8 +152,9 @@ def test_what_can_be_known_is_refused_at_the_push(shop: Shop) -> None:
     queue = made(shop.messaging)
     too_large = bytes(shop.messaging.message_limit_bytes + 1)
     with shop.messaging.transaction(shop.participant):
-        with pytest.raises(QueueNotFound):
-            shop.messaging.queue("away").push(b"1")
+        if not shop.messaging.needs_server:  # which nobody asks in the block
+            with pytest.raises(QueueNotFound):
+                shop.messaging.queue("away").push(b"1")
         with pytest.raises(RequestTooLarge, match="above the limit"):
             queue.push(too_large)
         with pytest.raises(BadRequest, match="delay_s is at least 0"):

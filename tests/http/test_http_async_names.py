@@ -74,7 +74,7 @@ NOT_AWAITED = {
 # `info` tells what server this is, which `connect` asks by itself; a producer that
 # blocks opens as it is made, and publishes by its own verb.
 ONLY_AWAITED: dict[type, set[str]] = {
-    AsyncMessaging: {"info", "open_producer", "publish_once"},
+    AsyncMessaging: {"in_thread", "info", "open_producer", "publish_once"},
     AsyncTransactionalProducer: {"open"},
 }
 
