@@ -1,6 +1,7 @@
 """The verbs of queues for an event loop: none waits for the disk, or for a lock."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import attrs
 
@@ -15,8 +16,12 @@ from txaware.model.requests import Payload
 from txaware.service.queue.local_queues import LocalQueues
 from txaware.service.queue.popping import Popper
 from txaware.service.queue.step_batch import WouldWait
+from txaware.service.queue.step_driver import Step
 from txaware.service.queue.work_queue import WorkQueue
 from txaware.service.wakeups import Signal
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -31,6 +36,18 @@ class Look:
     signal: Signal
     seen: int
     pause_s: float
+
+
+def _soon(make: Callable[Concatenate[WorkQueue, P], Step[T]]) -> Callable[..., T]:
+    """Returns the verb that takes a step, and tells `then` when that is on disk."""
+
+    def verb(
+        self: "EventLoopQueues", name: str, *args: Any, then: Then, **options: Any
+    ) -> T:
+        queue = self._queue(name)
+        return queue.driver.begin(make(queue, *args, **options), then)
+
+    return verb
 
 
 class EventLoopQueues:
@@ -79,8 +96,8 @@ class EventLoopQueues:
         name: str,
         item: str,
         lease: str,
-        then: Then,
         *,
+        then: Then,
         transaction: Transaction | None = None,
         has_inbox: bool = False,
     ) -> None:
@@ -90,30 +107,8 @@ class EventLoopQueues:
         queue = self._queue(name)
         queue.driver.begin(queue.commit(item, lease), then)
 
-    def rollback_job(
-        self,
-        name: str,
-        item: str,
-        lease: str,
-        then: Then,
-        *,
-        delay_s: float = 0,
-        error: str = "",
-    ) -> None:
-        """Has a job wait again; `then` is told when that is on disk."""
-        queue = self._queue(name)
-        step = queue.give_back(item, lease, delay_s=delay_s, error=error)
-        queue.driver.begin(step, then)
-
-    def extend_job(
-        self, name: str, item: str, lease: str, seconds: float, then: Then
-    ) -> int:
-        """Has a lease end `seconds` from now; returns that time in ms.
-
-        It is so once `then` is told that it is on disk.
-        """
-        queue = self._queue(name)
-        return queue.driver.begin(queue.extend(item, lease, seconds), then)
+    rollback_job = _soon(WorkQueue.give_back)
+    extend_job = _soon(WorkQueue.extend)
 
     def _queue(self, name: str) -> WorkQueue:
         """Returns a queue that is in memory, and has nothing to bury or to look at."""

@@ -23,18 +23,6 @@ T = TypeVar("T")
 TIDY_EVERY_MS = 10_000
 
 
-def _no_leases(_: object) -> Sequence[Lease | LeaseRun]:
-    return ()
-
-
-def _never(_: object) -> bool:
-    return False
-
-
-def _nothing_more(_: object) -> None:
-    """Does nothing more."""
-
-
 @attrs.frozen
 class Step(Generic[T]):
     """A step of a queue: decides on what is in memory, and waits for no disk.
@@ -47,9 +35,9 @@ class Step(Generic[T]):
     """
 
     take: Callable[[int, Batch], T]
-    leases: Callable[[T], Sequence[Lease | LeaseRun]] = _no_leases
-    ended: Callable[[T], object] = _nothing_more
-    is_nothing: Callable[[T], bool] = _never
+    leases: Callable[[T], Sequence[Lease | LeaseRun]] = lambda _: ()
+    ended: Callable[[T], object] = lambda _: None
+    is_nothing: Callable[[T], bool] = lambda _: False
     wakes: bool = False
 
 
@@ -122,9 +110,9 @@ class StepDriver:
             if wait is not None:
                 wait()
         except BaseException:
-            self._failed(step, answer)
+            self._is_over(step, answer, is_written=False)
             raise
-        self._has_ended(step, answer)
+        self._is_over(step, answer, is_written=True)
         return answer
 
     def begin(self, step: Step[T], then: Then) -> T:
@@ -139,26 +127,21 @@ class StepDriver:
                 return answer
 
             def told(error: Unavailable | None) -> None:
-                if error is None:
-                    self._has_ended(step, answer)
-                else:
-                    self._failed(step, answer)
+                self._is_over(step, answer, is_written=error is None)
                 then(error)
 
             try:
                 self._table.hand_over(self._writes(batch), told)
             except BaseException:
-                self._failed(step, answer)
+                self._is_over(step, answer, is_written=False)
                 raise
         return answer
 
-    def _has_ended(self, step: Step[T], answer: T) -> None:
-        step.ended(answer)
-        if step.wakes:
-            self._state.signal.tell()
-
-    def _failed(self, step: Step[T], answer: T) -> None:
-        self.failed(step.leases(answer))
+    def _is_over(self, step: Step[T], answer: T, *, is_written: bool) -> None:
+        if is_written:
+            step.ended(answer)
+        else:
+            self.failed(step.leases(answer))
         if step.wakes:
             self._state.signal.tell()
 

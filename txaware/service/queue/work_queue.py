@@ -220,16 +220,16 @@ class WorkQueue:
             self.driver.perform(Step(take))
 
     def give_back(
-        self, item: str, token: str, *, delay_s: float, error: str
+        self, item: str, lease: str, *, delay_s: float = 0, error: str = ""
     ) -> Step[None]:
         """Has a job wait again, after `delay_s`."""
         delay_ms = int(checked_delay_s(delay_s) * 1000)
         said = checked_text("error", error)
 
         def take(now_ms: int, batch: Batch) -> None:
-            lease = self.state.held(item, token)
-            self._popping.give_back(lease, now_ms + delay_ms, batch, error=said)
-            lease.pipe.counts.rolled_back += 1
+            job = self.state.held(item, lease)
+            self._popping.give_back(job, now_ms + delay_ms, batch, error=said)
+            job.pipe.counts.rolled_back += 1
 
         return Step(take, wakes=True)
 
@@ -255,21 +255,21 @@ class WorkQueue:
         """Reads the item of a lease; None if it is gone."""
         return self._reader.look(lease.pipe.prefix, lease.id)
 
-    def extend(self, item: str, token: str, seconds: float) -> Step[int]:
+    def extend(self, item: str, lease: str, seconds: float) -> Step[int]:
         """Has a lease end `seconds` from now; answers that time in ms."""
         checked_seconds("the time of a lease", seconds, most=MAX_LEASE_S)
 
         def take(now_ms: int, batch: Batch) -> int:
-            lease = self.state.held(item, token)
-            if lease.transaction is not None:
+            job = self.state.held(item, lease)
+            if job.transaction is not None:
                 raise BadRequest(
                     f"the lease of job {item} ends with transaction "
-                    f"{lease.transaction}, and cannot be extended"
+                    f"{job.transaction}, and cannot be extended"
                 )
-            lease.until_ms = now_ms + max(1, int(seconds * 1000))
-            heapq.heappush(self.state.ends, (lease.until_ms, lease.token, lease))
-            batch.writes.append(lease.write())
-            return lease.until_ms
+            job.until_ms = now_ms + max(1, int(seconds * 1000))
+            heapq.heappush(self.state.ends, (job.until_ms, job.token, job))
+            batch.writes.append(job.write())
+            return job.until_ms
 
         return Step(take)
 
