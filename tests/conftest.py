@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,9 +25,6 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 # Hundreds of tests start a Python, which would compile everything anew each time.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-_before = os.environ.get("PYTHONPATH", "")
-_trio = str(Path(__file__).parent / "support" / "without_trio")
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_trio, _before]))
 
 pytest_plugins = [
     "pytester",

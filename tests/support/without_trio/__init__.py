@@ -1,1 +1,0 @@
-"""A folder of modules that stand before those installed, in processes of tests."""
