@@ -247,11 +247,11 @@ def letter_of(
 ) -> Payload:
     """Returns a given-up message as it is published, with its key and headers.
 
-    Where it could not be decoded, the header `error` says why, as far as the limits of
-    headers and of a message of `limit_bytes` have room for it.
+    Where a class of values was not to be read from it, the header `error` says why, as
+    far as the limits of headers and of a message of `limit_bytes` have room for it.
     """
     headers = message.headers
-    if unreadable is not None:
+    if isinstance(unreadable, BadRequest):
         headers = _with_error(headers, error_text(unreadable))
         more = packed_bytes(headers) - len(message.packed_headers)
         if message.size_bytes + more > limit_bytes:
