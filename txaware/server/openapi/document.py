@@ -24,7 +24,6 @@ from txaware.server.exchange import JSON
 from txaware.server.idempotency import LONGEST_KEY
 from txaware.server.openapi import (
     message_operations,
-    producer_operations,
     server_operations,
     transaction_operations,
 )
@@ -40,7 +39,6 @@ from txaware.server.routing import Route
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
     **message_operations.OPERATIONS,
-    **producer_operations.OPERATIONS,
     **transaction_operations.OPERATIONS,
     **server_operations.OPERATIONS,
 }

@@ -1,10 +1,8 @@
 """The bodies and answers of the routes of messages."""
 
-from txaware.protocol.json_schema import (
-    any_of,
-    fields,
-    ref,
-)
+from txaware.protocol.formats.publish_once import ONCE
+from txaware.protocol.json_schema import HEX_ID, any_of, array, fields, ref
+from txaware.protocol.producers import TAG as PRODUCERS
 from txaware.protocol.topics import TOPIC
 from txaware.server.openapi.operation import (
     Operation,
@@ -12,6 +10,7 @@ from txaware.server.openapi.operation import (
     in_msgpack,
     json_of,
 )
+from txaware.server.routes.producers import PUBLISH_ONCE
 
 TAG = "messages"
 _WRITES = (404, 409)
@@ -95,5 +94,14 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         tag=TAG,
         body=_POLL,
         answer=_PAGE,
+    ),
+    ("POST", PUBLISH_ONCE): Operation(
+        summary="Publishes messages of a producer, unless it did already, and answers "
+        "their ids.",
+        tag=PRODUCERS,
+        body=json_of(ONCE.schema) | in_msgpack("PublishOnceRequest"),
+        answer=json_of(any_of(fields({"ids": array(HEX_ID)}), fields({})))
+        | in_msgpack("PublishedIds"),
+        refuses=_WRITES,
     ),
 }
