@@ -104,11 +104,11 @@ def _payloads(rows: MessageColumns) -> pa.Array:
 def _field(field: MessageField, rows: MessageColumns) -> pa.Array:
     """Returns one of the declared fields; of a map an empty one for no values."""
     labels = rows.labels
-    if field is KEY:
+    if field == KEY:  # in a task of Spark it is a copy
         keys = [None] * rows.count if labels is None else labels.keys
         return pa.array(keys, pa.binary())
     packed = [b""] * rows.count if labels is None else labels.headers
-    if field is HEADERS:
+    if field == HEADERS:
         return pa.array([[*unpacked(each).items()] for each in packed], _MAP)
     return pa.array([more_of(each).get(field.name) for each in packed], pa.binary())
 
