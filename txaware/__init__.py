@@ -71,7 +71,14 @@ from txaware.model.producers import (
     ProducerOpened,
 )
 from txaware.model.queues import QueueDescriptor, QueueStats, Waiting
-from txaware.model.reports import CleanUp, Peeked, Pruned, Report, TopicReport
+from txaware.model.reports import (
+    CleanUp,
+    MessagingStatus,
+    Peeked,
+    Pruned,
+    Report,
+    TopicReport,
+)
 from txaware.model.settings import Settings
 from txaware.model.topics import Topic, TopicName
 from txaware.publish import (
@@ -165,6 +172,7 @@ __all__ = [
     "Message",
     "MessageId",
     "Messaging",
+    "MessagingStatus",
     "MessagingTransaction",
     "Metrics",
     "MisusedTransaction",

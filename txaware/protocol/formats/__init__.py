@@ -37,7 +37,7 @@ _JSON = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 # Types that clients of before sent, in versions.
-_OLDER = re.compile(r"application/vnd\.txaware[a-z0-9.]*\+avro")
+_OLDER = re.compile(r"application/vnd\.txaware\b[a-z0-9.]*\+avro")
 
 
 def format_of(content_type: str | None) -> Format:
