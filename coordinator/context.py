@@ -5,6 +5,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Hashable
 from contextvars import ContextVar
+from sys import modules
 from types import MethodType
 from typing import Any, Self, TypeVar
 
@@ -185,7 +186,7 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
         if self.status is not ACTIVE:
             self._require_active("finish")
         tx = self._tx or self.transaction
-        begun = tracing.begun()
+        begun = tracing.begun() if tracing.API in modules else None
         self.status = ENDING
         try:
             changes = self._participants.changes(tx)

@@ -19,7 +19,8 @@ R = TypeVar("R")
 
 SYSTEM = "txaware"
 PARENT, STATE = "traceparent", "tracestate"
-_API = "opentelemetry.trace"
+# Who asks very often looks for it among the modules first, which is no call.
+API = "opentelemetry.trace"
 _QUIET = "txaware-quiet"
 _UNKNOWN = object()
 # A span has so many links at most.
@@ -36,7 +37,7 @@ Headers = Mapping[str, bytes]
 
 def active() -> "Tracing | None":
     """Returns what makes spans; None where no `TracerProvider` was set."""
-    api = sys.modules.get(_API)
+    api = sys.modules.get(API)
     if api is None:
         return None
     # The function beside it looks into the environment each time, for five times as

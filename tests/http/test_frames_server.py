@@ -278,7 +278,7 @@ def test_a_body_that_stops_coming_is_refused() -> None:
         assert raw.answer(raw.route("GET", "/ping")).body == b"OK"
 
 
-@pytest.mark.parametrize("limit", ["frame_requests", "frame_requests_of_principal"])
+@pytest.mark.parametrize("limit", ["frame_requests", "frame_requests_per_principal"])
 def test_requests_beyond_the_limit_may_come_again(limit: str) -> None:
     limits: dict[str, Any] = {limit: 2}
     with serving(**limits) as here, RawFrames(here.server.url) as raw:

@@ -11,6 +11,7 @@ import pytest
 
 import txaware
 from coordinator.outcome import Outcome
+from coordinator.remote import calls
 from tests.support.http_access import Answer, Caller
 from tests.support.messagings import committed
 from tests.support.ports import free_port
@@ -163,7 +164,7 @@ def test_a_commit_whose_answer_was_lost_is_not_said_to_have_happened(
     server.put_back()
     again: Any = client.coordinator
     with pytest.raises((TransactionNotInProgress, TransactionOutcomeUnknown)):
-        again._post_for(tx, "commit", repeat=True)
+        again._post_for(tx, calls.COMMIT, repeat=True)
     assert committed(client) == [b"new"]
 
 

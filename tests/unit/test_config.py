@@ -217,7 +217,7 @@ def test_text_that_is_no_number_is_refused(text: str) -> None:
         Settings.load(environment=environment)
 
 
-FLAGS = {"accept_damage", "accept_unknown_pointers", "allow_plain_tokens"}
+FLAGS = {"accept_damage", "accept_unknown_pointers", "allow_plain_tokens", "frames"}
 
 
 def test_every_setting_has_a_unit_and_can_come_from_the_environment() -> None:

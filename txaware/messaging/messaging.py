@@ -105,7 +105,8 @@ class Messaging(TopicVerbs, Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, Loo
         of its own. `begun` is a transaction that another process began, and that this
         block ends.
         """
-        if begun is None and not long and any(map(decides, participants)):
+        is_short = begun is None and not long
+        if is_short and participants and any(map(decides, participants)):
             begun = begins_later(self._parts.coordinator, timeout_s)
         context = MessagingTransaction(
             self._parts.coordinator,

@@ -416,6 +416,13 @@ def checked_response(response: object) -> PublishResponse:
             f"rollback takes the answer of a transactional publish, not {response!r}"
         )
     checked_pointer(response.transaction_write_pointer)
+    numbers = (
+        *(response.start_timestamp, response.start_sequence_id),
+        *(response.end_timestamp, response.end_sequence_id),
+    )
+    for number in numbers:
+        if number.__class__ is not int:
+            raise BadRequest(f"times and sequences are whole numbers, not {number!r}")
     return response
 
 

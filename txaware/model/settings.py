@@ -163,7 +163,7 @@ class Settings:
     once; `--no-frames` says no."""
     frame_requests: int = _setting(6000)
     """Server: requests under way on one connection of frames; 503 above it."""
-    frame_requests_of_principal: int = _setting(0, least=0)
+    frame_requests_per_principal: int = _setting(0, least=0)
     """Server: those of one principal on all its connections of frames, or of one
     address where there are no tokens; 0 for nine tenths of `in_flight_requests` and
     `waiting_requests`."""

@@ -1,13 +1,14 @@
 """Publishers to one topic, of bytes or values: with a transaction, or at once."""
 
 from collections.abc import Iterable, Mapping
+from sys import modules
 from typing import Any, Generic, TypeVar, cast
 
 from coordinator.brief_errors import shorten
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
-from coordinator.tracing import active
+from coordinator.tracing import API, active
 from txaware.errors import (
     BadRequest,
     MisusedTransaction,
@@ -196,7 +197,7 @@ class Publisher:
         joined = self._joined()
         if joined is None:
             self._direct.publish(payload)
-        elif (tracing := active()) is None:
+        elif API not in modules or (tracing := active()) is None:
             self._hold(joined, payload)
         else:
             with tracing.sending("publish", self.topic) as context:

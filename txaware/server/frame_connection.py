@@ -63,7 +63,7 @@ class FrameLimits:
     def __init__(self, settings: Settings) -> None:
         self.most_of_connection = settings.frame_requests
         every = settings.in_flight_requests + settings.waiting_requests
-        self._most = settings.frame_requests_of_principal or -(-every * 9 // 10)
+        self._most = settings.frame_requests_per_principal or -(-every * 9 // 10)
         self._of_holder: Counter[str | None] = Counter()
 
     def enter(self, holder: str | None) -> None:
@@ -71,7 +71,7 @@ class FrameLimits:
         if self._of_holder[holder] >= self._most:
             raise Full(
                 f"{holder or 'this place'} has {self._most:,} requests under way, as "
-                f"many as one may have; see frame_requests_of_principal"
+                f"many as one may have; see frame_requests_per_principal"
             )
         self._of_holder[holder] += 1
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 from coordinator import EmbeddedCoordinator
 from coordinator.context import Status
 from coordinator.interfaces import TransactionAware
+from coordinator.transaction import Transaction
 from txaware.client import ClientSettings
 from txaware.client.aio.async_messaging import AsyncMessaging, connect_async
 from txaware.client.aio.async_transaction import AsyncTransaction
@@ -145,6 +146,11 @@ class AwaitedBlock:
     def status(self) -> Status:
         """The state of the transaction."""
         return self._block.status
+
+    @property
+    def transaction(self) -> Transaction:
+        """The snapshot and the pointer of the block."""
+        return self._block.transaction
 
     def join(self, participant: TransactionAware) -> None:
         """Adds a participant."""

@@ -264,6 +264,8 @@ class Made:
         try:
             with self.block(*others) as tx:
                 self.put(key, value)
+                # A block that a database decides begins when somebody looks at it.
+                assert tx.transaction.transaction_id
                 if checkpoint:
                     tx.checkpoint()
                     self.put(key, value + value)
