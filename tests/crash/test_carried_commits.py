@@ -17,6 +17,7 @@ from coordinator import EmbeddedCoordinator, transaction
 from coordinator.context import Status, current_transaction
 from coordinator.embedded.records import Record
 from coordinator.embedded.write_barrier import WriteBarrier
+from coordinator.tracing import API
 from tests.support.concurrency import at_once
 from tests.support.doubles import Clock, Recorder
 from tests.support.fake_leveldb import DONE, OPEN, SYNC, WRITE, FakeDirectory, io_error
@@ -80,8 +81,14 @@ def calls_of(act: Callable[[], object]) -> int:
     return found["call"] + found["c_call"]
 
 
-def test_a_transaction_with_one_message_makes_few_calls(messaging: Messaging) -> None:
-    """The lambda that counts is none of them; its thread also leads the batch."""
+def test_a_transaction_with_one_message_makes_few_calls(
+    messaging: Messaging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lambda that counts is none of them; its thread also leads the batch.
+
+    Nothing traces, whatever other tests have imported.
+    """
+    monkeypatch.delitem(sys.modules, API, raising=False)
     answers = at_once(partial(calls_of_a_transaction, messaging))
     assert isinstance(answers[0], int), answers
     assert 100 < answers[0] <= MOST_CALLS
