@@ -127,17 +127,20 @@ class DirectPublisher:
         """Publishes many in one piece, with nothing in between: all or none."""
         messages = list(checked_many(payloads))
         tracing = active()
-        if tracing is None or not messages:
-            self._publish_now(messages)
+        if not messages:
+            return
+        if tracing is None:
+            self._check_sizes(messages)
+            self._service.publish(self.topic, messages)
             return
         with tracing.sending("publish", self.topic, len(messages)) as context:
-            self._publish_now(all_carrying(messages, context))
+            messages = all_carrying(messages, context)
+            self._check_sizes(messages)
+            self._service.publish(self.topic, messages)
 
-    def _publish_now(self, messages: list[Payload]) -> None:
+    def _check_sizes(self, messages: list[Payload]) -> None:
         for message in messages:
             checked_size_bytes(message, self._message_limit_bytes)
-        if messages:
-            self._service.publish(self.topic, messages)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.topic}>"
