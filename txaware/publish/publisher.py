@@ -121,7 +121,12 @@ class DirectPublisher:
 
         `key`, `headers` and `expire_after_s` are those of an `Outgoing`.
         """
-        self.publish_all([outgoing(payload, key, headers, expire_after_s)])
+        payload = outgoing(payload, key, headers, expire_after_s)
+        if active() is not None:
+            self.publish_all([payload])
+            return
+        checked_size_bytes(payload, self._message_limit_bytes)
+        self._service.publish(self.topic, [payload])
 
     def publish_all(self, payloads: Iterable[Payload]) -> None:
         """Publishes many in one piece, with nothing in between: all or none."""
