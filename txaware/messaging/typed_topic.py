@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class OpensTopics(Protocol):
-    """What a typed topic makes its publisher, consumers and subscribers by."""
+    """Holds what a typed topic makes its publisher, consumers and subscribers by."""
 
     def publisher(self, topic: str) -> Publisher:
         """Returns a publisher to the open transaction."""

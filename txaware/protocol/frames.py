@@ -48,7 +48,7 @@ _KINDS = frozenset(FrameKind)
 
 
 class WrongFrame(Exception):
-    """What came is no frame, or not now: the connection ends."""
+    """Says that what came is no frame, or none for now: the connection ends."""
 
 
 class Frame(NamedTuple):

@@ -84,7 +84,7 @@ class FrameLimits:
 
 @attrs.frozen(eq=False)
 class FrameRules:
-    """What all connections of frames of a server share; grants the upgrade to them."""
+    """Grants the upgrade to connections of a server, and has what all of them share."""
 
     lane: Lane
     routes: Mapping[int, FrameRoute]

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class OpensTopicsAsync(Protocol):
-    """What a typed topic makes its publisher, consumers and subscribers by."""
+    """Holds what a typed topic makes its publisher, consumers and subscribers by."""
 
     def publisher(self, topic: str) -> TopicPublisher:
         """Returns a publisher to the open transaction of the task."""

@@ -99,7 +99,7 @@ class ReceiptFields(_Fields):
 
 
 class PublishFields(Messages, kw_only=True):
-    """What to publish or to store."""
+    """Says what to publish or to store."""
 
     transaction_write_pointer: _Long | None = None
     receipts: Annotated[list[ReceiptFields], _MANY] | None = None
@@ -107,7 +107,7 @@ class PublishFields(Messages, kw_only=True):
 
 
 class OnceFields(Messages, kw_only=True):
-    """What a producer publishes, from a sequence on."""
+    """Says what a producer publishes, from a sequence on."""
 
     producer_id: Annotated[int, Meta(ge=0, le=MAX_PRODUCER_ID)]
     epoch: Annotated[int, Meta(ge=0, le=MAX_EPOCH)]
