@@ -1,5 +1,6 @@
 """Interrupts, as by Ctrl-C: after a while, at a place, and wherever a call waits."""
 
+import gc
 import os
 import signal
 import sys
@@ -60,6 +61,7 @@ def interrupted_at(place: int, call: Callable[[], object]) -> bool:
                 sys.setprofile(None)
                 raise Interrupted
 
+    gc.disable()  # a finalizer of what other tests left would take the interrupt
     sys.setprofile(profile)
     try:
         call()
@@ -67,6 +69,7 @@ def interrupted_at(place: int, call: Callable[[], object]) -> bool:
         pass
     finally:
         sys.setprofile(None)
+        gc.enable()
     return left[0] <= 0
 
 
