@@ -3,14 +3,22 @@
 import asyncio
 from collections.abc import Iterator
 
+import attrs
 import pytest
 
 import txaware
 from tests.support.concurrency import in_loop, until
 from tests.support.http_raw import Served, serving
+from tests.support.scripted_server import ScriptedServer, answers, loses_answer
+from txaware.client import ClientSettings, Link
 from txaware.client.aio.async_messaging import AsyncMessaging
+from txaware.client.aio.async_transport import AsyncTransport
+from txaware.client.calls.call import Call, done
 from txaware.errors import TopicNotFound, Unavailable
+from txaware.protocol.verb import Repeat
 from txaware.server.frame_connection import FrameConnection
+
+EMPTY = Call("POST", "/ping", done)
 
 
 @pytest.fixture
@@ -129,3 +137,29 @@ async def test_a_server_without_frames_is_asked_by_http() -> None:
         async with txaware.connect_async(here.server.url, frames=True) as messaging:
             assert await messaging.topics() == ["t"]
             assert (await messaging.status()).transport == "http"
+
+
+@in_loop
+@pytest.mark.parametrize("status", [502, 503, 504])
+async def test_a_gateway_without_its_server_means_that_it_is_away(status: int) -> None:
+    with ScriptedServer() as server:
+        server.script = [answers(status)] * 3
+        settings = ClientSettings(frames=True, retry_for_s=0)
+        transport = AsyncTransport(Link(server.url, settings=settings))
+        with pytest.raises(Unavailable, match=f"upgrade was answered {status}"):
+            await transport.perform(EMPTY)
+        assert server.lines == ["GET /v1/frames"]
+        await transport.close()
+
+
+@in_loop
+async def test_an_upgrade_that_is_cut_off_has_asked_nothing() -> None:
+    """So a call that may not be repeated goes out once more."""
+    with ScriptedServer() as server:
+        server.script = [loses_answer, answers(426)]
+        transport = AsyncTransport(
+            Link(server.url, settings=ClientSettings(frames=True))
+        )
+        await transport.perform(attrs.evolve(EMPTY, repeat=Repeat.NEVER))
+        assert server.lines == ["GET /v1/frames"] * 2 + ["POST /ping"]
+        await transport.close()

@@ -2,6 +2,9 @@
 
 import logging
 
+import httpcore
+
+from txaware.client.http_connection import NotGranted
 from txaware.client.link import Link, ServerPlace
 
 log = logging.getLogger(__name__)
@@ -28,10 +31,23 @@ class FrameChoice:
         """Tells whether to ask a server for frames."""
         return self._wants and place not in self._only_http
 
-    def use_http(self, place: ServerPlace, status: int) -> None:
-        """Notes that a server, or what is in front of it, grants no frames."""
-        self._only_http.add(place)
-        self._say(place, HTTP, f"it answered {status} to the upgrade")
+    def not_made(self, place: ServerPlace, error: Exception) -> None:
+        """Notes that a server, or what is in front of it, grants no frames.
+
+        Raises what says that nothing was asked yet, where no server has answered.
+        """
+        if isinstance(error, NotGranted):
+            if error.status in AWAY:
+                said = f"the upgrade was answered {error.status}"
+                raise httpcore.ConnectError(said) from error
+            self._only_http.add(place)
+            self._say(place, HTTP, f"it answered {error.status} to the upgrade")
+        elif isinstance(error, httpcore.ConnectError | httpcore.ConnectTimeout):
+            raise error
+        elif isinstance(error, httpcore.TimeoutException):
+            raise httpcore.ConnectTimeout(str(error)) from error
+        else:
+            raise httpcore.ConnectError(str(error)) from error
 
     def granted(self, place: ServerPlace, software: str) -> None:
         """Notes that a server grants frames."""

@@ -15,7 +15,7 @@ from coordinator.brief_errors import shorten
 from txaware.client.calls.call import Call, Steps
 from txaware.client.calls.verb_calls import steps_of
 from txaware.client.connections import Connections, destination, shown
-from txaware.client.frame_choice import AWAY, FRAMES, HTTP, FrameChoice
+from txaware.client.frame_choice import FRAMES, HTTP, FrameChoice
 from txaware.client.frame_connection import FrameConnection, upgrade_request
 from txaware.client.frame_streams import head_of
 from txaware.client.http11 import HttpRequest
@@ -192,19 +192,9 @@ class Transport:
         made = FrameConnection(self._destinations[place], self._backend)
         try:
             made.connect(upgrade_request(request, place.address.path))
-        except NotGranted as answer:
-            if answer.status in AWAY:
-                raise httpcore.ConnectError(
-                    f"the upgrade was answered {answer.status}"
-                ) from answer
-            self._choice.use_http(place, answer.status)
+        except (NotGranted, *FAILURES) as error:
+            self._choice.not_made(place, error)
             return None
-        except (httpcore.ConnectError, httpcore.ConnectTimeout):
-            raise
-        except httpcore.TimeoutException as error:  # nothing was asked yet
-            raise httpcore.ConnectTimeout(str(error)) from error
-        except FAILURES as error:
-            raise httpcore.ConnectError(str(error)) from error
         self._framed[pid, place] = made
         self._choice.granted(place, made.version)
         if self._closed:  # just now, and it was not seen there

@@ -257,8 +257,8 @@ class AsyncTransport:
         asked = upgrade_request(request, place.address.path)
         try:
             made = await AsyncFrameConnection.connect(self._destinations[place], asked)
-        except NotGranted as answer:
-            self._choice.use_http(place, answer.status)
+        except (NotGranted, *FAILURES) as error:
+            self._choice.not_made(place, error)
             return None
         self._framed[place] = made
         self._choice.granted(place, made.version)
