@@ -34,6 +34,9 @@ PLANNING_THREADS = 4
 MONITOR_THREADS = 2
 
 
+T = TypeVar("T")
+
+
 class Threads:
     """Pools, by what their threads wait for; threads begin when needed.
 
@@ -98,6 +101,10 @@ class Outcomes:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._deliver)
 
+    def call(self, function: Callable[[T], None], value: T) -> None:
+        """Has the loop call a function with a value; for any thread."""
+        self.tell(lambda _: function(value), None)
+
     def _deliver(self) -> None:
         self._called = False  # first: what is told from here on calls again
         try:
@@ -108,9 +115,6 @@ class Outcomes:
             if self._told:  # one has failed; the loop tells why, and here it goes on
                 self._called = True
                 self._loop.call_soon(self._deliver)
-
-
-T = TypeVar("T")
 
 
 class Stopping:
@@ -241,7 +245,7 @@ class ServerContext:
                 outcome: T | Exception = act()
             except Exception as error:
                 outcome = error
-            self.outcomes.tell(lambda _: told(outcome), None)
+            self.outcomes.call(told, outcome)
 
         self._coordinator_threads.submit(ask)
 

@@ -142,7 +142,8 @@ class CommitRoutes:
             return False
         try:
             pointer, fields, asked = self._asked(request)
-            self._check_owner(request, pointer, fields)
+            if asked is None:
+                self._check_owner(request, pointer, fields)
             tx, changes = self._transactions.coordinator.asked_commit(pointer, fields)
             producers = [] if asked is None else asked["producers"]
             may_wait = self._service.producing.may_wait

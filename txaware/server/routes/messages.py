@@ -53,8 +53,8 @@ def begun_at_topic(
 class MessageRoutes:
     """Routes that write messages.
 
-    A plain publish waits for the disk in the event loop, all others in a thread.
-    So sixteen connections, or a thousand, share one batch.
+    A publish waits for the disk in the event loop where it can, and else in a thread,
+    as all others do. So sixteen connections, or a thousand, share one batch.
     """
 
     def __init__(self, server_context: ServerContext) -> None:
@@ -91,10 +91,10 @@ class MessageRoutes:
         self, place: TopicHandle, format_: Format, request: Request, told: Told
     ) -> Begun:
         asked = format_.publish_request(request.body)
-        _check_pipe(request, asked)
+        self._check(request, asked)
         is_plain = asked.pointer is None and asked.receipts is None
         if not is_plain or KEY in request.headers:
-            if self._is_begun(place, format_, request, asked, told):
+            if self._is_begun(place, format_, asked, told):
                 return None
             return self._server_context.in_thread(
                 self._publish_asked, request, format_, asked
@@ -111,7 +111,6 @@ class MessageRoutes:
         self,
         place: TopicHandle,
         format_: Format,
-        request: Request,
         asked: PublishRequest,
         told: Told,
     ) -> bool:
@@ -119,8 +118,6 @@ class MessageRoutes:
         pointer, refers = asked.pointer, asked.receipts is not None
         if pointer is None or refers or self._service.reads_wait:
             return False
-        request.principal.require_transactions()
-        self._owners.used((pointer,), request.principal)
 
         def answered(outcome: PublishResponse | Unavailable) -> None:
             if isinstance(outcome, Unavailable):
@@ -128,15 +125,24 @@ class MessageRoutes:
             else:
                 told(_reply(format_, format_.publish_response(outcome)))
 
-        def tell(outcome: PublishResponse | Unavailable) -> None:
-            self._server_context.outcomes.tell(lambda _: answered(outcome), None)
-
-        return self._service.publish_in_soon(place, asked.messages, pointer, tell)
+        then = partial(self._server_context.outcomes.call, answered)
+        return self._service.publish_in_soon(place, asked.messages, pointer, then)
 
     def _publish_large(self, request: Request, format_: Format) -> Reply:
         asked = self._asked(request, format_)
-        _check_pipe(request, asked)
+        self._check(request, asked)
         return self._publish_asked(request, format_, asked)
+
+    def _check(self, request: Request, asked: PublishRequest) -> None:
+        """Refuses a transaction of somebody else; in a pipe there has to be one."""
+        if asked.pointer is not None:
+            request.principal.require_transactions()
+            self._owners.used((asked.pointer,), request.principal)
+        elif pipe_of(request.topic) is not None:
+            raise BadRequest(
+                f"{request.topic} is a pipe, which takes items in transactions only; "
+                f"push others to its queue"
+            )
 
     def _asked(self, request: Request, format_: Format) -> PublishRequest:
         """Reads what a body asks for; a missing topic is told before a wrong body."""
@@ -149,9 +155,6 @@ class MessageRoutes:
     def _publish_asked(
         self, request: Request, format_: Format, asked: PublishRequest
     ) -> Reply:
-        if asked.pointer is not None:
-            request.principal.require_transactions()
-            self._owners.used((asked.pointer,), request.principal)
         keyed = _producer_of(request)
         if keyed is not None and asked.pointer is None and asked.receipts is None:
             self._service.producing.publish_alone(
@@ -201,15 +204,6 @@ class MessageRoutes:
             self._service.rollback, request.topic, response
         )
         return DONE
-
-
-def _check_pipe(request: Request, asked: PublishRequest) -> None:
-    """Refuses messages without a transaction in a pipe; its queue takes pushes."""
-    if asked.pointer is None and pipe_of(request.topic) is not None:
-        raise BadRequest(
-            f"{request.topic} is a pipe, which takes items in transactions only; push "
-            f"others to its queue"
-        )
 
 
 def _producer_of(request: Request) -> ProducerIdentity | None:
