@@ -7,7 +7,6 @@ from typing import Any, BinaryIO
 from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
 from coordinator.prepared_transactions import PreparedTransaction, two_phases
-from coordinator.tracing import active
 from coordinator.transaction import Transaction
 from txaware.model.interfaces import (
     UNSAID,
@@ -21,7 +20,7 @@ from txaware.model.queue_service import QueueService
 from txaware.model.reports import Progress
 from txaware.model.requests import Payload, Pointer, checked_positions
 from txaware.model.signatures import passed_on, signed_as
-from txaware.model.traced_messages import all_carrying
+from txaware.model.traced_messages import sent
 from txaware.publish import WrittenByHand, written_by_hand
 from txaware.service.transfer.backup import Backup, save
 
@@ -63,12 +62,12 @@ class Verbs:
         when it fails. For any other transaction the caller has to call `rollback`.
         """
         by_hand = None if transaction is None else self._by_hand(transaction)
-        service, tracing = by_hand or self._service, active()
+        service = by_hand or self._service
         options: dict[str, Any] = {"transaction": transaction, "receipts": receipts}
-        if tracing is None or not isinstance(messages, list) or not messages:
+        if not isinstance(messages, list):
             return service.publish(topic, messages, **options)
-        with tracing.sending("publish", topic, len(messages)) as context:
-            return service.publish(topic, all_carrying(messages, context), **options)
+        with sent("publish", topic, messages) as carried:
+            return service.publish(topic, carried, **options)
 
     @signed_as(MessagingService.store)
     def store(self, topic: str, messages: Iterable[Payload], **options: Any) -> Receipt:

@@ -1,10 +1,10 @@
 """Messages that carry the context of their trace, in their headers."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from coordinator.tracing import active
+from coordinator.tracing import Tracing, active
 from txaware.errors import BadRequest
 from txaware.model.labels import MAX_HEADERS_BYTES, FixedHeaders, packed_bytes
 from txaware.model.messages import Outgoing
@@ -38,15 +38,22 @@ def all_carrying(payloads: Iterable[Any], context: Mapping[str, bytes]) -> list[
     return [carrying(payload, fixed) for payload in payloads]
 
 
-@contextmanager
-def sent(operation: str, to: str, payloads: list[Any]) -> Iterator[list[Any]]:
-    """Surrounds the sending of messages; yields them as they go.
+def sent(
+    operation: str, to: str, payloads: list[Any]
+) -> AbstractContextManager[list[Any]]:
+    """Surrounds the sending of messages; gives them as they go.
 
     Where somebody traces it they carry the context of its span.
     """
     tracing = active()
     if tracing is None or not payloads:
-        yield payloads
-        return
+        return nullcontext(payloads)
+    return _traced(tracing, operation, to, payloads)
+
+
+@contextmanager
+def _traced(
+    tracing: Tracing, operation: str, to: str, payloads: list[Any]
+) -> Iterator[list[Any]]:
     with tracing.sending(operation, to, len(payloads)) as context:
         yield all_carrying(payloads, context)

@@ -20,7 +20,7 @@ from txaware.model.interfaces import MessagingService, Payload
 from txaware.model.messages import Outgoing, Receipt, outgoing
 from txaware.model.requests import alike, checked_payloads, keyed_bytes
 from txaware.model.topics import TopicName
-from txaware.model.traced_messages import all_carrying, carrying
+from txaware.model.traced_messages import all_carrying, carrying, sent
 from txaware.publish.outbox import TakesItems, TransactionPublisher
 
 T = TypeVar("T")
@@ -130,22 +130,10 @@ class DirectPublisher:
 
     def publish_all(self, payloads: Iterable[Payload]) -> None:
         """Publishes many in one piece, with nothing in between: all or none."""
-        messages = list(checked_many(payloads))
-        tracing = active()
-        if not messages:
-            return
-        if tracing is None:
-            self._check_sizes(messages)
-            self._service.publish(self.topic, messages)
-            return
-        with tracing.sending("publish", self.topic, len(messages)) as context:
-            messages = all_carrying(messages, context)
-            self._check_sizes(messages)
-            self._service.publish(self.topic, messages)
-
-    def _check_sizes(self, messages: list[Payload]) -> None:
-        for message in messages:
-            checked_size_bytes(message, self._message_limit_bytes)
+        with sent("publish", self.topic, list(checked_many(payloads))) as messages:
+            checked_sizes_bytes(messages, self._message_limit_bytes)
+            if messages:
+                self._service.publish(self.topic, messages)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.topic}>"

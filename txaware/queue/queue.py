@@ -15,7 +15,6 @@ from coordinator.callbacks import check_function
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import TransactionAware
-from coordinator.tracing import active
 from txaware.errors import BadRequest, MisusedTransaction, PublisherClosed
 from txaware.model.encoding import Decode, Encode
 from txaware.model.interfaces import Payload
@@ -30,7 +29,7 @@ from txaware.model.queues import (
     pipe_of,
 )
 from txaware.model.requests import Pointer
-from txaware.model.traced_messages import all_carrying
+from txaware.model.traced_messages import sent
 from txaware.publish import TakesItems, TransactionPublisher, publisher_key
 from txaware.publish.publisher import checked_many, checked_size_bytes
 from txaware.queue.handling import Handling
@@ -108,27 +107,13 @@ class Pusher(Generic[T]):
         self._push(many(payloads, call="push_all"), delay_s, priority)
 
     def _push(self, values: Iterable[Any], delay_s: float, priority: int) -> None:
-        traced = active()
-        if traced is None:
-            self._push_now(values, delay_s, priority)
-            return
-        payloads = self._access.payloads(values)
-        with traced.sending("push", self.queue, len(payloads)) as context:
-            carried = all_carrying(payloads, context)
-            self._push_now(carried, delay_s, priority, is_encoded=True)
-
-    def _push_now(
-        self,
-        values: Iterable[Any],
-        delay_s: float,
-        priority: int,
-        *,
-        is_encoded: bool = False,
-    ) -> None:
         if self._is_closed:
             raise PublisherClosed(f"{self!r} is closed; nothing was pushed")
+        with sent("push", self.queue, self._access.payloads(values)) as payloads:
+            self._push_now(payloads, delay_s, priority)
+
+    def _push_now(self, payloads: list[Payload], delay_s: float, priority: int) -> None:
         access = self._access
-        payloads = list(values) if is_encoded else access.payloads(values)
         sizes = [
             checked_size_bytes(one, access.message_limit_bytes) for one in payloads
         ]

@@ -11,7 +11,6 @@ from coordinator.callbacks import check_function
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator, TransactionAware
 from coordinator.prepared_transactions import PreparedTransaction
-from coordinator.tracing import active
 from coordinator.transaction import Transaction
 from txaware.auth import token_to_send
 from txaware.client.aio.async_consumer import TopicConsumer
@@ -59,7 +58,7 @@ from txaware.model.reports import MessagingStatus
 from txaware.model.requests import Payload, Pointer, checked_positions
 from txaware.model.signatures import showing, signed_as
 from txaware.model.topics import Topic, TopicName
-from txaware.model.traced_messages import all_carrying
+from txaware.model.traced_messages import sent
 from txaware.protocol.operator import REPORT_KEEPER
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Queue
@@ -537,13 +536,10 @@ class AsyncMessaging(AsyncService):
         block = None if transaction is None else open_transaction(self._coordinator)
         if block is None or transaction is None:
             options: dict[str, Any] = {"transaction": transaction, "receipts": receipts}
-            tracing = active()
-            if tracing is None or not isinstance(messages, list) or not messages:
+            if not isinstance(messages, list):
                 return await super().publish(topic, messages, **options)
-            with tracing.sending("publish", topic, len(messages)) as context:
-                carried = all_carrying(messages, context)
+            with sent("publish", topic, messages) as carried:
                 return await super().publish(topic, carried, **options)
-
         publish = partial(
             self._messaging.publish, topic, messages, transaction=transaction
         )
