@@ -18,6 +18,7 @@ from txaware.participants.database_outbox import DatabaseOutbox
 from txaware.participants.database_steps import InLoop
 from txaware.participants.deciding_database import DecidingDatabase
 from txaware.participants.postgres import MarkedPostgres, Postgres
+from txaware.participants.postgres_link import library_of
 from txaware.participants.postgres_outbox import DecidingPostgres
 from txaware.participants.sqlalchemy import SqlalchemySession
 from txaware.participants.sqlite import Sqlite
@@ -129,7 +130,7 @@ def async_postgres(
     """
     awaited = checked_async(messaging, taker="participants.postgres")
     kind: type[AsyncPostgres | AsyncMarkedPostgres] = AsyncPostgres
-    if type(connection).__module__.startswith("asyncpg"):
+    if library_of(connection) == "asyncpg":
         connection = AsyncpgConnection(connection, lent=lent_by is not None)
         kind = AsyncMarkedPostgres
     elif lent_by is not None:
@@ -203,7 +204,7 @@ class AsyncSqlalchemySession(SqlalchemySession):
         return self._deciding("outbox").outbox
 
     def _database_of(self, connection: Any) -> Any:
-        library = type(connection).__module__.partition(".")[0]
+        library = library_of(connection)
         if library == "aiosqlite":
             return async_sqlite(
                 self._awaited, connection, relay=self._relay, drive=self._drive

@@ -7,7 +7,11 @@ from txaware.errors import BadRequest
 from txaware.messaging import Messaging
 from txaware.messaging.messaging import checked_messaging
 from txaware.participants.postgres import Postgres
-from txaware.participants.postgres_link import checked_connection, is_asyncio
+from txaware.participants.postgres_link import (
+    checked_connection,
+    is_asyncio,
+    library_of,
+)
 from txaware.participants.postgres_outbox import DecidingPostgres
 from txaware.participants.sqlalchemy import SqlalchemySession
 from txaware.participants.sqlite import Sqlite
@@ -56,7 +60,7 @@ def sqlite(
     left; with `relay=False` that is left to `txaware outbox relay`. With an
     `AsyncMessaging` it is a connection of aiosqlite, and `async with`.
     """
-    if type(connection).__module__.startswith("aiosqlite"):
+    if library_of(connection) == "aiosqlite":
         # An event loop takes long to import, and most programs have none.
         from txaware.participants.asyncio_participants import async_sqlite
 

@@ -30,7 +30,7 @@ from txaware.participants.outbox_row import (
     columns_of_item,
     new_token,
 )
-from txaware.participants.postgres_link import driver
+from txaware.participants.postgres_link import driver, is_asyncio, library_of
 from txaware.participants.postgres_outbox import INSERT_BY_TRANSACTION
 from txaware.participants.sqlite_outbox import INSERT
 from txaware.publish.publisher import checked_many, checked_size_bytes
@@ -93,9 +93,8 @@ class WritesRows:
         if not rows:
             return
         connection = yield from self._connection()
-        if isinstance(connection, sqlite3.Connection) or _is_of(
-            "aiosqlite", connection
-        ):
+        is_sqlite = isinstance(connection, sqlite3.Connection)
+        if is_sqlite or library_of(connection) == "aiosqlite":
             yield from self._write_to_sqlite(connection, rows)
         else:
             yield from self._write_to_postgres(connection, rows)
@@ -137,7 +136,7 @@ class WritesRows:
             given = yield given.run_sync(_begun)
         elif hasattr(given, "get_bind"):
             given = _begun(given)
-        if _is_of("asyncpg", given):
+        if library_of(given) == "asyncpg":
             return AsyncpgConnection(given, lent=True)
         return given
 
@@ -246,7 +245,8 @@ def outbox(connection: "sqlite3.Connection | Connection[Any] | Session") -> Outb
     carries the rows over when there is one.
     """
     if isinstance(connection, sqlite3.Connection) or (
-        _is_of("psycopg", connection) and isinstance(connection, driver().Connection)
+        library_of(connection) == "psycopg"
+        and isinstance(connection, driver().Connection)
     ):
         return Outbox(connection)
     if hasattr(connection, "get_bind") and not hasattr(connection, "sync_session"):
@@ -268,13 +268,9 @@ def outbox_async(
     `AsyncSession` of SQLAlchemy over these. See `outbox`.
     """
     if (
-        _is_of("aiosqlite", connection)
-        or _is_of("asyncpg", connection)
+        library_of(connection) == "aiosqlite"
+        or is_asyncio(connection)
         or hasattr(connection, "sync_session")
-        or (
-            _is_of("psycopg", connection)
-            and isinstance(connection, driver().AsyncConnection)
-        )
     ):
         return AsyncOutbox(connection)
     raise _wrong(
@@ -284,15 +280,11 @@ def outbox_async(
     )
 
 
-def _is_of(library: str, connection: object) -> bool:
-    return type(connection).__module__.partition(".")[0] == library
-
-
 def _begun(session: Any) -> Any:
     """Begins a session's transaction; returns the connection of its driver."""
     connection = session.connection()
     lent = connection.connection.driver_connection
-    if _is_of("asyncpg", lent):  # it begins at the first statement
+    if library_of(lent) == "asyncpg":  # it begins at the first statement
         connection.exec_driver_sql("SELECT 1")
     return lent
 

@@ -36,9 +36,14 @@ def checked_connection(connection: Any) -> "Connection[Any]":
     return connection  # type: ignore[no-any-return]  # it was looked at
 
 
+def library_of(connection: object) -> str:
+    """Names the library that a connection is of; nothing is imported for that."""
+    return type(connection).__module__.partition(".")[0]
+
+
 def is_asyncio(connection: object) -> bool:
     """Tells whether that is a connection of psycopg or asyncpg for asyncio."""
-    library = type(connection).__module__.partition(".")[0]
+    library = library_of(connection)
     return library == "asyncpg" or (
         library == "psycopg" and isinstance(connection, driver().AsyncConnection)
     )

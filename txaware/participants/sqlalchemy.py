@@ -16,6 +16,7 @@ from txaware.model.messages import MessageId
 from txaware.participants.database_outbox import DatabaseOutbox
 from txaware.participants.deciding_database import DecidingDatabase
 from txaware.participants.postgres import MarkedPostgres, Postgres
+from txaware.participants.postgres_link import library_of
 from txaware.participants.postgres_outbox import DecidingPostgres
 from txaware.participants.sqlite import Sqlite
 from txaware.queue.participants_of_threads import DatabaseConnection
@@ -229,7 +230,7 @@ class SqlalchemySession(KeepsPositions, DatabaseConnection):
     def _database_of(self, connection: Any) -> Database:
         if isinstance(connection, sqlite3.Connection):
             return Sqlite(self._messaging, connection, in_background=self._relay)
-        if type(connection).__module__.partition(".")[0] != "psycopg":
+        if library_of(connection) != "psycopg":
             raise BadRequest(
                 f"sessions to SQLite, and to PostgreSQL by psycopg 3 "
                 f"(postgresql+psycopg://...), take part; this one has a {connection!r}"
