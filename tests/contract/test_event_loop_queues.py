@@ -18,8 +18,8 @@ from txaware.messaging import Messaging
 from txaware.model.queues import Popped
 from txaware.service.queue.event_loop_queues import EventLoopQueues
 from txaware.service.queue.local_queues import LocalQueues
-from txaware.service.queue.step_batch import WouldWait
 from txaware.service.queue.work_queue import MOST_PIPES, WorkQueue
+from txaware.service.wakeups import WouldWait
 from txaware.store.batch_writer import BatchWriter
 
 pytestmark = pytest.mark.in_process

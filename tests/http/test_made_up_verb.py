@@ -25,7 +25,7 @@ from txaware.server import routes
 from txaware.server.server import Access, HttpServer
 from txaware.server.verb_performer import LATER
 from txaware.service.administration import Administration
-from txaware.service.queue.step_batch import WouldWait
+from txaware.service.wakeups import WouldWait
 
 
 class Echo(Struct, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ from txaware.auth import Principal
 from txaware.protocol.verb import Verb, Work
 from txaware.server.exchange import Peer
 from txaware.server.server_context import ServerContext
-from txaware.service.queue.step_batch import WouldWait
+from txaware.service.wakeups import WouldWait
 
 
 class Caller(Protocol):

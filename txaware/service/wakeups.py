@@ -1,4 +1,4 @@
-"""Wakes readers that wait for something to happen in a topic."""
+"""Wakes readers that wait for something in a topic; tells where a loop would wait."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -7,6 +7,10 @@ from itertools import islice
 from coordinator.threads import Condition
 
 Listener = Callable[[], object]
+
+
+class WouldWait(Exception):
+    """An event loop would have to wait here, as for the disk: a thread does it all."""
 
 
 class Signal:

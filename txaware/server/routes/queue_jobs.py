@@ -19,7 +19,7 @@ from txaware.server.routing import FutureOutcome
 from txaware.server.server_context import ServerContext
 from txaware.server.verb_performer import LATER, Act, Caller, Soon, ToldValue
 from txaware.service.queue.event_loop_queues import EventLoopQueues, Look
-from txaware.service.queue.step_batch import WouldWait
+from txaware.service.wakeups import WouldWait
 
 # An answer to a pop ends with the job that makes it so large.
 ANSWER_BYTES = 4 << 20

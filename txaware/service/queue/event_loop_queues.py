@@ -15,10 +15,9 @@ from txaware.model.queues import (
 from txaware.model.requests import Payload
 from txaware.service.queue.local_queues import LocalQueues
 from txaware.service.queue.popping import Popper
-from txaware.service.queue.step_batch import WouldWait
 from txaware.service.queue.step_driver import Step
 from txaware.service.queue.work_queue import WorkQueue
-from txaware.service.wakeups import Signal
+from txaware.service.wakeups import Signal, WouldWait
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from txaware.model.interfaces import OrderedTable, Row, Write
 from txaware.model.labels import unpacked
 from txaware.model.messages import NO_PAYLOAD_ROW, MessageId
 from txaware.service.queue.pipe import Item, Pipe
-from txaware.service.queue.step_batch import WouldWait
 from txaware.service.visibility import DELIVER, SKIP, STOP, Visibility
+from txaware.service.wakeups import WouldWait
 from txaware.store.columns import (
     ATTEMPT,
     EXPIRY,

@@ -18,10 +18,9 @@ from txaware.model.queues import MAX_PRIORITY, PipeShare
 from txaware.model.requests import Payloads
 from txaware.service.queue.pipe import Pipe, PipeCounters, opened
 from txaware.service.queue.queue_state import Pushed, QueueState
-from txaware.service.queue.step_batch import WouldWait
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
-from txaware.service.wakeups import Signal
+from txaware.service.wakeups import Signal, WouldWait
 from txaware.service.write.publishing import PlainPart, Publishing
 from txaware.service.write.topic_writer import TopicWriter
 from txaware.store.queue_table import NO_TIME, PipeKind

@@ -4,10 +4,7 @@ import attrs
 
 from txaware.model.interfaces import Write
 from txaware.service.queue.pipe import Pipe
-
-
-class WouldWait(Exception):
-    """An event loop would have to wait here, as for the disk: a thread does it all."""
+from txaware.service.wakeups import WouldWait
 
 
 @attrs.define

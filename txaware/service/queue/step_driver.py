@@ -15,7 +15,8 @@ from txaware.service.queue.pipe import Pipe
 from txaware.service.queue.popping import Popping
 from txaware.service.queue.queue_state import QueueState
 from txaware.service.queue.settling import Settling
-from txaware.service.queue.step_batch import Batch, WouldWait
+from txaware.service.queue.step_batch import Batch
+from txaware.service.wakeups import WouldWait
 
 T = TypeVar("T")
 

@@ -26,9 +26,10 @@ from txaware.service.queue.pushing import Pushing
 from txaware.service.queue.queue_state import QueueState
 from txaware.service.queue.settling import MakeJudge, Settling
 from txaware.service.queue.statistics import Statistics
-from txaware.service.queue.step_batch import Batch, WouldWait
+from txaware.service.queue.step_batch import Batch
 from txaware.service.queue.step_driver import Step, StepDriver
 from txaware.service.store_context import StoreContext
+from txaware.service.wakeups import WouldWait
 from txaware.service.write.publishing import Publishing
 
 # A popper that waits looks again after this time at the latest.
