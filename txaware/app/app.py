@@ -16,7 +16,7 @@ from txaware.app.declarations import (
     Declaration,
     SubscriberOptions,
     WorkOptions,
-    check_handler,
+    checked_handler,
     taking_events,
     without_arguments,
 )
@@ -117,7 +117,7 @@ class App:
         event_type = None if into is None else EventType(into)
 
         def declare(handler: F) -> F:
-            made: Callable[..., Any] = _checked(handler)
+            made: Callable[..., Any] = checked_handler(handler)
             if not options.get("together"):
                 made = taking_events(made, event_type)
             self.subscriptions.append(
@@ -148,7 +148,7 @@ class App:
         event_type = None if into is None else EventType(into)
 
         def declare(handler: F) -> F:
-            made = taking_events(_checked(handler), event_type)
+            made = taking_events(checked_handler(handler), event_type)
             self.work.append(Declaration(full, made, event_type, dict(options)))
             return handler
 
@@ -178,7 +178,7 @@ class App:
                 raise BadRequest(
                     f"two functions of an app are called {named}; give one a name="
                 )
-            made = without_arguments(_checked(handler))
+            made = without_arguments(checked_handler(handler))
             self.work.append(
                 Declaration(full, made, None, {**options, "transaction": True})
             )
@@ -433,9 +433,10 @@ class TransactionDependency:
 
         Of itself it ends those after it: then the answer says yes before the commit.
         """
-        depends: Any = sys.modules["fastapi"].Depends if _has_fastapi() else None
-        if depends is None:
+        fastapi: Any = sys.modules.get("fastapi")
+        if fastapi is None:
             return inspect.Signature()
+        depends = fastapi.Depends
         try:
             block = depends(self._block, scope="function")
         except TypeError:  # before 0.121, and there of itself it is so up to 0.117
@@ -452,12 +453,3 @@ class TransactionDependency:
 
     def __hash__(self) -> int:
         return hash(id(self._app))
-
-
-def _has_fastapi() -> bool:
-    return "fastapi" in sys.modules
-
-
-def _checked(handler: F) -> F:
-    check_handler(handler)
-    return handler

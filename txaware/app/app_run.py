@@ -61,14 +61,12 @@ class AppRun:
 
     async def worker(self, declared: Declaration) -> Any:
         """Makes the loop of a queue."""
-        queue: Any
-        messaging = self._awaited() if declared.is_async else self._messaging
+        messaging: Any = self._awaited() if declared.is_async else self._messaging
         options = declared.options_for(messaging, by_thread=True)
         decode = options.pop("decode", None)
+        queue = messaging.queue(declared.source)
         if declared.is_async:
-            queue = await self._awaited().queue(declared.source)
-        else:
-            queue = self._messaging.queue(declared.source)
+            queue = await queue
         if decode is not None:
             queue = queue.typed(decode=decode)
         return queue.worker(declared.handler, **options)

@@ -4,7 +4,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Iterable
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 import attrs
 
@@ -14,6 +14,7 @@ from txaware.errors import BadRequest
 from txaware.messaging.loop_verbs import LoopOptions
 from txaware.model.event_type import EventType
 
+F = TypeVar("F", bound=Callable[..., Any])
 Handler = Callable[..., Any]
 # Opens a participant for a messaging; an asyncio one gets the `AsyncMessaging`.
 OpensParticipant = Callable[[Any], TransactionAware]
@@ -135,7 +136,8 @@ def without_arguments(handler: Handler) -> Handler:
     return called
 
 
-def check_handler(handler: object) -> None:
-    """Raises `BadRequest` for what cannot be declared as a handler."""
+def checked_handler(handler: F) -> F:
+    """Returns a handler; raises `BadRequest` for what cannot be declared as one."""
     if not callable(handler):
         raise BadRequest(f"{handler!r:.200} is no function to call")
+    return handler
