@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from txaware.cli.queue.worker_processes import WorkerProcesses, stop_with_stdin
+from txaware.cli.queue.worker_processes import (
+    WorkerProcesses,
+    processes_option,
+    stop_with_stdin,
+)
 from txaware.cli.session import DEFAULT_URL, Session, pass_session
 from txaware.cli.show import note
 from txaware.cli.stop import Stop, stopped_by_signal
@@ -22,13 +26,7 @@ LOOK_EVERY_S = 0.5
 
 @click.command(short_help="Run the handlers of a declared program.")
 @click.argument("target", metavar="MODULE:APP")
-@click.option(
-    "--processes",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Processes that run the handlers; one that dies is replaced.",
-)
+@processes_option("run the handlers")
 @click.option(
     "--reload",
     "reloads",

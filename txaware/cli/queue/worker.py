@@ -9,7 +9,11 @@ import click
 
 from coordinator.interfaces import TransactionAware
 from txaware.cli.progress import later_bar
-from txaware.cli.queue.worker_processes import WorkerProcesses, stop_with_stdin
+from txaware.cli.queue.worker_processes import (
+    WorkerProcesses,
+    processes_option,
+    stop_with_stdin,
+)
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted, note
 from txaware.cli.stop import Stop, stopped_by_signal
@@ -26,13 +30,7 @@ TELL_EVERY_S = 1.0
 @click.command(short_help="Call a function with the jobs of a queue.")
 @click.argument("target", metavar="MODULE:FUNCTION")
 @click.option("--queue", "name", required=True, help="The queue to work on.")
-@click.option(
-    "--processes",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Processes that work; one that dies is replaced.",
-)
+@processes_option("work")
 @click.option(
     "--threads",
     type=click.IntRange(min=1),

@@ -6,10 +6,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import attrs
+import click
 
 from txaware.auth.own_token import TOKEN
 from txaware.cli.failures import Failure
@@ -17,6 +19,8 @@ from txaware.cli.stop import Stop
 from txaware.errors import Unavailable
 
 log = logging.getLogger(__name__)
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # The exit codes after which another process would end in the same way.
 HOPELESS = (1, 2)
@@ -35,6 +39,17 @@ class Child:
         """Has it finish its jobs and end."""
         if self.process.stdin is not None:
             self.process.stdin.close()
+
+
+def processes_option(what_they_do: str) -> Callable[[F], F]:
+    """Returns the option for how many there are; its help says what they do."""
+    return click.option(
+        "--processes",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help=f"Processes that {what_they_do}; one that dies is replaced.",
+    )
 
 
 def stop_with_stdin(stop: Stop) -> None:
