@@ -9,15 +9,12 @@ from typing import Any, TypedDict, TypeVar
 import attrs
 
 from coordinator.callbacks import is_async
-from coordinator.interfaces import TransactionAware
 from txaware.errors import BadRequest
 from txaware.messaging.loop_verbs import LoopOptions
 from txaware.model.event_type import EventType
 
 F = TypeVar("F", bound=Callable[..., Any])
 Handler = Callable[..., Any]
-# Opens a participant for a messaging; an asyncio one gets the `AsyncMessaging`.
-OpensParticipant = Callable[[Any], TransactionAware]
 WITHIN = "participants"
 
 

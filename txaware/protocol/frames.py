@@ -111,18 +111,10 @@ class ReplyHead(msgspec.Struct, array_like=True):
     headers: _Words = {}
 
 
-class Refusal(msgspec.Struct, array_like=True):
-    """The body of an answer that says no: the class of an error, and its words."""
-
-    error: str
-    message: str
-
-
 H = TypeVar("H", bound=msgspec.Struct)
 _encode = msgspec.msgpack.Encoder().encode
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {
-    kind: msgspec.msgpack.Decoder(kind)
-    for kind in (Hello, RequestHead, ReplyHead, Refusal)
+    kind: msgspec.msgpack.Decoder(kind) for kind in (Hello, RequestHead, ReplyHead)
 }
 
 
@@ -182,11 +174,6 @@ def read_head(kind: type[H], body: bytes) -> tuple[H, memoryview]:
     if size > len(rest):
         raise WrongFrame("a frame ends within its head")
     return _read(kind, rest[:size]), rest[size:]
-
-
-def read_refusal(body: bytes) -> Refusal:
-    """Reads the body of an answer that says no."""
-    return _read(Refusal, body)
 
 
 def read_credit(body: bytes) -> int:

@@ -10,8 +10,6 @@ import attrs
 
 from txaware.auth import Principal
 from txaware.errors import BadRequest
-from txaware.model.messages import ID_BYTES, MessageId
-from txaware.model.requests import Start
 from txaware.server.admission import WORTH_BYTES, compressed, takes_gzip
 
 JSON = "application/json"
@@ -155,22 +153,6 @@ def query_fields(query_string: bytes) -> dict[str, str]:
     if len(fields) != count:
         raise BadRequest("the query has a field twice, and nobody knows which counts")
     return fields
-
-
-def start_in(fields: Mapping[str, str]) -> Start:
-    """Returns the field `startFrom` of a query: an id, a time in ms, or None."""
-    text = fields.get("startFrom")
-    if text is None:
-        return None
-    is_id = len(text) == 2 * ID_BYTES
-    return MessageId.parse(text) if is_id else whole_number(text, "startFrom")
-
-
-def whole_number(text: str, name: str) -> int:
-    """Returns the number of a field in a query; raises `BadRequest` for other text."""
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise BadRequest(f"{name} is a whole number, not {text[:50]!r}")
-    return int(text)
 
 
 def check_query(query_string: bytes, known: Collection[str]) -> None:

@@ -19,7 +19,7 @@ from txaware.errors import (
 )
 from txaware.model.queues import pipe_of
 from txaware.model.topics import TopicName
-from txaware.protocol.values import field_of, from_json
+from txaware.protocol.values import field_of
 from txaware.protocol.verb import Repeat
 
 T = TypeVar("T")
@@ -66,11 +66,6 @@ class Call(Generic[T]):
 # A verb of one request or more: it yields them, is sent what each of them gave, and
 # returns the value of all. The caller that runs it does the waiting.
 Steps = Generator[Call[Any], Any, T]
-
-
-def json_body(**fields: Any) -> bytes:
-    """Returns an object as JSON."""
-    return json.dumps(fields).encode()
 
 
 # The same few names come again and again; so many are kept.
@@ -143,11 +138,6 @@ def reading(
             ) from error
 
     return read
-
-
-def reading_json(kind: type[T]) -> Callable[[HttpAnswer], T]:
-    """Returns a reader of a value that `values` knows."""
-    return reading(lambda body: from_json(kind, body))
 
 
 def reading_field(name: str, take: Callable[[Any], T]) -> Callable[[HttpAnswer], T]:
