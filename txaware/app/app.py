@@ -58,7 +58,9 @@ class App:
         settings: Settings | None = None,
     ) -> None:
         if not isinstance(url, str):
-            raise BadRequest(f"an app is at an address such as leveldb:./data, {url!r}")
+            raise BadRequest(
+                f"an app has an address such as leveldb:./data, not {url!r:.100}"
+            )
         self.url = url
         self.coordinator = coordinator
         self.token = token

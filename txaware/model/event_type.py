@@ -61,7 +61,7 @@ class EventType(Generic[T]):
         """Returns an event as JSON, which `decode` reads."""
         if self._checks and not isinstance(event, self.kind):
             raise BadRequest(
-                f"{event!r:.100} is no {self.name}, and the events here are"
+                f"{event!r:.100} is no {self.name}, the class of these events"
             )
         payload = self._write(event)
         self.decode(payload)

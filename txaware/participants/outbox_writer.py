@@ -290,7 +290,7 @@ def _begun(session: Any) -> Any:
 
 
 def _wrong(connection: object, takes: str) -> BadRequest:
-    return BadRequest(f"an outbox is over {takes}; not over {connection!r:.100}")
+    return BadRequest(f"an outbox takes {takes}; {connection!r:.100} is none")
 
 
 def _autocommit() -> MisusedTransaction:
