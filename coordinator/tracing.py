@@ -53,6 +53,12 @@ def active() -> "Tracing | None":
     return None if tracing is None or tracing.is_quiet() else tracing
 
 
+def carried(function: Callable[P, R]) -> Callable[P, R]:
+    """Returns a function that another thread runs in the span of here."""
+    tracing = active()
+    return function if tracing is None else tracing.within(function)
+
+
 def _seen(api: Any, provider: Any) -> "Tracing | None":
     global _known
     is_set = not isinstance(provider, api.ProxyTracerProvider | api.NoOpTracerProvider)
@@ -198,7 +204,7 @@ class Tracing:
         if is_received:
             self._consumed.add(count, measured)
 
-    def carried(self, function: Callable[P, R]) -> Callable[P, R]:
+    def within(self, function: Callable[P, R]) -> Callable[P, R]:
         """Returns a function that has the context of here in another thread."""
         context = self._context
         here = context.get_current()

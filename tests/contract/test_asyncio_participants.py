@@ -310,7 +310,7 @@ async def test_a_commit_that_is_cancelled_at_any_of_its_awaits_is_whole_or_nothi
         shop.carry_over(store.messaging)
     published = sorted(one.decode() for one in store.committed())
     assert shop.orders() == published
-    assert published[-1] == "n000" or "last" in published
+    assert "last" in published
 
 
 async def one_block(messaging: AsyncMessaging, shop: Shop, who: str) -> None:

@@ -17,7 +17,7 @@ from coordinator.callbacks import CallsBack, grouped
 from coordinator.context import Status, TransactionContext
 from coordinator.interfaces import Coordinator, TransactionAware
 from coordinator.participants import note_others, raise_interrupt
-from coordinator.tracing import active
+from coordinator.tracing import carried
 from coordinator.transaction import Transaction
 from txaware.errors import MisusedTransaction
 
@@ -53,10 +53,7 @@ class WorkerThread:
         self, function: Callable[P, R], /, *args: P.args, **options: P.kwargs
     ) -> Future[R]:
         """Runs a call after all that came before it, without waiting."""
-        tracing = active()
-        if tracing is not None:  # in the span of the task
-            function = tracing.carried(function)
-        return self._thread.submit(function, *args, **options)
+        return self._thread.submit(carried(function), *args, **options)
 
     def close(self) -> None:
         """Ends the thread, once it has nothing to do."""

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 from coordinator.callbacks import Callback
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.interfaces import Coordinator
-from coordinator.tracing import active
+from coordinator.tracing import active, carried
 from txaware.client.aio.async_transaction import (
     AsyncTransaction,
     Workers,
@@ -46,15 +46,13 @@ class WaitingThread(WorkerThread):
     ) -> Future[R]:
         """Has the thread make a call, after all that came before it."""
         future: Future[R] = Future()
-        tracing = active()
-        if tracing is not None:  # in the span of the task
-            function = tracing.carried(function)
+        in_span = carried(function)
 
         def call() -> None:
             if not future.set_running_or_notify_cancel():
                 return
             try:
-                future.set_result(function(*args, **options))
+                future.set_result(in_span(*args, **options))
             except BaseException as error:
                 future.set_exception(error)
 

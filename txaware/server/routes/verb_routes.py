@@ -49,7 +49,7 @@ def _route(performer: VerbPerformer) -> Route:
 
 
 def _finding_topic(performer: VerbPerformer, begin: Begin) -> Begin:
-    """Returns the same, but for a request that is refused although it has no topic."""
+    """Returns the same, but that a refused request of an unknown topic is told that."""
 
     async def refused(request: Request, error: BadRequest) -> Reply:
         await performer.find_topic(request.topic)
