@@ -31,6 +31,11 @@ ARGUMENTS = [
     "--disable-sync",
     "--disable-dev-shm-usage",
 ]
+# What a page waits for passes ten times as fast.
+HASTE = """{
+  const wait = window.setTimeout;
+  window.setTimeout = (then, ms = 0, ...rest) => wait(then, ms / 10, ...rest);
+}"""
 
 
 class Browser:
@@ -145,6 +150,9 @@ def chromium() -> Iterator[Browser]:
             options.add_argument(argument)
         driver = Chrome(options=options, service=service)
         driver.set_page_load_timeout(DEADLINE_S)
+        driver.execute_cdp_cmd(
+            "Page.addScriptToEvaluateOnNewDocument", {"source": HASTE}
+        )
         try:
             yield Browser(driver)
         finally:

@@ -22,7 +22,7 @@ from txaware.service.write.topic_writer import TopicWriter
 from txaware.store.leveldb import LevelDbTable
 from txaware.store.memory import MemoryTable
 
-MANY = 100_000
+MANY = 30_000
 
 
 @pytest.fixture

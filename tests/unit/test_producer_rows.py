@@ -31,7 +31,7 @@ EPOCHS = st.integers(0, MAX_EPOCH)
 TIMES = st.integers(0, 2**63 - 1)
 
 
-@given(st.integers(0, SEQUENCES - 1), EPOCHS, st.lists(st.integers(1, 200_000)))
+@given(st.integers(0, SEQUENCES - 1), EPOCHS, st.lists(st.integers(1, 70_000)))
 def test_a_sequence_row_is_read_as_it_was_written(
     base: int, epoch: int, counts: list[int]
 ) -> None:
@@ -101,7 +101,7 @@ def test_a_mark_says_who_published_what() -> None:
             check_mark(damaged)
 
 
-@given(st.integers(0, SEQUENCES - 1), st.integers(0, 65_535), st.integers(1, 200_000))
+@given(st.integers(0, SEQUENCES - 1), st.integers(0, 65_535), st.integers(1, 70_000))
 def test_the_ids_of_a_repeat_are_the_keys_that_were_given_out(
     base: int, before: int, count: int
 ) -> None:
