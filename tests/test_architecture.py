@@ -24,7 +24,7 @@ LAYERS = [
     ["txaware.model.duration"],
     ["txaware.model.labels"],
     ["txaware.model.topics", "txaware.model.messages"],
-    ["txaware.model.queues", "txaware.model.partitions"],
+    ["txaware.model.queues", "txaware.model.partitions", "txaware.model.latest"],
     ["txaware.model.settings", "txaware.model.loopback"],
     [
         "txaware.model.rows",

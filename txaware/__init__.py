@@ -53,6 +53,7 @@ from txaware.messaging.typed_topic import TypedTopic
 from txaware.model.encoding import from_json, from_json_as, to_json
 from txaware.model.interfaces import OperatorService
 from txaware.model.keeper import Keeper, KeepsRows
+from txaware.model.latest import Latest, LatestPage
 from txaware.model.messages import (
     BlockedBy,
     Bounds,
@@ -168,6 +169,8 @@ __all__ = [
     "KeeperMissing",
     "KeepsRows",
     "KnownProducer",
+    "Latest",
+    "LatestPage",
     "LeaseLost",
     "Message",
     "MessageId",

@@ -308,13 +308,21 @@ def test_prune_names_the_keeper_that_does_not_answer(here: Path) -> None:
     assert "forgot 0 invalid" in run("transactions", "prune").stdout
 
 
+def test_a_topic_is_compact_where_it_is_told_to_be(messaging: Messaging) -> None:
+    run("topic", "create", "config", "--compact", obj=messaging)
+    assert messaging.topic("config").is_compact
+    assert "compact=true" in run("topic", "list", obj=messaging).stdout
+    run("topic", "update", "config", "--no-compact", obj=messaging)
+    assert not messaging.topic("config").is_compact
+
+
 def test_janitor_removes_what_is_old_and_says_how_much(messaging: Messaging) -> None:
     messaging.publish("t", [b"1", b"2"])
     messaging.delete_topic("t")
     [cleaned] = run_json("janitor", obj=messaging)
     assert cleaned["old_generation_rows"] == 2
     assert (
-        "expired messages                0"
+        "expired messages                  0"
         in run("janitor", "--once", obj=messaging).stdout
     )
     assert "either --once or --every" in error_of(

@@ -218,8 +218,11 @@ GOOD: dict[tuple[str, str], Make] = {
     ("POST", TOPIC + "/wait"): lambda _: Good(
         body={"startFrom": FIRST, "isolation": "uncommitted", "waitMs": 0}
     ),
+    ("POST", TOPIC + "/latest"): lambda _: Good(body={"after": FIRST}),
     ("GET", TOPIC + "/bounds"): lambda _: Good(query={"isolation": "committed"}),
-    ("PUT", TOPIC): _new("topic", {"ttl": 60, "publishing": "any", "owner": "ann"}),
+    ("PUT", TOPIC): _new(
+        "topic", {"ttl": 60, "publishing": "any", "owner": "ann", "compact": True}
+    ),
     ("GET", TOPIC): _PLAIN,
     ("DELETE", TOPIC): _delete(TOPIC),
     ("PUT", TOPIC + "/properties"): lambda _: Good(body={"ttl": 604_800}),

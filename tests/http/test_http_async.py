@@ -617,3 +617,21 @@ async def flushed(url: str) -> None:
 
 def test_a_flush_is_awaited(store: ServedStore) -> None:
     asyncio.run(flushed(store.server.url))
+
+
+@in_loop
+async def test_the_latest_is_awaited_in_blocks_and_without(store: ServedStore) -> None:
+    async with connect_async(store.url) as messaging:
+        assert (await messaging.create_topic("config", compact=True)).is_compact
+        publisher = messaging.publisher("config")
+        await publisher.publish(b"info", key=b"level", headers={"by": b"ann"})
+        async with messaging.transaction():
+            before = await messaging.latest("config")
+            await publisher.publish(b"debug", key=b"level")
+            assert (await messaging.latest("config"))[b"level"] == before[b"level"]
+        assert before[b"level"].headers == {"by": b"ann"}
+        assert [*before.values()] == (await messaging.poll("config"))[:1]
+        found = await messaging.latest("config")
+        assert {key: one.payload for key, one in found.items()} == {b"level": b"debug"}
+        page = await messaging.latest_page("config", start=before.next)
+        assert [message.payload for message in page.messages] == [b"debug"]

@@ -46,6 +46,7 @@ NEEDS = {
     ("POST", T + "/poll"): CONSUMER,
     ("POST", T + "/wait"): CONSUMER,
     ("GET", T + "/bounds"): CONSUMER,
+    ("POST", T + "/latest"): CONSUMER,
     ("GET", T + "/peek"): CONSUMER,
     ("GET", T + "/inspect"): CONSUMER,
     ("GET", T + "/splits"): CONSUMER,

@@ -119,6 +119,7 @@ def test_a_topic_says_what_went_in_and_out_and_how_old_it_is(
         topic="t",
         generation=1,
         ttl_s=3600,
+        is_compact=False,
         messages_in=3,
         bytes_in=5,
         messages_out=2,

@@ -24,6 +24,7 @@ CHECKS = (
 # What no schema says: whether bytes are a transaction, what belongs to which.
 MAY_BE_REFUSED = (
     *("/publish", "/store", "/rollback", "/poll", "/wait", "/peek", "/first-undecided"),
+    "/latest",
     *("/positions/{topic}", "/admin/backup", "/{table}/get", "/{table}/scan"),
     *("/{transactional_id}/enter", "/{transactional_id}/commits"),
 )

@@ -84,6 +84,9 @@ def prepared(site: Site) -> Sample:
 SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     messages.WAIT: lambda s: {"topic": "orders", "start": s.first, "timeout_s": 0},
     messages.BOUNDS: lambda s: {"topic": "orders", "start": s.first},
+    messages.LATEST: lambda s: {
+        **{"topic": "orders", "start": s.first, "transaction": s.tx}
+    },
     operator.PEEK: lambda s: {"topic": "orders", "start": s.first, "limit": 2},
     operator.INSPECT: lambda s: {"topic": "orders"},
     operator.SPLITS: lambda s: {
@@ -168,7 +171,7 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     },
     topics.CREATE_TOPIC: lambda _: {
         **{"topic": "new", "ttl_s": 60, "properties": {"owner": "ann"}},
-        "exist_ok": True,
+        **{"exist_ok": True, "compact": True},
     },
     topics.DESCRIBE_TOPIC: lambda _: {"topic": "orders"},
     topics.DELETE_TOPIC: lambda _: {"topic": "gone"},

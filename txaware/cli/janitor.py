@@ -24,6 +24,7 @@ NOUNS = {
     "expired_messages": "expired messages",
     "expired_payloads": "expired payloads",
     "old_generation_rows": "rows of deleted topics",
+    "superseded_messages": "messages that newer ones replace",
     "marked_rows": "rows marked as never committed",
     "positions": "positions nobody needs",
     "forgotten": "invalid transactions forgotten",

@@ -196,6 +196,13 @@ ttl_option = click.option(
     type=duration,
     help="How long messages live: seconds, or 15m, 12h, 7d.",
 )
+compact_option = click.option(
+    "--compact/--no-compact",
+    "compact",
+    default=None,
+    help="Keep the newest message of each key beyond the time to live, and have "
+    "clean-ups remove the others.",
+)
 property_option = click.option(
     "--property",
     "properties",
@@ -225,6 +232,7 @@ topic.add_command(peek)
 @topic.command()
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @ttl_option
+@compact_option
 @property_option
 @exist_ok_option
 @namespace_option
@@ -235,6 +243,7 @@ def create(
     *,
     names: tuple[str, ...],
     ttl: float | None,
+    compact: bool | None,
     properties: tuple[tuple[str, str], ...],
     exist_ok: bool,
     namespace: str,
@@ -249,6 +258,7 @@ def create(
       txaware topic create orders payments --ttl 7d
       txaware topic create orders --exist-ok
       txaware topic create audit --property publishing=transactional
+      txaware topic create config --compact
     """
     with session.open(create=True) as messaging:
         for name in names:
@@ -256,6 +266,7 @@ def create(
                 full_name(name, namespace),
                 ttl_s=_ttl(ttl),
                 properties=dict(properties),
+                compact=compact,
                 exist_ok=exist_ok,
             )
             done = "there is" if exist_ok else "created"
@@ -292,6 +303,7 @@ def list_(session: Session, *, namespace: str, as_json: bool) -> None:
 @topic.command()
 @click.argument("name")
 @ttl_option
+@compact_option
 @property_option
 @click.option(
     "--remove",
@@ -308,6 +320,7 @@ def update(
     *,
     name: str,
     ttl: float | None,
+    compact: bool | None,
     properties: tuple[tuple[str, str], ...],
     removed: tuple[str, ...],
     namespace: str,
@@ -320,13 +333,16 @@ def update(
       txaware topic update orders --ttl 30d --property owner=billing
       txaware topic update orders --remove owner
     """
-    if ttl is None and not properties and not removed:
-        raise click.UsageError("nothing to change; give --ttl, --property or --remove")
+    if ttl is compact is None and not properties and not removed:
+        raise click.UsageError(
+            "nothing to change; give --ttl, --compact, --property or --remove"
+        )
     with session.open() as messaging:
         updated = messaging.update_topic(
             full_name(name, namespace),
             ttl_s=_ttl(ttl),
             properties=dict.fromkeys(removed) | dict(properties),
+            compact=compact,
         )
         _echo_done("updated", updated, as_json=as_json)
 

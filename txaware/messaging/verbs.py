@@ -14,6 +14,7 @@ from txaware.model.interfaces import (
     MessagingService,
     OperatorService,
 )
+from txaware.model.latest import Latest, LatestPage
 from txaware.model.messages import MessageId, Page, PublishResponse, Receipt
 from txaware.model.producers import ProducerService
 from txaware.model.queue_service import QueueService
@@ -99,6 +100,34 @@ class Verbs:
         return self._service.poll(
             topic, transaction=transaction, isolation=isolation, **options
         )
+
+    def latest_page(
+        self,
+        topic: str,
+        *,
+        start: MessageId | None = None,
+        transaction: Transaction | None = None,
+    ) -> LatestPage:
+        """Reads the newest message of each key in a piece of a topic, behind `start`.
+
+        Inside a `with` block of this thread or task the block's transaction is used.
+        """
+        seen_by = self._of_block("latest_page", transaction)
+        return self._service.latest_page(topic, start=start, transaction=seen_by)
+
+    def latest(self, topic: str, *, transaction: Transaction | None = None) -> Latest:
+        """Reads the newest committed message of each key, as of a snapshot.
+
+        Inside a `with` block of this thread or task it is the block's snapshot. A key
+        whose newest message has expired is not there. A topic that is `compact` keeps
+        these messages beyond its time to live.
+        """
+        seen_by, found = self._of_block("latest", transaction), Latest()
+        while not found.is_whole:
+            found.add(
+                self._service.latest_page(topic, start=found.next, transaction=seen_by)
+            )
+        return found
 
     def position(
         self, group: str, topic: str, *, transaction: Transaction | None = None

@@ -9,6 +9,7 @@ from coordinator.interfaces import Cargo, Coordinator
 from coordinator.transaction import Transaction
 from txaware.model.clock import StoreClock
 from txaware.model.keeper import Keeper, KeepsRows
+from txaware.model.latest import LatestPage
 from txaware.model.messages import (
     Bounds,
     Message,
@@ -66,9 +67,13 @@ class MessagingService(Protocol):
         *,
         ttl_s: int | str | None = None,
         properties: Mapping[str, str] | None = None,
+        compact: bool | None = None,
         exist_ok: bool = False,
     ) -> Topic:
         """Creates a topic, or the next generation of one that was deleted.
+
+        One that is `compact` keeps the newest message of each key beyond its time to
+        live, and a clean-up removes the others.
 
         One that exists is `TopicExists`. With `exist_ok` it is returned if it is as was
         named, and else the error says what differs; what was not named may differ.
@@ -80,6 +85,7 @@ class MessagingService(Protocol):
         *,
         ttl_s: int | str | None = None,
         properties: Mapping[str, str | None] | None = None,
+        compact: bool | None = None,
     ) -> Topic:
         """Changes what is named and leaves the rest; None removes a property."""
 
@@ -136,6 +142,20 @@ class MessagingService(Protocol):
         With a transaction the page stops at the first row that its snapshot cannot
         decide; `isolation="committed"` does the same with a fresh snapshot. `wait_s`
         waits for the first message; it is for polls without a transaction only.
+        """
+
+    def latest_page(
+        self,
+        topic: str,
+        *,
+        start: MessageId | None = None,
+        transaction: Transaction | None = None,
+    ) -> LatestPage:
+        """Reads the newest message of each key in a piece of a topic, behind `start`.
+
+        It stops at the first row that the transaction, or a fresh snapshot, cannot
+        decide. Pieces that are put together in their order are as of the last one's
+        snapshot.
         """
 
     def position(

@@ -166,6 +166,8 @@ class CleanUp:
     also None where a topic failed, or a piece of it (the log says why; all others were
     cleaned up).
 
+    `superseded_messages` were not the newest of their key, in a compact topic.
+
     `forgotten` counts the invalid transactions that the coordinator has forgotten.
     `held_back` says why others of more than a day ago were kept, or is None.
     """
@@ -182,6 +184,7 @@ class CleanUp:
     least_needed: int | None = None
     forgotten: int = 0
     held_back: str | None = None
+    superseded_messages: int = 0
 
 
 @attrs.frozen

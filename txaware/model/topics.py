@@ -126,6 +126,9 @@ def checked_ttl_s(ttl: object) -> int:
 
 # The values of the property `publishing`: the publishes that a topic accepts.
 PUBLISHING = ("any", "transactional", "plain")
+# The property of a topic that keeps the newest message of each key, and its values.
+COMPACT = "compact"
+FLAGS = {False: "false", True: "true"}
 
 
 @attrs.frozen
@@ -133,7 +136,8 @@ class Topic:
     """A topic as it is now; `properties` are all but its time to live.
 
     The property `publishing` says what the topic accepts: `any`, `transactional` or
-    `plain`.
+    `plain`. With the property `compact`, which is `true` or `false`, the newest message
+    of each key stays beyond the time to live.
     """
 
     topic: TopicName
@@ -162,6 +166,19 @@ class Topic:
         return self.properties.get("publishing", "any")
 
     @property
+    def is_compact(self) -> bool:
+        """True where the newest message of each key stays."""
+        return self.properties.get(COMPACT) == FLAGS[True]
+
+    def keyless_from_ms(self, now_ms: int) -> int:
+        """Returns the time before which a message without a key has expired."""
+        return max(0, now_ms - self.ttl_ms)
+
+    def live_from_ms(self, now_ms: int) -> int:
+        """Returns the time before which every message has expired."""
+        return 0 if self.is_compact else self.keyless_from_ms(now_ms)
+
+    @property
     def prefix(self) -> bytes:
         """The beginning of the keys of all rows of this generation."""
         return data_prefix(self.topic, self.generation)
@@ -180,7 +197,7 @@ class Topic:
 
         `properties` are those that were named; a topic may have more.
         """
-        kept = {"publishing": "any", **self.properties}
+        kept = {"publishing": "any", COMPACT: FLAGS[False], **self.properties}
         named: list[tuple[str, object, object]] = [
             (f"its property {key}", kept.get(key), value)
             for key, value in properties.items()
@@ -222,8 +239,13 @@ def data_prefix(topic: TopicName, generation: int) -> bytes:
     return topic.key + generation.to_bytes(4, "big")
 
 
-def checked_properties(properties: Mapping[str, Any] | None) -> dict[str, str]:
-    """Returns free properties, a flat map of text; raises `BadRequest` otherwise."""
+def checked_properties(
+    properties: Mapping[str, Any] | None, compact: object = None
+) -> dict[str, str]:
+    """Returns properties, a flat map of text; raises `BadRequest` otherwise.
+
+    Where `compact` is not None it is one of them.
+    """
     if properties is not None and not isinstance(properties, Mapping):
         raise BadRequest(f"properties are a map of text, not {properties!r}")
     checked: dict[str, str] = {}
@@ -235,24 +257,39 @@ def checked_properties(properties: Mapping[str, Any] | None) -> dict[str, str]:
         if key in ("ttl", "generation"):
             raise BadRequest(f"{key} is no property of yours: the topic has it itself")
         checked[key] = value
+    if compact is not None:
+        checked[COMPACT] = FLAGS[checked_compact(compact)]
     if checked.get("publishing", "any") not in PUBLISHING:
         raise BadRequest(
             f"publishing is one of {', '.join(PUBLISHING)}, not "
             f"{checked['publishing']!r}"
         )
+    if checked.get(COMPACT, FLAGS[True]) not in FLAGS.values():
+        raise BadRequest(f"{COMPACT} is true or false, not {checked[COMPACT]!r}")
     return checked
 
 
+def checked_compact(compact: object) -> bool:
+    """Returns whether a topic is compact; raises `BadRequest` for no bool."""
+    if not isinstance(compact, bool):
+        raise BadRequest(f"{COMPACT} is True or False, not {compact!r:.100}")
+    return compact
+
+
 def checked_changes(
-    properties: Mapping[str, Any] | None,
+    properties: Mapping[str, Any] | None, compact: object = None
 ) -> dict[str, str | None]:
-    """Returns properties to set, and None for those to remove; else a `BadRequest`."""
+    """Returns properties to set, and None for those to remove; else a `BadRequest`.
+
+    Where `compact` is not None it is one that is set.
+    """
     if not isinstance(properties, Mapping):
-        return {**checked_properties(properties)}
+        return {**checked_properties(properties, compact)}
     removed = {key for key, value in properties.items() if value is None}
-    checked_properties(dict.fromkeys(removed, "any"))  # a name is checked like others
+    # A name is checked like others.
+    checked_properties(dict.fromkeys(removed - {COMPACT}, "any"))
     kept = {key: value for key, value in properties.items() if key not in removed}
-    return {**checked_properties(kept), **dict.fromkeys(removed)}
+    return {**dict.fromkeys(removed), **checked_properties(kept, compact)}
 
 
 def _is_unicode(text: str) -> bool:

@@ -1,10 +1,12 @@
-"""The verbs of messages that JSON is enough for: wait for one, and a topic's ends."""
+"""The verbs of messages that JSON is enough for: ends, waits, the newest by key."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import attrs
 from msgspec import Struct, field
 
+from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
 from txaware.model.interfaces import (
     COMMITTED,
@@ -13,16 +15,36 @@ from txaware.model.interfaces import (
     MessagingService,
     Start,
 )
-from txaware.model.messages import Bounds
-from txaware.model.requests import checked_isolation, checked_start, checked_wait_s
+from txaware.model.latest import LatestPage
+from txaware.model.message_fields import FIELDS, HEADERS, KEY
+from txaware.model.messages import Bounds, Message, MessageId
+from txaware.model.requests import (
+    checked_isolation,
+    checked_position,
+    checked_start,
+    checked_wait_s,
+)
 from txaware.protocol import places
-from txaware.protocol.fields import FLAG, START, Kind, by, long, start_field, text
+from txaware.protocol.fields import (
+    FLAG,
+    ID,
+    SEEN_BY,
+    START,
+    Kind,
+    by,
+    long,
+    start_field,
+    text,
+)
 from txaware.protocol.formats.json_format import START_FROM
 from txaware.protocol.formats.requests import milliseconds, seconds
-from txaware.protocol.json_values import load
+from txaware.protocol.json_schema import BASE64, HEX_ID, array, fields, or_null
+from txaware.protocol.json_schema import FLAG as FLAG_SCHEMA
+from txaware.protocol.json_values import camel, load
 from txaware.protocol.rights import on_topic
 from txaware.protocol.topics import TOPIC
-from txaware.protocol.verb import In, Verb, verbs_in
+from txaware.protocol.values import structured, unstructured
+from txaware.protocol.verb import Form, In, Verb, Work, verbs_in
 
 TAG = "messages"
 _WAIT_MS = long(0)
@@ -41,6 +63,7 @@ _ISOLATION_ASKED = attrs.evolve(
 )
 _START = attrs.evolve(START_FROM, given=by(checked_start), write=start_field)
 _WAIT = Kind(_wait_s, _WAIT_MS.schema, given=by(checked_wait_s), write=milliseconds)
+_BEHIND = attrs.evolve(ID, given=by(checked_position)).or_null()
 _Topic = Annotated[str, places.TOPIC]
 
 
@@ -62,6 +85,96 @@ class AskBounds(Struct, forbid_unknown_fields=True):
     isolation: Annotated[Isolation, _ISOLATION_ASKED] = UNCOMMITTED
 
 
+class AskLatest(Struct, forbid_unknown_fields=True):
+    """Says behind which id a topic is read, and what sees it."""
+
+    topic: _Topic
+    start: Annotated[MessageId | None, _BEHIND] = field(default=None, name="after")
+    transaction: Annotated[Transaction | None, SEEN_BY] = None
+
+
+def _shown_message(message: Message) -> dict[str, Any]:
+    beside = {camel(field.name): field.of(message) for field in FIELDS}
+    shown = {"id": str(message.id), "payload": message.payload, **beside}
+    found: dict[str, Any] = unstructured(shown)
+    return found
+
+
+def _read_message(sent: Mapping[str, Any]) -> Message:
+    beside: dict[str, Any] = {}
+    for one in FIELDS:
+        kind: Any = dict[str, bytes] if one.is_map else bytes | None
+        value = structured(kind, sent.get(camel(one.name)))
+        if value is not None:
+            beside[one.name] = value
+    return Message(
+        structured(MessageId, sent["id"]),
+        structured(bytes, sent["payload"]),
+        beside.pop(KEY.name, None),
+        beside.pop(HEADERS.name, None),
+        beside,
+    )
+
+
+def _shown_latest(page: LatestPage) -> dict[str, Any]:
+    return {
+        "messages": [*map(_shown_message, page.messages)],
+        "gone": [*map(unstructured, page.gone)],
+        "next": str(page.next),
+        "isLast": page.is_last,
+    }
+
+
+def _read_latest(_: Any, value: Any) -> LatestPage:
+    sent = structured(dict[str, Any], value)
+    messages = structured(list[dict[str, Any]], sent.get("messages"))
+    return LatestPage(
+        [*map(_read_message, messages)],
+        structured(list[bytes], sent.get("gone")),
+        structured(MessageId, sent.get("next")),
+        structured(bool, sent.get("isLast")),
+    )
+
+
+def _field_schema(*, is_map: bool) -> Any:
+    return fields({}, others=BASE64) if is_map else or_null(BASE64)
+
+
+_LATEST = Form(
+    _shown_latest,
+    _read_latest,
+    fields(
+        {
+            "messages": array(
+                fields(
+                    {"id": HEX_ID, "payload": BASE64}
+                    | {
+                        camel(field.name): _field_schema(is_map=field.is_map)
+                        for field in FIELDS
+                    }
+                )
+            ),
+            "gone": array(BASE64),
+            "next": HEX_ID,
+            "isLast": FLAG_SCHEMA,
+        }
+    ),
+    schema_name="LatestPage",
+)
+LATEST = Verb(
+    does=MessagingService.latest_page,
+    method="POST",
+    path=TOPIC + "/latest",
+    request=AskLatest,
+    answer=_LATEST,
+    right=on_topic("consume"),
+    work=Work.SEEN,
+    summary="The newest message of each key in the next piece of a topic, as a "
+    "transaction or a fresh snapshot sees it; of keys that are `gone` it has expired.",
+    tag=TAG,
+    example={},
+    load=load,
+)
 WAIT = Verb(
     does=MessagingService.wait,
     method="POST",

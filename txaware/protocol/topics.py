@@ -12,16 +12,19 @@ from txaware.errors import BadRequest
 from txaware.model.interfaces import MessagingService, OperatorService
 from txaware.model.topics import (
     DEFAULT_TTL_S,
+    FLAGS,
     MAX_TTL_S,
     PUBLISHING,
     Topic,
     TopicName,
     checked_changes,
+    checked_compact,
     checked_properties,
     checked_ttl_s,
 )
 from txaware.protocol import places
 from txaware.protocol.fields import FLAG, LEFT_OUT, Field, Kind, Others, by
+from txaware.protocol.json_schema import FLAG as FLAG_SCHEMA
 from txaware.protocol.json_schema import NULL, TEXT, any_of, fields, or_null, ref, whole
 from txaware.protocol.rights import anybody, on_topic, to_list, to_see
 from txaware.protocol.values import structured
@@ -55,6 +58,21 @@ def _given_ttl(ttl: object, *, what: str) -> int | None:
     return None if ttl is None else checked_ttl_s(ttl)
 
 
+def _compact(value: object, *, what: str, takes_away: bool) -> bool:
+    if takes_away and value is None:
+        return False
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value in FLAGS.values():
+        return value == FLAGS[True]
+    or_null = " or null" if takes_away else ""
+    raise BadRequest(f"{what} is true or false{or_null}, not {shown(value)}")
+
+
+def _given_compact(compact: object, *, what: str) -> bool | None:
+    return None if compact is None else checked_compact(compact)
+
+
 def _generation(value: object, *, what: str) -> None:
     if value is not None and not _is_generation(value):
         raise BadRequest(f"{what} is a number above 0, not {shown(value)}")
@@ -79,10 +97,24 @@ _GENERATION = any_of(
     {"type": "integer", "minimum": 1},
     {"type": "string", "pattern": "^0{0,19}[1-9][0-9]*$"},
 )
+
+
+def _compact_kind(*, takes_away: bool) -> Kind:
+    words = {"type": "string", "enum": [*FLAGS.values()]}
+    schema = any_of(FLAG_SCHEMA, words, *([NULL] if takes_away else []))
+    description = "Whether the newest message of each key stays."
+    return Kind(
+        partial(_compact, takes_away=takes_away),
+        schema | {"description": description},
+        given=_given_compact,
+    )
+
+
+_IS_COMPACT = _compact_kind(takes_away=False)
 _IS_OURS = Kind(_generation, _GENERATION | {"description": "It is passed over."})
 _WORDS = f"one of {', '.join(PUBLISHING)}{{}}"
 # A field that is not known, and no text, may be a misspelt one.
-_FREE = "text{}, as all properties are but ttl, generation and publishing"
+_FREE = "text{}, as all properties are but ttl, generation, publishing and compact"
 
 
 def _ttl_kind(where_missing: str) -> Kind:
@@ -148,8 +180,8 @@ class OneTopic(Struct):
     topic: Annotated[str, places.TOPIC]
 
 
-class Properties(OneTopic):
-    """Says all properties of a topic."""
+class Named(OneTopic):
+    """Says how long the messages of a topic live, and its properties."""
 
     ttl_s: Annotated[Any, _ttl_kind(str(DEFAULT_TTL_S))] = field(
         default=None, name="ttl"
@@ -159,10 +191,17 @@ class Properties(OneTopic):
     ] = None
 
 
-class NewTopic(Properties, rename="camel"):
+class Properties(Named):
+    """Says all properties of a topic."""
+
+    compact: Annotated[bool | None, _IS_COMPACT] = None
+
+
+class NewTopic(Named, rename="camel"):
     """Says the properties of a new topic, and whether it may exist."""
 
     exist_ok: Annotated[bool, FLAG] = False
+    compact: Annotated[bool | None, _IS_COMPACT] = None
 
 
 class Changes(OneTopic):
@@ -172,6 +211,7 @@ class Changes(OneTopic):
     properties: Annotated[
         Mapping[str, str | None] | None, _properties(checked_changes, takes_away=True)
     ] = None
+    compact: Annotated[bool | None, _compact_kind(takes_away=True)] = None
 
 
 CREATE_TOPIC = Verb(

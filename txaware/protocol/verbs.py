@@ -91,6 +91,7 @@ NUMBERED = (
     "POST /v1/transactional-ids/{transactional_id}/leave",
     "POST /v1/namespaces/{namespace}/topics/{topic}/wait",
     "GET /v1/namespaces/{namespace}/topics/{topic}/bounds",
+    "POST /v1/namespaces/{namespace}/topics/{topic}/latest",
 )
 NUMBERS = {name: number for number, name in enumerate(NUMBERED, 1)}
 

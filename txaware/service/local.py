@@ -9,6 +9,7 @@ from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, TopicExists, TopicNotFound
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED
+from txaware.model.latest import LatestPage
 from txaware.model.messages import Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.model.metrics import Latencies, TopicMetrics
 from txaware.model.producers import ProducerService
@@ -83,10 +84,11 @@ class LocalService:
         *,
         ttl_s: int | str | None = None,
         properties: Mapping[str, str] | None = None,
+        compact: bool | None = None,
         exist_ok: bool = False,
     ) -> Topic:
         """Creates a topic, or the next generation of one that was deleted."""
-        described = self._places.described(topic, ttl_s, properties)
+        described = self._places.described(topic, ttl_s, properties, compact)
         if not checked_flag("exist_ok", exist_ok):
             return self._places.topics.create(described)
         named_ttl_s = None if ttl_s is None else described.ttl_s
@@ -103,9 +105,10 @@ class LocalService:
         *,
         ttl_s: int | str | None = None,
         properties: Mapping[str, str | None] | None = None,
+        compact: bool | None = None,
     ) -> Topic:
         """Changes what is named and leaves the rest; removes a property set to None."""
-        change = self._places.change(topic, ttl_s, properties)
+        change = self._places.change(topic, ttl_s, properties, compact)
         return self._places.topics.update(self._places.name(topic), change)
 
     def replace_topic(
@@ -114,9 +117,10 @@ class LocalService:
         *,
         ttl_s: int | str | None = None,
         properties: Mapping[str, str] | None = None,
+        compact: bool | None = None,
     ) -> Topic:
         """Replaces all properties; a ttl that is not named falls to the default."""
-        described = self._places.described(topic, ttl_s, properties)
+        described = self._places.described(topic, ttl_s, properties, compact)
         return self._places.topics.update(described.topic, lambda _: described)
 
     def topic(self, topic: str) -> Topic:
@@ -257,6 +261,18 @@ class LocalService:
                 "commits later; wait before the transaction begins"
             )
         return self._reading.poll(partial(self._places.at, topic), ask, wait_s)
+
+    def latest_page(
+        self,
+        topic: str,
+        *,
+        start: MessageId | None = None,
+        transaction: Transaction | None = None,
+    ) -> LatestPage:
+        """Returns the newest message of each key in the next piece of a topic."""
+        checked_snapshot(transaction)
+        behind = None if start is None else checked_position(start)
+        return self._reading.latest(self._places.at(topic), behind, transaction)
 
     def wait(
         self,

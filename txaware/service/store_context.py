@@ -16,6 +16,7 @@ from txaware.service.producers.removal import ProducerRemoval
 from txaware.service.producers.sequences import Sequences
 from txaware.service.producers.transactional_holders import Holders
 from txaware.service.read.scan_cache import ScanCache
+from txaware.service.retention.compaction import Compaction
 from txaware.service.retention.version_retention import VersionRetention
 from txaware.service.visibility import ForeignPointers
 from txaware.service.wakeups import Endings
@@ -122,6 +123,7 @@ class StoreContext:
     versions: VersionRetention = attrs.field(
         default=attrs.Factory(_versions, takes_self=True)
     )
+    compaction: Compaction = attrs.field(factory=Compaction)
     producer_ids: ProducerIds = attrs.field(
         default=attrs.Factory(_producer_ids, takes_self=True)
     )

@@ -124,21 +124,24 @@ class TopicHandles:
         topic: str,
         ttl_s: int | str | None,
         properties: Mapping[str, str] | None,
+        compact: bool | None = None,
     ) -> Topic:
         """Returns a topic as the caller describes it, checked."""
         ttl = self._settings.default_ttl_s if ttl_s is None else checked_ttl_s(ttl_s)
-        return Topic(TopicName.parse(topic), 1, ttl, checked_properties(properties))
+        named = checked_properties(properties, compact)
+        return Topic(TopicName.parse(topic), 1, ttl, named)
 
     def change(
         self,
         topic: str,
         ttl_s: int | str | None,
         properties: Mapping[str, str | None] | None,
+        compact: bool | None = None,
     ) -> Callable[[Topic], Topic]:
         """Returns the checked change that turns a topic into the updated one."""
         TopicName.parse(topic)
         ttl = None if ttl_s is None else checked_ttl_s(ttl_s)
-        changes = checked_changes(properties)
+        changes = checked_changes(properties, compact)
 
         def changed(found: Topic) -> Topic:
             return found.changed(ttl, changes)

@@ -48,6 +48,21 @@ class StoredPayloads:
         labels = part_of(self.labels, first, last)
         return StoredPayloads(self.keys[first:last], self.payloads[first:last], labels)
 
+    def keyed(self) -> "StoredPayloads":
+        """Returns those that have a key."""
+        labels = self.labels
+        if labels is None:
+            return StoredPayloads([], [])
+        kept = [place for place, key in enumerate(labels.keys) if key is not None]
+        return StoredPayloads(
+            [self.keys[place] for place in kept],
+            [self.payloads[place] for place in kept],
+            labels_or_none(
+                [labels.keys[place] for place in kept],
+                [labels.headers[place] for place in kept],
+            ),
+        )
+
     def messages(self, row_key: bytes) -> list[Message]:
         """Makes the messages that the reference in a row stands for."""
         ids = [MessageId(row_key + key) for key in self.keys]

@@ -30,6 +30,7 @@ CONVERSATIONS = {
     "publishes-avro": Conversation(messages.publishes_avro),
     "polls": Conversation(messages.polls),
     "waits": Conversation(messages.waits),
+    "latest": Conversation(messages.latest),
     "positions": Conversation(messages.positions),
     "tables": Conversation(messages.tables),
     "queues": Conversation(queues.queues),

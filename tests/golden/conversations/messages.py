@@ -24,6 +24,15 @@ def topics(talk: Talk) -> None:
     talk.about("PUT replaces all properties.")
     talk.put(ALL + "/bills/properties", {"ttl": 5})
     talk.get(ALL + "/bills")
+    talk.about("A compact topic keeps the newest message of each key.")
+    talk.put(ALL + "/config", {"ttl": 60, "compact": True})
+    talk.get(ALL + "/config")
+    talk.patch(ALL + "/config/properties", {"compact": None})
+    talk.put(ALL + "/config/properties", {"compact": "true"})
+    talk.get(ALL + "/config")
+    talk.put(ALL + "/config/properties", {"compact": "yes"})
+    talk.put(ALL + "/config?existOk=true", {"compact": False})
+    talk.delete(ALL + "/config")
     talk.about("Lists.")
     talk.put("/v1/namespaces/other/topics/orders")
     talk.get(ALL)
@@ -289,6 +298,37 @@ def waits(talk: Talk) -> None:
     after = {"startFrom": last, "inclusive": False, "waitMs": 1}
     talk.post(T + "/wait", after)
     talk.post(T + "/poll", after)
+
+
+def latest(talk: Talk) -> None:
+    """The newest message of each key, as far as a snapshot can decide."""
+    talk.put(T, {"compact": True})
+    talk.about("Nothing is there.")
+    talk.post(T + "/latest", {})
+    talk.about("The newest of each key; where the next piece, or a poll, goes on.")
+    level = {"key": {"utf8": "level"}, "headers": {"by": {"utf8": "ann"}}}
+    messages = [{"utf8": "info", **level}, {"utf8": "1", "key": {"utf8": "size"}}]
+    talk.post(T + "/publish", {"messages": [*messages, "without a key"]})
+    talk.post(T + "/publish", {"messages": [{"utf8": "debug", **level}]})
+    found = talk.post(T + "/latest", {})
+    talk.post(T + "/latest", {"after": found["next"]})
+    talk.about("It stops at what is open.")
+    tx = talk.post("/v1/transactions", headers=TAKES_JSON)
+    pointer = tx["writePointer"]
+    open_one = {"transactionWritePointer": pointer, "messages": messages[:1]}
+    talk.post(T + "/publish", open_one)
+    talk.post(T + "/latest", {"transaction": tx["transaction"]})
+    talk.post(T + "/latest", {})
+    talk.post(f"/v1/transactions/{pointer}/commit", {"check": True})
+    talk.about("A key whose newest message has expired has gone.")
+    size = {"utf8": "2", "key": {"utf8": "size"}, "expireAfterMs": 1000}
+    talk.post(T + "/publish", {"messages": [size]})
+    talk.later(5)
+    talk.post(T + "/latest", {})
+    talk.about("A clean-up removes what is not the newest of its key.")
+    talk.post("/v1/admin/clean-up")
+    talk.post(T + "/poll", {})
+    talk.post(ALL + "/nothing/latest", {})
 
 
 def positions(talk: Talk) -> None:

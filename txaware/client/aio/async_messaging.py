@@ -51,6 +51,7 @@ from txaware.model.interfaces import (
     MessagingService,
 )
 from txaware.model.keeper import Keeper, KeepsRows, named_pointer
+from txaware.model.latest import Latest, LatestPage
 from txaware.model.messages import Message, MessageId, Page, PublishResponse, Receipt
 from txaware.model.queue_service import QueueService
 from txaware.model.queues import Popped, QueueDescriptor, checked_count
@@ -564,6 +565,35 @@ class AsyncMessaging(AsyncService):
         return await super().poll(
             topic, transaction=transaction, isolation=isolation, **options
         )
+
+    async def latest_page(
+        self,
+        topic: str,
+        *,
+        start: MessageId | None = None,
+        transaction: Transaction | None = None,
+    ) -> LatestPage:
+        """Reads the newest message of each key in a piece of a topic, behind `start`.
+
+        In an `async with` block of this task it is the block's transaction.
+        """
+        seen_by = self._of_block("latest_page", transaction)
+        return await super().latest_page(topic, start=start, transaction=seen_by)
+
+    async def latest(
+        self, topic: str, *, transaction: Transaction | None = None
+    ) -> Latest:
+        """Reads the newest committed message of each key, as of a snapshot.
+
+        See `Messaging.latest`.
+        """
+        seen_by, found = self._of_block("latest", transaction), Latest()
+        while not found.is_whole:
+            page = await super().latest_page(
+                topic, start=found.next, transaction=seen_by
+            )
+            found.add(page)
+        return found
 
     async def position(
         self, group: str, topic: str, *, transaction: Transaction | None = None

@@ -40,6 +40,7 @@ class AsyncService:
     position = awaited(MessagingService.position, ServiceCalls.position)
     save_position = awaited(MessagingService.save_position, ServiceCalls.save_position)
     bounds = awaited(MessagingService.bounds, ServiceCalls.bounds)
+    latest_page = awaited(MessagingService.latest_page, ServiceCalls.latest_page)
     wait = awaited(MessagingService.wait, ServiceCalls.wait)
 
     open_producer = awaited(ProducerService.open_producer, ProducerCalls.open_producer)

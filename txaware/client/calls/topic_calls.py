@@ -9,8 +9,8 @@ from txaware.client.calls.call import Call, HttpAnswer, Steps, done
 from txaware.client.calls.server_calls import ServerCalls
 from txaware.client.calls.verb_calls import call_of, steps_of
 from txaware.model.signatures import signed_as
-from txaware.model.topics import Topic
-from txaware.protocol.messages import BOUNDS
+from txaware.model.topics import Topic, checked_changes
+from txaware.protocol.messages import BOUNDS, LATEST
 from txaware.protocol.topics import (
     CREATE_TOPIC,
     DELETE_TOPIC,
@@ -51,6 +51,7 @@ class TopicCalls(ServerCalls):
     topics = steps_of(LIST_TOPICS)
     delete_topic = steps_of(DELETE_TOPIC)
     bounds = steps_of(BOUNDS)
+    latest_page = steps_of(LATEST)
 
     def update_topic(
         self,
@@ -58,18 +59,22 @@ class TopicCalls(ServerCalls):
         *,
         ttl_s: int | str | None = None,
         properties: Mapping[str, str | None] | None = None,
+        compact: bool | None = None,
     ) -> Steps[Topic]:
         """Changes a topic, and then asks how it stands.
 
         A server of version 0.1.0 knows only how to replace everything: it is told what
         it has, with the changes.
         """
-        asked = UPDATE_TOPIC.asked(topic, ttl_s=ttl_s, properties=properties)
+        asked = UPDATE_TOPIC.asked(
+            topic, ttl_s=ttl_s, properties=properties, compact=compact
+        )
         update: Call[Any] = call_of(UPDATE_TOPIC, asked)
         yield from self.info()
         if not (yield attrs.evolve(update, read=_is_known)):
             found = yield from self.topic(topic)
-            found = found.changed(asked.ttl_s, asked.properties)
+            named = checked_changes(properties, compact)
+            found = found.changed(asked.ttl_s, named)
             replaced = REPLACE_TOPIC.asked(
                 topic, ttl_s=found.ttl_s, properties=found.properties
             )

@@ -145,7 +145,8 @@ function duration(name, label, of) {
 function showTopic(cell, topic) {
   setName(button(cell, "name", topic.topic, () => showMessages(topic.topic)), topic.topic);
   const generation = topic.generation > 1 ? `, generation ${topic.generation}` : "";
-  const kept = `kept for ${words.duration(topic.ttlS * 1000)}${generation}`;
+  const newest = topic.isCompact ? ", the newest of each key for ever" : "";
+  const kept = `kept for ${words.duration(topic.ttlS * 1000)}${newest}${generation}`;
   setText(child(cell, "div", "soft"), kept);
 }
 

@@ -130,7 +130,7 @@ class MessageCheck:
 
     def _is_read(self, group: RowGroup, key: bytes) -> bool:
         time_ms = int.from_bytes(key[-ROW_KEY_BYTES:-2], "big")
-        return group.is_current and time_ms + group.topic.ttl_ms > self._now_ms
+        return group.is_current and time_ms > group.topic.live_from_ms(self._now_ms)
 
     def _is_still_there(self, group: RowGroup, key: bytes, columns: Columns) -> bool:
         value = self._judging.rows.get(MESSAGE + key)

@@ -113,7 +113,7 @@ class Blocked:
             if budget.is_spent:
                 break
             standing = self._standings[name]
-            ttl_bound = row_key(max(0, self._clock_ms() - topics[name].ttl_ms))
+            ttl_bound = row_key(topics[name].live_from_ms(self._clock_ms()))
             bound = ttl_bound if standing.is_sought else least
             standing.judged = max(standing.judged, bound)
             look = partial(self._look, standing, places.get(name), judge, snapshot)
@@ -181,7 +181,7 @@ class Blocked:
         blocker = standing.blocker
         if blocker is None or blocker.pointer in snapshot.in_progress:
             return False
-        is_expired = blocker.since_ms < self._clock_ms() - topic.ttl_ms
+        is_expired = blocker.since_ms < topic.live_from_ms(self._clock_ms())
         return is_expired or not self._strangers.has(blocker.pointer)
 
     def _standing(self, name: str, topic: Topic) -> _Standing:

@@ -388,6 +388,7 @@ class Overview:
             topic=name,
             generation=topic.generation,
             ttl_s=topic.ttl_s,
+            is_compact=topic.is_compact,
             **{name: getattr(counts, name) for name in _TRAFFIC},
             oldest_ms=_time_ms(bounds.first),
             newest_ms=_time_ms(bounds.last),

@@ -15,7 +15,10 @@ from txaware.service.monitor.queue_overview import QueueOverview
 MOST_BLOCKED, MOST_GROUPS = 100, 200
 
 
-@attrs.frozen(kw_only=True, field_transformer=in_order("topic", "generation", "ttl_s"))
+_FIRST = in_order("topic", "generation", "ttl_s", "is_compact")
+
+
+@attrs.frozen(kw_only=True, field_transformer=_FIRST)
 class TopicOverview(Traffic):
     """A topic: what went in and out since the start, how old it is, who blocks it.
 
@@ -27,6 +30,7 @@ class TopicOverview(Traffic):
     topic: str
     generation: int
     ttl_s: int
+    is_compact: bool
     oldest_ms: int | None
     newest_ms: int | None
     rows_behind: int | None

@@ -9,9 +9,18 @@ from coordinator.pointers import NO_RANGES
 from coordinator.transaction import Transaction
 from txaware.errors import Unavailable
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED
-from txaware.model.messages import NO_PAYLOAD_ROW, Bounds, MessageId, Page, page_of
+from txaware.model.latest import LatestPage
+from txaware.model.messages import (
+    NO_PAYLOAD_ROW,
+    Bounds,
+    Message,
+    MessageId,
+    Page,
+    page_of,
+)
 from txaware.model.requests import Start, checked_wait_s
 from txaware.service.read.committed_bounds import CommittedBounds
+from txaware.service.read.keyed_rows import KeyedRows
 from txaware.service.read.scan import CachedRows, Messages, Query, Scan, first_key
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
@@ -26,6 +35,9 @@ LOOK_AGAIN_S = 1.0
 UNBLOCKED_S = 60.0
 # A coordinator elsewhere wakes nobody: looks are this close at first, then less so.
 FIRST_PAUSE_S, SLOWER = 0.005, 1.5
+
+# A piece of the newest messages by key is made of so many times a page's messages.
+LOOKED_AT = 10
 
 _NO_JUDGE = NoJudge()
 
@@ -53,6 +65,8 @@ class Reading:
         self._messages = MessageTable(store_context.table)
         self._rows = CachedRows(self._messages, store_context.cache)
         self._payloads = PayloadTable(store_context.table)
+        self._keyed = KeyedRows(self._messages, self._payloads)
+        self._compaction = store_context.compaction
         self._committed = CommittedBounds(store_context.table, store_context.strangers)
         self._coordinator = store_context.coordinator
         self._barrier = store_context.barrier
@@ -179,6 +193,49 @@ class Reading:
         )
         return _from(start, found)
 
+    def latest(
+        self, place: TopicHandle, start: MessageId | None, snapshot: Transaction | None
+    ) -> LatestPage:
+        """Reads a piece behind `start`; with its own snapshot it misses no removal."""
+        while True:
+            if self._closed:
+                raise Unavailable("the messaging service is closed")
+            removals = self._compaction.removals
+            page = self._latest(place, start, self.judge(snapshot))
+            if snapshot is not None or removals == self._compaction.removals:
+                return page
+
+    def _latest(
+        self, place: TopicHandle, start: MessageId | None, judge: Visibility
+    ) -> LatestPage:
+        now_ms = self._clock_ms()
+        bound = MessageId.of(place.topic.live_from_ms(now_ms)).before()
+        begin = bound if start is None else max(start, bound)
+        left = LOOKED_AT * self._settings.poll_limit_messages
+        left_bytes = self._settings.poll_limit_bytes
+        found: dict[bytes, Message] = {}
+        gone: set[bytes] = set()
+        last = begin
+        for row in self._keyed.walk(
+            place.prefix, judge, start=begin, stop=place.writer.mark()
+        ):
+            for message, expiry_ms in row.messages:
+                last = message.id
+                left, left_bytes = left - 1, left_bytes - message.size_bytes
+                key = message.key
+                if key is not None:
+                    found.pop(key, None)
+                    gone.discard(key)
+                    if expiry_ms is None or expiry_ms > now_ms:
+                        found[key] = message
+                    else:
+                        gone.add(key)
+                if left <= 0 or left_bytes <= 0:
+                    return LatestPage([*found.values()], sorted(gone), last, False)
+            last = MessageId.after_payloads(row.key)
+            left -= 1
+        return LatestPage([*found.values()], sorted(gone), last, True)
+
     def judge(self, transaction: Transaction | None) -> Visibility:
         """Returns a judge by that snapshot, or by a fresh one."""
         barrier = self._barrier
@@ -210,7 +267,7 @@ class Reading:
         return behind if row is not None and not is_reference(row[1]) else least
 
     def _bound_ms(self, place: TopicHandle) -> int:
-        return max(0, self._clock_ms() - place.topic.ttl_ms)
+        return place.topic.live_from_ms(self._clock_ms())
 
     def _query(self, place: TopicHandle, ask: Ask) -> Query:
         stop = place.writer.mark()
@@ -239,7 +296,13 @@ class Reading:
             now_ms,
             row_key(max(0, now_ms - grace_ms)) if judged else b"",
             skipped_before,
+            self._keyless_from(place, now_ms),
         )
+
+    def _keyless_from(self, place: TopicHandle, now_ms: int) -> bytes:
+        """Returns the row key before which a message without a key has expired."""
+        topic = place.topic
+        return row_key(topic.keyless_from_ms(now_ms)) if topic.is_compact else b""
 
 
 def _from(start: Start, found: Bounds) -> Bounds:

@@ -60,7 +60,8 @@ class Query:
 
     `before` is the greatest id below the requested start. The time to live may move
     `start` behind that; then `skipped_before` is the time that it moved to. Below the
-    row key `cached_from` the cache is not trusted.
+    row key `cached_from` the cache is not trusted. Below `keyless_from` a message
+    without a key has expired.
     """
 
     prefix: bytes
@@ -73,6 +74,7 @@ class Query:
     now_ms: int
     cached_from: bytes = b""
     skipped_before: int | None = None
+    keyless_from: bytes = b""
 
     @property
     def first_key(self) -> bytes:
@@ -330,6 +332,8 @@ class Scan:
 
     def _is_simple(self, block: Block) -> bool:
         """Tells whether all rows are messages to deliver, within the limit of bytes."""
+        if block.keys[0] < self._query.keyless_from:
+            return False
         if block.more or self.size_bytes + block.size_bytes > self._limit_bytes:
             return False
         return block.pointers is None or self._judge.delivers_all(block.pointers)
@@ -381,8 +385,10 @@ class Scan:
             self.next = MessageId.after_payloads(key)
             return True
         expiry = more.get(EXPIRY)
-        if verdict != SKIP and not (
-            expiry is not None and decode_expiry(expiry) <= self._query.now_ms
+        if (
+            verdict != SKIP
+            and not (expiry is not None and decode_expiry(expiry) <= self._query.now_ms)
+            and not (message.key is None and key < self._query.keyless_from)
         ):
             return self._append(message)
         self.next = message.id
@@ -407,6 +413,8 @@ class Scan:
             now_ms=self._query.now_ms,
             piece=min(self._room + 1, READ_ROWS),
         ):
+            if row_key < self._query.keyless_from:
+                stored = stored.keyed()
             if not self._append_all(row_key, stored):
                 return False
         return True

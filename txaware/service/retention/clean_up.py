@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 # The reasons for which rows are removed or marked: fields of `CleanUp`.
 REASONS = (
     *("expired_messages", "expired_payloads", "old_generation_rows"),
+    "superseded_messages",
     *("marked_rows", "positions", "table_versions", "producers"),
 )
 
@@ -166,6 +167,7 @@ class Retention:
             self._versions.has_any()
             or self._payloads.has_any()
             or self._coordinator.invalid_size()
+            or any(topic.is_compact for topic in self._topics.all())
         ):
             return self._coordinator.snapshot()
         return None
@@ -175,8 +177,16 @@ class Retention:
         # The topics come after the snapshot: a transaction that is invalid in it has no
         # row in a topic that is made later.
         topics = list(self._topics.all())
+        seen_by_all = None
+        if snapshot is not None and any(topic.is_compact for topic in topics):
+            looks = self._store_context.compaction.looks
+            seen_by_all = looks.seen_by_all(snapshot)
         return self._planning.plan(
-            topics, snapshot, now_ms=self._clock_ms(), pieces=pieces
+            topics,
+            snapshot,
+            now_ms=self._clock_ms(),
+            pieces=pieces,
+            seen_by_all=seen_by_all,
         )
 
     def _clean_up(self, on_progress: OnProgress | None) -> CleanUp:

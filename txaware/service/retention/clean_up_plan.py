@@ -12,6 +12,7 @@ from coordinator.transaction import Transaction
 # The reasons for which a piece removes or marks rows: fields of `CleanUp`.
 EXPIRED, PAYLOADS = "expired_messages", "expired_payloads"
 OLD_GENERATIONS, MARKED = "old_generation_rows", "marked_rows"
+SUPERSEDED = "superseded_messages"
 
 
 @attrs.frozen
@@ -35,7 +36,8 @@ class Plan:
     """One clean-up, as it was planned at `planned_ms`: the same for all its pieces.
 
     `snapshot` is the transaction that judges, in the bytes of the codec, or None where
-    there was nothing to judge. `invalid` are the pointers whose rows are marked.
+    there was nothing to judge. `seen_by_all` is an earlier one, or the same, that every
+    open transaction sees all of. `invalid` are the pointers whose rows are marked.
     `unplanned` names the `topics` that could not be looked at.
     """
 
@@ -45,6 +47,12 @@ class Plan:
     topics: tuple[str, ...]
     unplanned: tuple[str, ...]
     pieces: tuple[Piece, ...]
+    seen_by_all: bytes | None = None
+
+    @cached_property
+    def shared_judge(self) -> Transaction | None:
+        """The snapshot that everybody sees all of as a transaction, or None."""
+        return None if self.seen_by_all is None else decode(self.seen_by_all)
 
     @cached_property
     def judge(self) -> Transaction | None:

@@ -2,13 +2,16 @@
 
 import logging
 
+from coordinator.pointers import NO_RANGES
 from txaware.model.interfaces import Row
 from txaware.model.topics import Topic, TopicName
+from txaware.service.read.keyed_rows import KeyedRows
 from txaware.service.retention.clean_up_plan import (
     EXPIRED,
     MARKED,
     OLD_GENERATIONS,
     PAYLOADS,
+    SUPERSEDED,
     Piece,
     PieceResult,
     Plan,
@@ -18,8 +21,11 @@ from txaware.service.retention.mark_invalid_rows import Marking
 from txaware.service.retention.payload_retention import PayloadRetention
 from txaware.service.retention.planning import first_kept
 from txaware.service.store_context import StoreContext
+from txaware.service.visibility import Visibility
 from txaware.store.columns import pointer_of
 from txaware.store.keys import MARK, MESSAGE, PAYLOAD, row_key
+from txaware.store.message_table import MessageTable
+from txaware.store.payload_table import PayloadTable
 from txaware.store.topic_table import TopicTable
 
 log = logging.getLogger(__name__)
@@ -43,6 +49,10 @@ class Cleaning:
         self._topics = topics
         self._marking = marking
         self._stored = stored
+        self._compaction = store_context.compaction
+        self._keyed = KeyedRows(
+            MessageTable(store_context.table), PayloadTable(store_context.table)
+        )
 
     def clean(self, plan: Plan, piece: Piece) -> PieceResult:
         """Removes or marks the rows that are due; nothing is done twice."""
@@ -61,6 +71,8 @@ class Cleaning:
                 )
             )
         now_ms = min(plan.planned_ms, self._store_context.clock_ms())
+        if piece.what == SUPERSEDED:
+            return self._superseded(topic, plan, now_ms)
         if piece.what == PAYLOADS:
             return self._payloads(topic, plan, piece, now_ms)
         if piece.what == EXPIRED:
@@ -95,12 +107,30 @@ class Cleaning:
             removed.payloads, deleting.touched, references=removed.references
         )
 
+    def _superseded(self, topic: Topic, plan: Plan, now_ms: int) -> PieceResult:
+        """Removes what is not the newest message of its key."""
+        snapshot, barrier = plan.shared_judge, self._store_context.barrier
+        if snapshot is None or not topic.is_compact:
+            return PieceResult()
+        # A snapshot that was encoded does not know who was lost in a crash.
+        judge = Visibility(
+            snapshot,
+            None if barrier is None else barrier.reaches,
+            lost=NO_RANGES if barrier is None else barrier.lost,
+        )
+        count = self._compaction.clean_up(
+            self._keyed, topic, judge, now_ms, self._deleting()
+        )
+        if count:
+            self._store_context.cache.drop(topic.prefix)
+        return PieceResult(count)
+
     def _expired(
         self, topic: Topic, plan: Plan, piece: Piece, now_ms: int
     ) -> PieceResult:
         """Removes messages older than the time to live."""
         deleting, unseen = self._deleting(), _Unseen(topic, plan)
-        live_from = row_key(max(0, now_ms - topic.ttl_ms))
+        live_from = row_key(topic.live_from_ms(now_ms))
         planned_stop = live_from if piece.stop is None else piece.stop
         try:
             rows = deleting.delete_range(

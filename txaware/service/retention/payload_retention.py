@@ -71,7 +71,7 @@ class PayloadRetention:
         It looks at transactions from the pointer `start` on and before `stop`, both as
         keys have them.
         """
-        removed, bound = Removed(), row_key(max(0, now_ms - topic.ttl_ms))
+        removed, bound = Removed(), row_key(topic.live_from_ms(now_ms))
         begin = start
         while candidates := self._candidates(
             topic, snapshot, now_ms, start=begin, stop=stop

@@ -15,6 +15,7 @@ from txaware.service.retention.clean_up_plan import (
     MARKED,
     OLD_GENERATIONS,
     PAYLOADS,
+    SUPERSEDED,
     Piece,
     Plan,
 )
@@ -60,6 +61,7 @@ class Planning:
         *,
         now_ms: int,
         pieces: int,
+        seen_by_all: Transaction | None = None,
     ) -> Plan:
         """Plans at most so many `pieces` of each topic for each rule.
 
@@ -83,8 +85,9 @@ class Planning:
             try:
                 planned += cutting.pieces(
                     self.marking.first_key(invalid) if invalid else None,
-                    expired_stop=row_key(max(0, now_ms - topic.ttl_ms)),
+                    expired_stop=row_key(topic.live_from_ms(now_ms)),
                     is_judged=snapshot is not None,
+                    is_compacted=seen_by_all is not None and topic.is_compact,
                 )
             except Exception:
                 log.exception("topic %s could not be cleaned up", topic.topic)
@@ -96,6 +99,7 @@ class Planning:
             topics=tuple(names),
             unplanned=tuple(unplanned),
             pieces=tuple(planned),
+            seen_by_all=None if seen_by_all is None else encode(seen_by_all),
         )
 
     def _outlines(self) -> dict[bytes, Emptiness]:
@@ -125,7 +129,12 @@ class _Cutting:
     under_way: bytes
 
     def pieces(
-        self, marked_from: bytes | None, *, expired_stop: bytes, is_judged: bool
+        self,
+        marked_from: bytes | None,
+        *,
+        expired_stop: bytes,
+        is_judged: bool,
+        is_compacted: bool,
     ) -> list[Piece]:
         """Returns the pieces in the order in which one process does them."""
         found = list(self._old_generations())
@@ -135,6 +144,10 @@ class _Cutting:
         messages = [MESSAGE + prefix]
         if marked_from is not None:
             found += self._cut(MARKED, messages, ROW_KEY_BYTES, start=marked_from)
+        if is_compacted and self._may_have(messages[0], b"", None):
+            # A whole, as the newest of a key may be anywhere.
+            name, generation = str(self.topic.topic), self.topic.generation
+            found.append(Piece(name, generation, SUPERSEDED))
         if is_judged:
             stored = [PAYLOAD + prefix, MARK + prefix]
             found += self._cut(PAYLOADS, stored, POINTER_BYTES)
