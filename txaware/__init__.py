@@ -71,7 +71,7 @@ from txaware.model.producers import (
     ProducerIdentity,
     ProducerOpened,
 )
-from txaware.model.queues import QueueDescriptor, QueueStats, Waiting
+from txaware.model.queues import QueueDescriptor, QueueItem, QueueStats, Waiting
 from txaware.model.reports import (
     CleanUp,
     MessagingStatus,
@@ -206,6 +206,7 @@ __all__ = [
     "QueueDescriptor",
     "QueueExists",
     "QueueFull",
+    "QueueItem",
     "QueueNotFound",
     "QueueStats",
     "Reach",

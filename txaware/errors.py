@@ -27,6 +27,8 @@ TxAwareError
 """
 
 import traceback
+from itertools import dropwhile
+from pathlib import Path
 
 from coordinator.errors import (
     BadRequest,
@@ -170,8 +172,45 @@ def error_text(error: BaseException) -> str:
 
     It may quote data: what UTF-8 does not have, and a zero byte, are escaped.
     """
-    said = "".join(traceback.format_exception_only(error)).strip()
-    return said.encode(errors="backslashreplace").decode().replace("\0", r"\x00")
+    return _stored("".join(traceback.format_exception_only(error)).strip())
+
+
+def _stored(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode().replace("\0", r"\x00")
+
+
+# What stands between an error and where it was raised, in what a job came back with.
+TRACEBACK = "\n\nTraceback (most recent call last):\n"
+MOST_REPORTED = 4_000
+_OWN = str(Path(__file__).parent)
+
+
+def error_report(error: BaseException) -> str:
+    """Returns an error as `error_text` does, and below it where it was raised.
+
+    Of a long traceback the last calls are kept, and none of ours before the first of
+    the program.
+    """
+    said = error_text(error)
+    calls = list(
+        dropwhile(
+            lambda call: call.filename.startswith(_OWN),
+            traceback.extract_tb(error.__traceback__),
+        )
+    )
+    left, kept = MOST_REPORTED - len(said) - len(TRACEBACK), list[str]()
+    for line in reversed(traceback.format_list(calls)):
+        left -= len(line)
+        if left < 0:
+            break
+        kept.insert(0, line)
+    return said + _stored(TRACEBACK + "".join(kept).rstrip()) if kept else said
+
+
+def reported(report: str) -> tuple[str, str]:
+    """Returns an error, and its traceback or "", from the report of one."""
+    error, mark, calls = report.partition(TRACEBACK)
+    return error, (mark + calls).strip()
 
 
 __all__ = [

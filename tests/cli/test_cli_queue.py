@@ -120,6 +120,13 @@ def test_dead_letters_go_back() -> None:
         job = messaging.queue("frail").pop()
         assert job is not None
         job.rollback(error="cannot be")
+    shown = run("queue", "peek", "frail", "--state", "dead").stdout
+    assert shown.splitlines()[1:] == ["    error: cannot be"]
+    [dead] = run_json("queue", "peek", "frail", "--state", "dead")
+    assert (dead["error"], dead["deliveries"]) == ("cannot be", 1)
+    assert run("queue", "peek", "frail", "--state", "in-work").stderr == (
+        "(nothing of frail is in work)\n"
+    )
     assert "{" in run("queue", "peek", "frail-dead").stdout
     out = run("queue", "redrive", "frail").stdout
     assert out == "1 dead letter went back\n"

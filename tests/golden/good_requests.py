@@ -265,6 +265,7 @@ GOOD: dict[tuple[str, str], Make] = {
     ("DELETE", QUEUE): _delete(QUEUE),
     ("GET", QUEUE + "/stats"): _PLAIN,
     ("GET", QUEUE + "/peek"): lambda _: Good(query={"limit": "1"}),
+    ("GET", QUEUE + "/items"): lambda _: Good(query={"state": "dead", "limit": "1"}),
     ("POST", QUEUE + "/pause"): _PLAIN,
     ("POST", QUEUE + "/resume"): _PLAIN,
     ("POST", QUEUE + "/truncate"): _PLAIN,

@@ -67,6 +67,7 @@ NEEDS = {
     ("DELETE", Q): MANAGER,
     ("GET", Q + "/stats"): SEES_MAIL,
     ("GET", Q + "/peek"): POPPER,
+    ("GET", Q + "/items"): POPPER,
     ("POST", Q + "/pause"): MANAGER,
     ("POST", Q + "/resume"): MANAGER,
     ("POST", Q + "/truncate"): MANAGER,

@@ -42,6 +42,7 @@ SETTLED: dict[AnyVerb, Callable[[Any], Any]] = {
     jobs.END_HANDLED: len,
     jobs.EXTEND_JOB: lambda until_ms: until_ms > 0,
     queues.PEEK_QUEUE: lambda found: [one.payload for one in found],
+    queues.BROWSE_QUEUE: lambda found: [one.payload for one in found],
     transactional_ids.BEGIN_TRANSACTION: lambda found: found.entered.is_done,
     transactional_ids.ENTER_TRANSACTION: lambda found: found.is_done,
     queues.QUEUE_STATS: lambda found: found.pushed,

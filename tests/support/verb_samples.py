@@ -138,6 +138,7 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     queues.DELETE_QUEUE: lambda _: {"name": "gone"},
     queues.QUEUE_STATS: lambda _: {"name": "mail"},
     queues.PEEK_QUEUE: lambda _: {"name": "mail", "limit": 1},
+    queues.BROWSE_QUEUE: lambda _: {"name": "mail", "state": "waiting", "limit": 1},
     queues.PAUSE_QUEUE: lambda _: {"name": "mail"},
     queues.RESUME_QUEUE: lambda _: {"name": "mail"},
     queues.TRUNCATE_QUEUE: lambda _: {"name": "mail"},

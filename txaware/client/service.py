@@ -159,6 +159,7 @@ class HttpQueues:
     extend_job = blocking(QueueService.extend_job, QueueCalls.extend_job)
     release_jobs = blocking(QueueService.release_jobs, QueueCalls.release_jobs)
     peek_queue = blocking(QueueService.peek_queue, QueueCalls.peek_queue)
+    browse_queue = blocking(QueueService.browse_queue, QueueCalls.browse_queue)
     queue_stats = blocking(QueueService.queue_stats, QueueCalls.queue_stats)
     redrive = blocking(QueueService.redrive, QueueCalls.redrive)
 

@@ -6,10 +6,12 @@ from typing import Protocol
 from coordinator.transaction import Transaction
 from txaware.model.queues import (
     KEPT,
+    ItemState,
     Order,
     PipeShare,
     Popped,
     QueueDescriptor,
+    QueueItem,
     QueueStats,
     Waiting,
 )
@@ -177,6 +179,16 @@ class QueueService(Protocol):
 
     def peek_queue(self, name: str, limit: int = 10) -> list[Waiting]:
         """Returns items that wait and are due, the oldest first; leases none."""
+
+    def browse_queue(
+        self, name: str, state: ItemState = "waiting", limit: int = 10
+    ) -> list[QueueItem]:
+        """Returns items that are in that state, and leases none.
+
+        Those that wait come oldest first, those in work by who has them longest, and
+        delayed ones by their time. Dead ones are looked for in the dead-letter queue.
+        There are fewer than `limit` where their payloads have more than 8 MiB.
+        """
 
     def queue_stats(self, name: str) -> QueueStats:
         """Returns the counts of a queue, and how it stands now."""

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal, Self, TypedDict, cast
+from typing import Annotated, Any, Literal, Self, TypedDict, cast, get_args
 
 import attrs
 
@@ -21,6 +21,9 @@ from txaware.model.topics import (
 
 Order = Literal["mostly", "strict", "key"]
 ORDERS: tuple[Order, ...] = ("mostly", "strict", "key")
+# How an item of a queue may stand. The dead ones wait in its dead-letter queue.
+ItemState = Literal["waiting", "in_work", "delayed", "dead"]
+ITEM_STATES: tuple[ItemState, ...] = get_args(ItemState)
 # The name of a queue's own row among topics begins so; no topic's name can.
 MARK = "."
 PIPE_BYTES = 8
@@ -247,6 +250,13 @@ def checked_priority(priority: object) -> int:
     return priority
 
 
+def checked_item_state(state: object) -> ItemState:
+    """Returns how items stand that are to be shown; else a `BadRequest`."""
+    if state not in ITEM_STATES:
+        raise BadRequest(f"state is one of {', '.join(ITEM_STATES)}, not {state!r:.50}")
+    return state
+
+
 def checked_items(items: object) -> list[str]:
     """Returns ids of items, at most as many as a pop; else a `BadRequest`."""
     if isinstance(items, str) or not isinstance(items, Iterable):
@@ -288,7 +298,7 @@ def checked_push(pusher: object, delay_s: object, priority: object) -> PushOptio
     }
 
 
-def checked_text(name: str, text: object) -> str:
+def checked_text(name: str, text: object, *, most: int = MOST_TEXT) -> str:
     """Returns a text of a bounded size, without a zero byte."""
     if not isinstance(text, str) or "\0" in text:
         raise BadRequest(f"{name} is a text, not {text!r:.100}")
@@ -296,7 +306,7 @@ def checked_text(name: str, text: object) -> str:
         text.encode()
     except UnicodeEncodeError as error:
         raise BadRequest(f"{name} is no text: {text!r:.100}") from error
-    return text[:MOST_TEXT]
+    return text[:most]
 
 
 @attrs.frozen(cache_hash=True)
@@ -387,6 +397,30 @@ class Waiting:
     def pushed_at(self) -> datetime:
         """The time of the push, in UTC."""
         return time_of(self.pushed_ms)
+
+
+# So much of payloads comes with one look at items; the first item comes in any case.
+MOST_BROWSED_BYTES = 8 << 20
+
+
+@attrs.frozen
+class QueueItem(Waiting):
+    """An item as `browse` shows it, whoever has it.
+
+    `popper` has it since `since_ms` and until `until_ms`, or with a `transaction` until
+    the end of that. A delayed one waits until `due_ms`. `error` is why it was last
+    given back, or why it died, with the `traceback` where that is known. Of a dead one
+    `deliveries` and `headers` are those that it died with, and `id` and `pushed_ms` are
+    those of its letter.
+    """
+
+    popper: str = ""
+    since_ms: int | None = None
+    until_ms: int | None = None
+    transaction: int | None = None
+    due_ms: int | None = None
+    error: str = ""
+    traceback: str = ""
 
 
 @attrs.frozen

@@ -8,18 +8,22 @@ from coordinator.remote.wire import is_number, shown
 from txaware.errors import BadRequest
 from txaware.model.queue_service import QueueService
 from txaware.model.queues import (
+    ITEM_STATES,
     MAX_DELAY_S,
     MAX_LEASE_S,
     MOST_POPPED,
     ORDERS,
+    ItemState,
     QueueDescriptor,
+    QueueItem,
     QueueStats,
     Waiting,
     checked_count,
+    checked_item_state,
 )
 from txaware.model.topics import MAX_TTL_S
 from txaware.protocol import places
-from txaware.protocol.fields import FLAG, Kind, plain, text
+from txaware.protocol.fields import FLAG, Kind, by, plain, text
 from txaware.protocol.json_schema import FULL_NAME, INT_MAX, whole
 from txaware.protocol.json_values import load
 from txaware.protocol.rights import on_queue, to_list, to_see_queue
@@ -82,6 +86,17 @@ class Peek(Struct):
     """Asks for some items."""
 
     name: _Name
+    limit: Annotated[int, plain(1, MOST_POPPED, given=_given_limit)] = 10
+
+
+class Browse(Struct, forbid_unknown_fields=True):
+    """Asks for items in one state."""
+
+    name: _Name
+    state: Annotated[
+        ItemState,
+        text({"type": "string", "enum": [*ITEM_STATES]}, given=by(checked_item_state)),
+    ] = "waiting"
     limit: Annotated[int, plain(1, MOST_POPPED, given=_given_limit)] = 10
 
 
@@ -175,6 +190,19 @@ PEEK_QUEUE = Verb(
     right=on_queue("pop"),
     work=Work.COORDINATOR,
     summary="Items that wait and are due, the oldest first; none is popped.",
+    tag=TAG,
+)
+BROWSE_QUEUE = Verb(
+    does=QueueService.browse_queue,
+    method="GET",
+    path=QUEUE + "/items",
+    request=Browse,
+    answer=list[QueueItem],
+    right=on_queue("pop"),
+    work=Work.COORDINATOR,
+    summary="Items that wait, are in work, are delayed or are dead, with who has them "
+    "and why they came back; none is popped. For dead ones their queue has to allow "
+    "pops, too.",
     tag=TAG,
 )
 PAUSE_QUEUE = Verb(

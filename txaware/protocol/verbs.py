@@ -92,6 +92,7 @@ NUMBERED = (
     "POST /v1/namespaces/{namespace}/topics/{topic}/wait",
     "GET /v1/namespaces/{namespace}/topics/{topic}/bounds",
     "POST /v1/namespaces/{namespace}/topics/{topic}/latest",
+    "GET /v1/namespaces/{namespace}/queues/{queue}/items",
 )
 NUMBERS = {name: number for number, name in enumerate(NUMBERED, 1)}
 

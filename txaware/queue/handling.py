@@ -15,7 +15,7 @@ from coordinator.callbacks import is_async
 from coordinator.context import TransactionContext
 from coordinator.interfaces import TransactionAware
 from coordinator.tracing import active
-from txaware.errors import LeaseLost, TransactionConflict, TxAwareError, error_text
+from txaware.errors import LeaseLost, TransactionConflict, TxAwareError, error_report
 from txaware.model.queues import QueueDescriptor
 from txaware.queue.job import Job
 from txaware.queue.participants_of_threads import (
@@ -206,7 +206,7 @@ class Handling:
         is_over = job.is_over
         try:
             if not is_over:
-                job.rollback(pause_s, error=error_text(error))
+                job.rollback(pause_s, error=error_report(error))
         except LeaseLost as lost:
             logger.warning("%s", lost)
             return JobOutcome("lost")

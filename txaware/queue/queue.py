@@ -20,8 +20,10 @@ from txaware.model.encoding import Decode, Encode
 from txaware.model.interfaces import Payload
 from txaware.model.messages import Outgoing, Receipt, T, outgoing
 from txaware.model.queues import (
+    ItemState,
     Popped,
     QueueDescriptor,
+    QueueItem,
     QueueStats,
     Waiting,
     checked_count,
@@ -469,6 +471,10 @@ class Queue(Popper[T]):
     def peek(self, limit: int = 10) -> list[Waiting]:
         """Returns items that wait, the oldest first, and pops none."""
         return self._access.queues.peek_queue(self.queue, limit)
+
+    def browse(self, state: ItemState = "waiting", limit: int = 10) -> list[QueueItem]:
+        """Returns items that wait, are `in_work`, `delayed` or `dead`; pops none."""
+        return self._access.queues.browse_queue(self.queue, state, limit)
 
     def stats(self) -> QueueStats:
         """Returns the counts of the queue, and how it stands now."""

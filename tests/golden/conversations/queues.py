@@ -42,6 +42,8 @@ def queues(talk: Talk) -> None:
     talk.post(Q + "/resume")
     talk.get(Q + "/peek")
     talk.get(Q + "/peek?limit=1")
+    talk.get(Q + "/items?state=waiting&limit=1")
+    talk.get(Q + "/items?state=dead")
     talk.get(Q + "/stats")
     talk.about("Truncate takes all that waits away; delete takes the queue.")
     talk.post(Q + "/truncate")

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import click
@@ -33,10 +33,13 @@ from txaware.cli.values import (
 )
 from txaware.model.messages import text_or_base64
 from txaware.model.queues import (
+    ITEM_STATES,
     MAX_POP_WIDTH,
     MAX_PUSHES,
     ORDERS,
+    ItemState,
     QueueDescriptor,
+    QueueItem,
     Waiting,
 )
 from txaware.queue import Job
@@ -332,40 +335,84 @@ def pop(
 
 @queue.command()
 @name_argument
+@click.option(
+    "--state",
+    type=click.Choice([state.replace("_", "-") for state in ITEM_STATES]),
+    default="waiting",
+    show_default=True,
+    help="How they stand.",
+)
 @limit_option("items", 10)
 @json_option
 @pass_session
-def peek(session: Session, *, name: str, limit: int, as_json: bool) -> None:
+def peek(session: Session, *, name: str, state: str, limit: int, as_json: bool) -> None:
     """Print items that wait and are due, the oldest first; they stay.
+
+    Or those in work with who has them, the delayed ones with their time, and the dead
+    ones, which wait in the dead-letter queue, with what they died of.
 
     \b
     Example:
-      txaware queue peek mail-dead --limit 5
+      txaware queue peek mail --limit 5
+      txaware queue peek mail --state dead
     """
+    asked = cast(ItemState, state.replace("-", "_"))
     with session.open() as messaging:
-        found = messaging.queue(name).peek(limit)
+        found = messaging.queue(name).browse(asked, limit)
     for item in found:
-        _echo_item(item, as_json=as_json)
+        _echo_found(item, as_json=as_json)
     if not found:
-        note(f"nothing waits in {name}")
+        note(_NONE[asked].format(name))
+
+
+_NONE: dict[ItemState, str] = {
+    "waiting": "nothing waits in {}",
+    "in_work": "nothing of {} is in work",
+    "delayed": "nothing in {} is delayed",
+    "dead": "no dead letter of {} waits",
+}
+
+
+def _echo_found(item: QueueItem, *, as_json: bool) -> None:
+    more: dict[str, object] = {
+        "popper": item.popper,
+        "since": item.since_ms and time_text(item.since_ms),
+        "until": item.until_ms and time_text(item.until_ms),
+        "transaction": item.transaction,
+        "due": item.due_ms and time_text(item.due_ms),
+        "error": item.error,
+        "traceback": item.traceback,
+    }
+    told = {name: value for name, value in more.items() if value}
+    if as_json:
+        echo_json(_item_json(item) | told)
+        return
+    _echo_item(item, as_json=False)
+    for name, value in told.items():
+        lines = [payload_text(line.encode()) for line in str(value).splitlines()]
+        click.echo(f"    {name}: {lines[0]}")
+        for line in lines[1:]:
+            click.echo(f"    {line}")
+
+
+def _item_json(item: Job | Waiting) -> dict[str, object]:
+    return {
+        "id": item.id,
+        "pushed_at": time_text(round(item.pushed_at.timestamp() * 1000)),
+        "deliveries": item.deliveries,
+        "payload": text_or_base64(item.payload),
+        **labels_json(item),
+    }
 
 
 def _echo_item(item: Job | Waiting, *, as_json: bool, raw: bool = False) -> None:
     if raw:
         sys.stdout.buffer.write(item.payload + b"\n")
         return
-    pushed_ms = round(item.pushed_at.timestamp() * 1000)
     if as_json:
-        echo_json(
-            {
-                "id": item.id,
-                "pushed_at": time_text(pushed_ms),
-                "deliveries": item.deliveries,
-                "payload": text_or_base64(item.payload),
-                **labels_json(item),
-            }
-        )
+        echo_json(_item_json(item))
         return
+    pushed_ms = round(item.pushed_at.timestamp() * 1000)
     labels = labels_text(item)
     again = f"(delivery {item.deliveries})" if item.deliveries > 1 else ""
     parts = [time_text(pushed_ms), labels, payload_text(item.payload), again]

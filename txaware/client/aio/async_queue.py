@@ -23,8 +23,10 @@ from txaware.errors import BadRequest
 from txaware.model.encoding import Decode, Encode
 from txaware.model.messages import Outgoing, T
 from txaware.model.queues import (
+    ItemState,
     Popped,
     QueueDescriptor,
+    QueueItem,
     QueueStats,
     Waiting,
     checked_count,
@@ -325,6 +327,12 @@ class AsyncQueue(AsyncPopper[T]):
     async def peek(self, limit: int = 10) -> list[Waiting]:
         """Returns items that wait, the oldest first, and pops none."""
         return await self._loop.run(lambda: self._queue.peek(limit))
+
+    async def browse(
+        self, state: ItemState = "waiting", limit: int = 10
+    ) -> list[QueueItem]:
+        """Returns items that wait, are `in_work`, `delayed` or `dead`; pops none."""
+        return await self._loop.run(lambda: self._queue.browse(state, limit))
 
     async def stats(self) -> QueueStats:
         """Returns the counts of the queue, and how it stands now."""

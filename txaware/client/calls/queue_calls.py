@@ -25,6 +25,7 @@ from txaware.protocol.jobs import (
     ROLLBACK_JOB,
 )
 from txaware.protocol.queues import (
+    BROWSE_QUEUE,
     CREATE_QUEUE,
     DELETE_QUEUE,
     DESCRIBE_QUEUE,
@@ -61,6 +62,7 @@ class QueueCalls(ServerCalls):
     delete_queue = steps_of(DELETE_QUEUE)
     truncate_queue = steps_of(TRUNCATE_QUEUE)
     peek_queue = steps_of(PEEK_QUEUE)
+    browse_queue = steps_of(BROWSE_QUEUE)
     queue_stats = steps_of(QUEUE_STATS)
     redrive = steps_of(REDRIVE)
     push = steps_of(PUSH)

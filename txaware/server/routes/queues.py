@@ -2,9 +2,15 @@
 
 from typing import Any
 
-from txaware.model.queues import QueueDescriptor
+from txaware.model.queues import QueueDescriptor, QueueItem
 from txaware.model.topics import QueueName
-from txaware.protocol.queues import CREATE_QUEUE, LIST_QUEUES, REDRIVE, UPDATE_QUEUE
+from txaware.protocol.queues import (
+    BROWSE_QUEUE,
+    CREATE_QUEUE,
+    LIST_QUEUES,
+    REDRIVE,
+    UPDATE_QUEUE,
+)
 from txaware.protocol.verb import Verb
 from txaware.server.exchange import Request
 from txaware.server.server_context import ServerContext
@@ -40,6 +46,17 @@ def _settings(verb: Verb[..., Any], request: Request, asked: Any) -> dict[str, A
     return settings
 
 
+def _browse(
+    server_context: ServerContext, request: Request, asked: Any
+) -> list[QueueItem]:
+    """Shows items; dead ones lie in another queue, which has to allow it."""
+    queues = server_context.queues
+    if asked.state == "dead":
+        letters = queues.queue_descriptor(asked.name).dead_letters
+        request.principal.require_queue("pop", QueueName.parse(letters))
+    return queues.browse_queue(asked.name, asked.state, asked.limit)
+
+
 def _redrive(server_context: ServerContext, request: Request, asked: Any) -> int:
     """Sends letters back; those of others where the caller may push to them."""
     may = request.principal.may_on_queue
@@ -54,5 +71,6 @@ ACTS: dict[Verb[..., Any], Act] = {
     LIST_QUEUES: _names,
     CREATE_QUEUE: _create,
     UPDATE_QUEUE: _update,
+    BROWSE_QUEUE: _browse,
     REDRIVE: _redrive,
 }

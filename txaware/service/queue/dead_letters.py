@@ -1,21 +1,26 @@
 """Dead letters: items that were delivered too often, and their way back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from txaware.errors import BadRequest, QueueNotFound, Unavailable
-from txaware.model.labels import MAX_HEADERS_BYTES, packed_bytes, unpacked
+from txaware.errors import BadRequest, QueueNotFound, Unavailable, reported
+from txaware.model.labels import unpacked
 from txaware.model.messages import Outgoing
 from txaware.model.queues import Popped, QueueDescriptor
 from txaware.model.requests import checked_payloads
 from txaware.service.queue.lease import Lease, LeaseState
+from txaware.service.queue.letter_headers import (
+    DELIVERIES,
+    ERROR,
+    ID,
+    QUEUE,
+    TRACEBACK,
+    origin_in,
+    with_origin,
+    without_origin,
+)
 from txaware.service.queue.popping import Popper
 from txaware.service.queue.work_queue import WorkQueue
 
-# The headers that say where a dead letter came from; they go when it goes back.
-QUEUE, ID, DELIVERIES, ERROR = "queue", "id", "deliveries", "error"
-ORIGIN = (QUEUE, ID, DELIVERIES, ERROR)
-# Headers that an item had under these names, as a letter that dies again has.
-BEFORE = "before."
 MOST_BYTES = 2**62
 MOST_ERROR_BYTES = 2_000
 
@@ -38,48 +43,19 @@ def bury(queue: WorkQueue, lease: Lease, target: WorkQueue) -> bool:
     item = queue.look(lease)
     if item is None:
         return False
+    error, calls = reported(lease.error)
     origin = {
         QUEUE: queue.state.descriptor.name.encode(),
         ID: lease.text.encode(),
         DELIVERIES: str(lease.deliveries).encode(),
-        ERROR: lease.error.encode()[:MOST_ERROR_BYTES],
+        ERROR: error.encode()[:MOST_ERROR_BYTES],
     }
+    if calls:
+        origin[TRACEBACK] = calls.encode()
     headers = with_origin(unpacked(item.headers), origin)
     letter = Outgoing(item.payload, item.key, headers or None)
     payloads = checked_payloads([letter], limit_bytes=MOST_BYTES)
     return queue.move(lease, LeaseState.DYING, target, payloads)
-
-
-def with_origin(
-    headers: Mapping[str, bytes], origin: Mapping[str, bytes]
-) -> Mapping[str, bytes]:
-    """Adds where a letter comes from to the headers of the item.
-
-    The error is cut to what has room. Headers that leave no room at all stay as they
-    are: the letter has no way back then, but its queue goes on.
-    """
-    found = {
-        BEFORE + name if name in ORIGIN or name.startswith(BEFORE) else name: value
-        for name, value in headers.items()
-    }
-    room = MAX_HEADERS_BYTES - packed_bytes({**found, **origin, ERROR: b""})
-    return headers if room < 0 else {**found, **origin, ERROR: origin[ERROR][:room]}
-
-
-def without_origin(headers: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Returns the headers that an item had before it died."""
-    return {
-        name.removeprefix(BEFORE): value
-        for name, value in headers.items()
-        if name not in ORIGIN
-    }
-
-
-def origin_of(letter: Popped) -> str | None:
-    """Returns the queue that a dead letter came from; None for any other item."""
-    if not all(name in letter.headers for name in ORIGIN):
-        return None
-    return letter.headers[QUEUE].decode(errors="replace")
 
 
 def send_back(queue: WorkQueue, letter: Popped, target: WorkQueue) -> bool:
@@ -109,7 +85,7 @@ def send_all_back(
             if not found:
                 break
             kept += found
-            origin = origin_of(found[0])
+            origin = origin_in(found[0].headers)
             queue = None if origin is None else target(origin)
             if queue is not None:
                 moved += send_back(letters, found[0], queue)

@@ -23,13 +23,16 @@ from txaware.errors import (
 from txaware.model.queues import (
     MOST_LENT,
     MOST_POPPED,
+    ItemState,
     PipeName,
     PipeShare,
     Popped,
     QueueDescriptor,
+    QueueItem,
     QueueStats,
     Waiting,
     checked_count,
+    checked_item_state,
     checked_items,
     checked_push,
     checked_text,
@@ -393,6 +396,21 @@ class LocalQueues:
     def peek_queue(self, name: str, limit: int = 10) -> list[Waiting]:
         """Returns items that wait and are due, the oldest first; leases none."""
         return self._queue(name).peek(checked_count("limit", limit, most=MOST_POPPED))
+
+    @whole
+    def browse_queue(
+        self, name: str, state: ItemState = "waiting", limit: int = 10
+    ) -> list[QueueItem]:
+        """Returns items that are in that state, and leases none."""
+        state = checked_item_state(state)
+        most, queue = checked_count("limit", limit, most=MOST_POPPED), self._queue(name)
+        self._bury(queue)
+        if state != "dead":
+            return queue.browse(state, most)
+        made = queue.state.descriptor
+        if not self._exists(made.dead_letters):
+            return []
+        return self._queue(made.dead_letters).letters_of(made.name, most)
 
     @whole
     def queue_stats(self, name: str) -> QueueStats:

@@ -1,15 +1,13 @@
-"""Tells how a queue stands: its counts, its depth, what waits; scans no items."""
+"""Tells how a queue stands: its counts, its depth, who has jobs; scans no items."""
 
 import heapq
 from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import chain, islice
 
-from txaware.model.messages import MessageId
-from txaware.model.queues import JobInWork, PipeName, PipeStats, QueueStats, Waiting
-from txaware.service.queue.lease import Lease, LeaseState, item_text
+from txaware.model.queues import JobInWork, PipeStats, QueueStats
+from txaware.service.queue.lease import LeaseState
 from txaware.service.queue.pipe import Item, Pipe
-from txaware.service.queue.pipe_reader import Judge, PipeReader, headers_of
+from txaware.service.queue.pipe_reader import Judge, PipeReader
 from txaware.service.queue.queue_state import QueueState
 from txaware.store.queue_table import NO_TIME, PopCounts
 
@@ -123,49 +121,11 @@ class Statistics:
         lanes, chains = self._state.lanes.values(), self._state.chains.values()
         return self._read(heapq.merge(*lanes, *chains))
 
-    def _due(self, limit: int) -> Iterator[Pipe]:
-        """Yields the first pipes that may have something due, the oldest first."""
-        lanes, chains = self._state.lanes.values(), self._state.chains.values()
-        numbers = chain.from_iterable([*lanes, *chains])
-        return self._read(heapq.nsmallest(limit, numbers))
-
     def _read(self, numbers: Iterable[int]) -> Iterator[Pipe]:
         for number in numbers:
             pipe = self._state.pipe(number)
             if pipe is not None and (pipe.waiting > 0 or pipe.takes_pushes):
                 yield pipe
-
-    def peek(self, judge: Judge, now_ms: int, limit: int) -> list[Waiting]:
-        """Returns the first items that wait and are due, the oldest first."""
-        back = sorted(
-            (
-                (lease.id, item, lease.deliveries)
-                for lease in self._state.leases.values()
-                if lease.state in _WAITING
-                and lease.due_ms <= now_ms
-                and (item := self._look(lease)) is not None
-            ),
-            key=lambda found: found[0],
-        )
-        width = max(limit, self._state.descriptor.max_pop_width)
-        pipes = [self._fresh(pipe, judge) for pipe in self._due(width)]
-        merged = heapq.merge(back, *pipes, key=lambda found: found[0])
-        fresh = (
-            (name, item, deliveries)
-            for _, (name, item), deliveries in merged
-            if item.expires_ms is None or item.expires_ms > now_ms
-        )
-        return [_waiting(*found) for found in islice(fresh, limit)]
-
-    def _fresh(
-        self, pipe: Pipe, judge: Judge
-    ) -> Iterator[tuple[MessageId, tuple[PipeName, Item], int]]:
-        for item in self._items(pipe, judge):
-            yield item.id, (pipe.name, item), 0
-
-    def _look(self, lease: Lease) -> tuple[PipeName, Item] | None:
-        item = self._reader.look(lease.pipe.prefix, lease.id)
-        return None if item is None else (lease.pipe.name, item)
 
 
 def _average_s(whole_ms: int, count: int) -> float:
@@ -194,14 +154,3 @@ def _state_of(pipe: Pipe, now_ms: int) -> str:
     if pipe.takes_pushes:
         return "push active"
     return "push finished" if pipe.waiting > 0 else "finished and empty"
-
-
-def _waiting(pipe: PipeName, item: Item, deliveries: int) -> Waiting:
-    return Waiting(
-        item_text(pipe, item.id),
-        item.payload,
-        item.key,
-        headers_of(item),
-        deliveries,
-        item.id.publish_time_ms,
-    )

@@ -1,16 +1,19 @@
 """One queue of this process: pops, and the ends of jobs."""
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from queue import SimpleQueue
+from typing import TypeVar
 
 from coordinator.transaction import Transaction
-from txaware.errors import BadRequest, LeaseLost, Unavailable
+from txaware.errors import MOST_REPORTED, BadRequest, LeaseLost, Unavailable
 from txaware.model.queues import (
     MAX_LEASE_S,
+    ItemState,
     Popped,
+    QueueItem,
     QueueStats,
     Waiting,
     checked_delay_s,
@@ -18,6 +21,7 @@ from txaware.model.queues import (
     checked_text,
 )
 from txaware.model.requests import Payloads
+from txaware.service.queue.item_browser import ItemBrowser
 from txaware.service.queue.lease import Lease, LeaseState, Taken
 from txaware.service.queue.pipe import Item
 from txaware.service.queue.pipe_reader import Judge, PipeReader
@@ -31,6 +35,8 @@ from txaware.service.queue.step_driver import Step, StepDriver
 from txaware.service.store_context import StoreContext
 from txaware.service.wakeups import WouldWait
 from txaware.service.write.publishing import Publishing
+
+T = TypeVar("T")
 
 # A popper that waits looks again after this time at the latest.
 LOOK_AGAIN_S = 1.0
@@ -225,7 +231,7 @@ class WorkQueue:
     ) -> Step[None]:
         """Has a job wait again, after `delay_s`."""
         delay_ms = int(checked_delay_s(delay_s) * 1000)
-        said = checked_text("error", error)
+        said = checked_text("error", error, most=MOST_REPORTED)
 
         def take(now_ms: int, batch: Batch) -> None:
             job = self.state.held(item, lease)
@@ -380,6 +386,18 @@ class WorkQueue:
 
     def peek(self, limit: int) -> list[Waiting]:
         """Returns items that wait, the oldest first, and leases none."""
+        return self._browsing(lambda browser: browser.peek(limit))
+
+    def browse(self, state: ItemState, limit: int) -> list[QueueItem]:
+        """Returns items in that state, and leases none."""
+        return self._browsing(lambda browser: browser.items(state, limit))
+
+    def letters_of(self, queue: str, limit: int) -> list[QueueItem]:
+        """Returns the dead letters of another queue that wait here."""
+        return self._browsing(lambda browser: browser.letters_of(queue, limit))
+
+    def _browsing(self, look: Callable[[ItemBrowser], T]) -> T:
         self._read_all(counts=False)
         with self.driver.step() as (now_ms, _):
-            return self.statistics.peek(Judge(self._make_judge), now_ms, limit)
+            judge = Judge(self._make_judge)
+            return look(ItemBrowser(self.state, self._reader, judge, now_ms))
