@@ -46,6 +46,7 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.messaging import Messaging, MessagingTransaction, connect
+from txaware.messaging.broadcast import BroadcastConsumer, Instance
 from txaware.messaging.parts import Reach
 from txaware.messaging.processor import Processor
 from txaware.messaging.store_copy import copy
@@ -99,6 +100,7 @@ from txaware.tables import Table
 
 if typing.TYPE_CHECKING:
     from txaware.app.app import App
+    from txaware.client.aio.async_broadcast import AsyncBroadcastConsumer
     from txaware.client.aio.async_consumer import TopicConsumer
     from txaware.client.aio.async_loops import (
         AsyncProcessor,
@@ -131,6 +133,7 @@ if typing.TYPE_CHECKING:
 __all__ = [
     "Administration",
     "App",
+    "AsyncBroadcastConsumer",
     "AsyncJob",
     "AsyncMessaging",
     "AsyncOutbox",
@@ -152,6 +155,7 @@ __all__ = [
     "BadRequest",
     "BlockedBy",
     "Bounds",
+    "BroadcastConsumer",
     "CleanUp",
     "ClientSettings",
     "Consumer",
@@ -163,6 +167,7 @@ __all__ = [
     "EncodingPublisher",
     "HttpAdministration",
     "HttpServer",
+    "Instance",
     "InvalidTransactionTimeout",
     "Job",
     "Keeper",
@@ -267,6 +272,7 @@ _WHERE = {
     "AsyncPusher": "txaware.client.aio.async_queue",
     "AsyncQueue": "txaware.client.aio.async_queue",
     "AsyncSubscriber": "txaware.client.aio.async_loops",
+    "AsyncBroadcastConsumer": "txaware.client.aio.async_broadcast",
     "AsyncTable": "txaware.client.aio.async_table",
     "AsyncTransaction": "txaware.client.aio.async_transaction",
     "AsyncTransactionalProducer": "txaware.client.aio.async_producer",

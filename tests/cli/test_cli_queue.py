@@ -1,6 +1,7 @@
 """`txaware queue`: queues on the command line."""
 
 import signal
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,14 @@ def test_queues_are_listed_with_how_they_stand() -> None:
     assert [other[name] for name in pipes] == [5, 3600, 7]
     text = run("queue", "list", "--namespace", "ns").stdout
     assert "lease 5m, order mostly, after 3 deliveries to ns:late-dead" in text
+
+
+def test_an_item_waits_until_its_time() -> None:
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    run("queue", "push", "mail", "far", "--at", tomorrow)
+    assert "nothing to pop" in run("queue", "pop", "mail").stderr
+    wrong = error_of("queue", "push", "mail", "a", "--at", "2030-01-01", code=2)
+    assert "no time with a zone" in wrong
 
 
 def test_a_queue_that_is_there_is_taken_as_it_is_or_updated() -> None:

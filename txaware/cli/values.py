@@ -4,6 +4,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, TypeVar
 
 import click
@@ -67,6 +68,19 @@ def place(text: str) -> StartAt:
         return parsed_start(text, words="first, last and next")
     except BadRequest as error:
         raise click.BadParameter(str(error)) from error
+
+
+def moment(text: str) -> datetime:
+    """Reads a time in ISO with its zone: `2026-12-24T18:00+01:00`."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise click.BadParameter(
+            f"{text!r} is no time with a zone, such as 2026-12-24T18:00+01:00"
+        )
+    return found
 
 
 def pointer(text: str) -> int:

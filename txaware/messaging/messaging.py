@@ -21,8 +21,15 @@ from txaware.consume import Consumer, consumer_of
 from txaware.consume.start_places import StartAt
 from txaware.errors import BadRequest, MisusedTransaction, Unavailable
 from txaware.messaging.addresses import open_parts, served_already
+from txaware.messaging.broadcast import (
+    LEASE_S,
+    BroadcastConsumer,
+    Instance,
+    Instances,
+)
 from txaware.messaging.loop_verbs import Closes, LoopVerbs
 from txaware.messaging.parts import Limits, Parts, Reach
+from txaware.messaging.times_pushed import TimesPushed
 from txaware.messaging.typed_topic import TopicVerbs
 from txaware.messaging.verbs import OperatorVerbs, PreparedVerbs, QueueVerbs, Verbs
 from txaware.model.clock import ClockMs, system_clock_ms
@@ -388,6 +395,8 @@ class Messaging(TopicVerbs, Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, Loo
             settings.message_limit_bytes,
             self.transaction,
             self._to_close.add,
+            self.clock_ms,
+            TimesPushed(self),
         )
         queue: Queue = Queue(access, str(QueueName.parse(name)))
         is_usual = not self._is_decided_elsewhere()
@@ -505,6 +514,47 @@ class Messaging(TopicVerbs, Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, Loo
             shares_journal=self._parts.shares_journal,
             clock_ms=self._parts.clock_ms,
         )
+
+    @overload
+    def broadcast(
+        self,
+        topic: str,
+        *,
+        instance: str,
+        lease_s: float = LEASE_S,
+        decode: None = None,
+    ) -> BroadcastConsumer: ...
+
+    @overload
+    def broadcast(
+        self, topic: str, *, instance: str, lease_s: float = LEASE_S, decode: Decode[V]
+    ) -> BroadcastConsumer[V]: ...
+
+    def broadcast(
+        self,
+        topic: str,
+        *,
+        instance: str,
+        lease_s: float = LEASE_S,
+        decode: Decode[Any] | None = None,
+    ) -> BroadcastConsumer[Any]:
+        """Returns a reader of every message, for one instance of a program.
+
+        It begins with the newest message of each key. Others see how far it has come by
+        `instances`, until it is closed, or `lease_s` after its last call.
+        """
+        return BroadcastConsumer(
+            self,
+            topic,
+            instance,
+            lease_s=lease_s,
+            decode=decode,
+            in_block=lambda: current_transaction(self._parts.coordinator) is not None,
+        )
+
+    def instances(self, topic: str) -> dict[str, Instance]:
+        """Returns the instances that get all messages of a topic, by their names."""
+        return Instances(self).of(topic)
 
     def serve(
         self,

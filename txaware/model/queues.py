@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self, TypedDict, cast, get_args
 import attrs
 
 from txaware.errors import BadRequest, QueueExists
+from txaware.model.clock import ClockMs
 from txaware.model.numbers import counter, gauge
 from txaware.model.topics import (
     MAX_TTL_S,
@@ -37,6 +38,7 @@ MOST_LENT = 10_000
 MOST_TEXT = 1_000
 LEASE_S, MAX_PUSHES, MAX_PUSH_TIME_S, MAX_POP_WIDTH = 30.0, 100, 600.0, 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
 _PIPE = re.compile(
     r"([A-Za-z0-9_]+):(\.[A-Za-z0-9_-]+)\.([0-9]{1,10})\.([0-9]{1,18})", re.ASCII
 )
@@ -232,6 +234,28 @@ def checked_seconds(
 def checked_delay_s(delay_s: object) -> float:
     """Returns a delay; raises `BadRequest` for a negative one, and for no number."""
     return checked_seconds("delay_s", delay_s, most=MAX_DELAY_S, least=0)
+
+
+def delay_until_s(at: datetime | None, delay_s: float, clock_ms: ClockMs) -> float:
+    """Returns the delay of what is due `at` a time, or the one that was named.
+
+    What was due in the past has no delay. A time without a zone, or beside a delay, is
+    a `BadRequest`.
+    """
+    if at is None:
+        return delay_s
+    if delay_s:
+        raise BadRequest("a push has a delay or a time at which it is due, not both")
+    return max(0, due_ms_of(at) - clock_ms()) / 1000
+
+
+def due_ms_of(at: object) -> int:
+    """Returns a time as ms since 1970, rounded up; else a `BadRequest`."""
+    if not isinstance(at, datetime) or at.utcoffset() is None:
+        raise BadRequest(
+            f"at is a datetime with a time zone, as datetime.now(UTC), not {at!r:.100}"
+        )
+    return -((_EPOCH - at) // _MS)
 
 
 def checked_count(name: str, count: object, *, most: int = 2**31 - 1) -> int:

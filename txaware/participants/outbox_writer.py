@@ -6,13 +6,14 @@ server is.
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from txaware.errors import BadRequest, MisusedTransaction
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.messages import Outgoing, outgoing
-from txaware.model.queues import checked_push
+from txaware.model.queues import checked_push, delay_until_s
 from txaware.model.requests import Payload
 from txaware.model.settings import Settings
 from txaware.model.topics import QueueName, TopicName
@@ -73,11 +74,13 @@ class WritesRows:
         payloads: Iterable[Payload],
         *,
         delay_s: float,
+        at: datetime | None,
         priority: int,
     ) -> Steps[None]:
         """Writes items."""
         name, items = str(QueueName.parse(queue)), self._checked(payloads)
         columns = partial(columns_of_item, name)
+        delay_s = delay_until_s(at, delay_s, self._clock_ms)
         chosen = checked_push("", delay_s, priority)
         options: dict[str, Any] = {"token": new_token(), "now_ms": self._clock_ms()}
         with sent("push", name, items) as carried:
@@ -171,12 +174,13 @@ class Outbox(WritesRows):
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         delay_s: float = 0,
+        at: datetime | None = None,
         priority: int = 0,
         expire_after_s: float | None = None,
     ) -> None:
         """Writes one item, as `Queue.push` takes it, with the transaction."""
         item = outgoing(payload, key, headers, expire_after_s)
-        self.push_all(queue, [item], delay_s=delay_s, priority=priority)
+        self.push_all(queue, [item], delay_s=delay_s, at=at, priority=priority)
 
     def push_all(
         self,
@@ -184,10 +188,13 @@ class Outbox(WritesRows):
         payloads: Iterable[Payload],
         *,
         delay_s: float = 0,
+        at: datetime | None = None,
         priority: int = 0,
     ) -> None:
         """Writes many items, in order."""
-        in_thread(self.pushed(queue, payloads, delay_s=delay_s, priority=priority))
+        in_thread(
+            self.pushed(queue, payloads, delay_s=delay_s, at=at, priority=priority)
+        )
 
 
 class AsyncOutbox(WritesRows):
@@ -217,12 +224,13 @@ class AsyncOutbox(WritesRows):
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         delay_s: float = 0,
+        at: datetime | None = None,
         priority: int = 0,
         expire_after_s: float | None = None,
     ) -> None:
         """Writes one item, as `Queue.push` takes it, with the transaction."""
         item = outgoing(payload, key, headers, expire_after_s)
-        await self.push_all(queue, [item], delay_s=delay_s, priority=priority)
+        await self.push_all(queue, [item], delay_s=delay_s, at=at, priority=priority)
 
     async def push_all(
         self,
@@ -230,10 +238,13 @@ class AsyncOutbox(WritesRows):
         payloads: Iterable[Payload],
         *,
         delay_s: float = 0,
+        at: datetime | None = None,
         priority: int = 0,
     ) -> None:
         """Writes many items, in order."""
-        await awaited(self.pushed(queue, payloads, delay_s=delay_s, priority=priority))
+        await awaited(
+            self.pushed(queue, payloads, delay_s=delay_s, at=at, priority=priority)
+        )
 
 
 def outbox(connection: "sqlite3.Connection | Connection[Any] | Session") -> Outbox:

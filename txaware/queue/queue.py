@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from functools import cache
 from itertools import islice
 from typing import Any, Generic, Literal, Self, Unpack, overload
@@ -15,6 +16,7 @@ from coordinator.callbacks import check_function
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import TransactionAware
+from coordinator.retry import retry_on_conflict
 from txaware.errors import BadRequest, MisusedTransaction, PublisherClosed
 from txaware.model.encoding import Decode, Encode
 from txaware.model.interfaces import Payload
@@ -28,6 +30,9 @@ from txaware.model.queues import (
     Waiting,
     checked_count,
     checked_push,
+    checked_text,
+    delay_until_s,
+    due_ms_of,
     pipe_of,
 )
 from txaware.model.requests import Pointer
@@ -87,13 +92,15 @@ class Pusher(Generic[T]):
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         delay_s: float = 0,
+        at: datetime | None = None,
         priority: int = 0,
     ) -> None:
         """Pushes one item, visible at once or with the transaction of this thread.
 
-        It is popped `delay_s` later at the earliest. A higher `priority` (0 to 9) is
-        popped first.
+        It is popped `delay_s` later at the earliest, or `at` a time with its zone, up
+        to ten years ahead. A higher `priority` (0 to 9) is popped first.
         """
+        delay_s = delay_until_s(at, delay_s, self._access.clock_ms)
         self._push([outgoing(payload, key, headers)], delay_s, priority)
 
     @briefly
@@ -102,10 +109,12 @@ class Pusher(Generic[T]):
         payloads: Iterable[T | Outgoing[T]],
         *,
         delay_s: float = 0,
+        at: datetime | None = None,
         priority: int = 0,
     ) -> None:
         """Pushes many items in one piece: all or none."""
         many: Any = checked_many
+        delay_s = delay_until_s(at, delay_s, self._access.clock_ms)
         self._push(many(payloads, call="push_all"), delay_s, priority)
 
     def _push(self, values: Iterable[Any], delay_s: float, priority: int) -> None:
@@ -344,11 +353,17 @@ class Queue(Popper[T]):
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         delay_s: float = 0,
+        at: datetime | None = None,
         priority: int = 0,
     ) -> None:
         """Pushes one item; see `Pusher.push`."""
         self._pusher.push(
-            payload, key=key, headers=headers, delay_s=delay_s, priority=priority
+            payload,
+            key=key,
+            headers=headers,
+            delay_s=delay_s,
+            at=at,
+            priority=priority,
         )
 
     def push_all(
@@ -356,10 +371,48 @@ class Queue(Popper[T]):
         payloads: Iterable[T | Outgoing[T]],
         *,
         delay_s: float = 0,
+        at: datetime | None = None,
         priority: int = 0,
     ) -> None:
         """Pushes many items in one piece; without a transaction all or none."""
-        self._pusher.push_all(payloads, delay_s=delay_s, priority=priority)
+        self._pusher.push_all(payloads, delay_s=delay_s, at=at, priority=priority)
+
+    def push_once(
+        self,
+        name: str,
+        payload: T | Outgoing[T],
+        *,
+        at: datetime,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        priority: int = 0,
+    ) -> bool:
+        """Pushes what is due `at` a time, unless that was pushed under this name.
+
+        Returns False where this time or a later one was. So many processes may push
+        what is due next, or one of them again after a crash, and each time is pushed
+        once. In the open transaction it commits with that: the job of one time can push
+        the next. Two that push at once conflict.
+        """
+        named = checked_text("the name of what is pushed once", name)
+        due_ms = due_ms_of(at)
+        item = outgoing(payload, key, headers)
+
+        def push() -> bool:
+            if not self._access.due_times.claim(self.queue, named, due_ms):
+                return False
+            self._pusher.push(item, at=at, priority=priority)
+            return True
+
+        if current_transaction(self._access.coordinator) is not None:
+            return push()
+
+        @retry_on_conflict
+        def push_in_a_block() -> bool:
+            with self._access.begin():
+                return push()
+
+        return push_in_a_block()
 
     def reserve(self, transaction: Pointer) -> str:
         """Returns the name of a pipe to store in ahead of a transaction's commit.

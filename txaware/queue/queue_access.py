@@ -3,12 +3,13 @@
 import os
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import attrs
 
 from coordinator.context import TransactionContext
 from coordinator.interfaces import Coordinator
+from txaware.model.clock import ClockMs
 from txaware.model.encoding import Decode, Encode, decoder, encoded, encoder
 from txaware.model.interfaces import MessagingService, Payload
 from txaware.model.queue_service import QueueService
@@ -42,6 +43,13 @@ class FreePushers:
             self._free.append(name)
 
 
+class DueTimes(Protocol):
+    """The times up to which something was pushed, by queue and name."""
+
+    def claim(self, queue: str, name: str, due_ms: int) -> bool:
+        """Notes a later time with the open transaction; False where it is not later."""
+
+
 @attrs.frozen
 class QueueAccess:
     """The services behind a queue, and what its users in this program agree on.
@@ -57,6 +65,8 @@ class QueueAccess:
     message_limit_bytes: int
     begin: Callable[..., TransactionContext]
     opened: Callable[[Worker], object]
+    clock_ms: ClockMs
+    due_times: DueTimes
     encode: Encode[Any] | None = None
     decode: Callable[[bytes], Any] | None = None
     free_pushers: FreePushers = attrs.field(factory=FreePushers)

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, cast
 
 import attrs
@@ -28,6 +29,7 @@ from txaware.cli.values import (
     is_sure,
     json_option,
     limit_option,
+    moment,
     namespace_option,
     yes_option,
 )
@@ -254,6 +256,7 @@ def list_(session: Session, *, namespace: str, as_json: bool) -> None:
 @click.option(
     "--delay", "delay_s", type=duration, default="0", help="They wait so long: 90, 15m."
 )
+@click.option("--at", type=moment, help="They wait until then: 2026-12-24T18:00+01:00.")
 @click.option(
     "--priority",
     type=click.IntRange(0, 9),
@@ -271,6 +274,7 @@ def push(
     key: str | None,
     headers: tuple[str, ...],
     delay_s: float,
+    at: datetime | None,
     priority: int,
     as_json: bool,
 ) -> None:
@@ -283,12 +287,15 @@ def push(
     Example:
       txaware queue push mail 'to ann' 'to bob'
       txaware queue push mail 'to cid' --delay 15m --key cid
+      txaware queue push mail 'to eve' --at 2030-12-24T18:00+01:00
       cat addresses | txaware queue push mail
     """
     label, count = labelled(key, headers), 0
     with session.open() as messaging, messaging.queue(name).pusher() as pusher:
         for batch in batches_of(items, (), b"\n"):
-            pusher.push_all(map(label, batch), delay_s=delay_s, priority=priority)
+            pusher.push_all(
+                map(label, batch), delay_s=delay_s, at=at, priority=priority
+            )
             count += len(batch)
     if as_json:
         echo_json({"queue": name, "pushed": count})

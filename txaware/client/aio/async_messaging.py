@@ -13,6 +13,7 @@ from coordinator.interfaces import Coordinator, TransactionAware
 from coordinator.prepared_transactions import PreparedTransaction
 from coordinator.transaction import Transaction
 from txaware.auth import token_to_send
+from txaware.client.aio.async_broadcast import AsyncBroadcastConsumer
 from txaware.client.aio.async_consumer import TopicConsumer
 from txaware.client.aio.async_loops import AsyncProcessor, AsyncSubscriber, for_threads
 from txaware.client.aio.async_producer import (
@@ -40,6 +41,7 @@ from txaware.client.settings import ClientSettings
 from txaware.consume import Consumer, Subscriber
 from txaware.consume.start_places import StartAt
 from txaware.messaging import Messaging
+from txaware.messaging.broadcast import LEASE_S, BroadcastConsumer, Instance
 from txaware.messaging.loop_verbs import LoopOptions
 from txaware.messaging.parts import parts_over
 from txaware.messaging.processor import Made, Processor
@@ -353,6 +355,27 @@ class AsyncMessaging(AsyncService):
             coordinator=self._coordinator,
             workers=self._workers,
         )
+
+    async def broadcast(
+        self,
+        topic: str,
+        *,
+        instance: str,
+        lease_s: float = LEASE_S,
+        decode: Decode[Any] | None = None,
+    ) -> AsyncBroadcastConsumer[Any]:
+        """Returns a reader of every message, for one instance of a program.
+
+        `async with` closes it. See `Messaging.broadcast`.
+        """
+        options: dict[str, Any] = {"lease_s": lease_s, "decode": decode}
+        make = partial(self._messaging.broadcast, topic, instance=instance, **options)
+        consumer: BroadcastConsumer[Any] = await self.in_thread(make)
+        return AsyncBroadcastConsumer(consumer, self, self._coordinator, self._workers)
+
+    async def instances(self, topic: str) -> dict[str, Instance]:
+        """Returns the instances that get all messages of a topic, by their names."""
+        return await self.in_thread(partial(self._messaging.instances, topic))
 
     @overload
     def subscribe(

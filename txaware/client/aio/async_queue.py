@@ -229,7 +229,7 @@ class AsyncQueue(AsyncPopper[T]):
         return await self._loop.run(lambda: self._queue.descriptor)
 
     async def push(self, payload: T | Outgoing[T], **options: Any) -> None:
-        """Pushes one item: `key`, `headers`, `delay_s`, `priority` as in `Queue`."""
+        """Pushes one item, with the options of `Queue.push`."""
         await self._loop.run(lambda: self._queue.push(payload, **options))
 
     async def push_all(
@@ -237,6 +237,14 @@ class AsyncQueue(AsyncPopper[T]):
     ) -> None:
         """Pushes many items in one piece; without a transaction all or none."""
         await self._loop.run(lambda: self._queue.push_all(payloads, **options))
+
+    async def push_once(
+        self, name: str, payload: T | Outgoing[T], *, at: datetime, **options: Any
+    ) -> bool:
+        """Pushes what is due `at` a time once; see `Queue.push_once`."""
+        return await self._loop.run(
+            lambda: self._queue.push_once(name, payload, at=at, **options)
+        )
 
     def pusher(self) -> AsyncPusher[T]:
         """Returns a pusher with pipes of its own, to be closed at its end."""
