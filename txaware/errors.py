@@ -7,6 +7,7 @@ TxAwareError
 ├── TopicNotFound       create the topic first
 ├── TopicExists         use it as it is, or update it
 ├── RequestTooLarge     also BadRequest: send less at once
+├── PartitionNeeded     also BadRequest: name one partition of the topic
 ├── NotAuthorized       the rules do not allow it: have them changed
 │   └── NotAuthenticated    no token, or one that is not known: send a valid one
 ├── PublisherClosed     also MisusedTransaction: nothing was taken, fix the program
@@ -68,6 +69,10 @@ class TopicExists(TxAwareError):
 
 class RequestTooLarge(BadRequest):
     """One message, or all of a request, is above a limit; nothing was stored."""
+
+
+class PartitionNeeded(BadRequest):
+    """The call is for one partition, and the topic has several; name one of them."""
 
 
 class NotAuthorized(TxAwareError):
@@ -230,6 +235,7 @@ __all__ = [
     "NotWritten",
     "OutOfOrderSequence",
     "ParticipantFailed",
+    "PartitionNeeded",
     "PlanForgotten",
     "PreparedExists",
     "PreparedNotFound",

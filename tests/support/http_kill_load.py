@@ -297,7 +297,7 @@ class Client:
             *(page.blocked_by is None and len(page) < limit, began_ns),
             *(number, page.blocked_by is not None),
         )
-        return page.next
+        return MessageId(page.next)
 
     def _transact(
         self,

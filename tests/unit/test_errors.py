@@ -17,6 +17,7 @@ NO = {
     "NotAuthorized",
     "NotWritten",
     "OutOfOrderSequence",
+    "PartitionNeeded",
     "PlanForgotten",
     "PreparedExists",
     "PreparedNotFound",

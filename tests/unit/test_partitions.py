@@ -8,14 +8,12 @@ from hypothesis import strategies as st
 
 from txaware.errors import BadRequest
 from txaware.model.partitions import (
-    MOST_PARTITIONS,
-    checked_partitions,
     name_of_rows,
     named_partition,
     partition_name,
     partition_of,
 )
-from txaware.model.topics import TopicName
+from txaware.model.topics import MOST_PARTITIONS, TopicName, checked_partitions
 
 ORDERS = TopicName("orders")
 

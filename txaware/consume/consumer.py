@@ -18,7 +18,8 @@ from txaware.errors import MisusedTransaction
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED, Isolation, MessagingService
 from txaware.model.messages import BlockedBy, MessageId, Page, T
-from txaware.model.topics import TopicName, checked_group
+from txaware.model.partitions import full_name
+from txaware.model.topics import checked_group
 
 logger = logging.getLogger(__name__)
 
@@ -91,12 +92,12 @@ class Consumer(Generic[T]):
         clock_ms: ClockMs = system_clock_ms,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        parsed = TopicName.parse(topic)
+        name = full_name(topic)
         self._service = service
         self._coordinator = coordinator
-        self._topic = str(parsed)
+        self._topic = name
         self._isolation = isolation
-        self._name = f"the consumer of {parsed}"
+        self._name = f"the consumer of {name}"
         self._blocked_by: BlockedBy | None = None
         self._lock = threading.Lock()
         self._expired = ExpiredUnseen(self._name, clock_ms)
@@ -106,7 +107,7 @@ class Consumer(Generic[T]):
             self._cursor = LocalCursor(begin, name=self._name, clock_s=clock_s)
         else:
             self._name += f" in group {checked_group(group)}"
-            shared = Group(service, group, parsed, begin, shares_journal)
+            shared = Group(service, group, name, begin, shares_journal)
             self._cursor = GroupCursor(shared, coordinator, clock_s=clock_s)
         guard(self)
 
@@ -278,4 +279,4 @@ def is_ahead(page: Page, position: MessageId | None) -> bool:
         return bool(page)
     if page.skipped_before is not None:
         position = max(position, MessageId.of(page.skipped_before).before())
-    return page.next > position
+    return bool(page.next > position)

@@ -17,7 +17,7 @@ from txaware.consume.start_places import ReadPlace
 from txaware.errors import MisusedTransaction, TransactionConflict
 from txaware.model.interfaces import CargoCounted, MessagingService
 from txaware.model.messages import MessageId
-from txaware.model.topics import TopicName
+from txaware.model.partitions import parsed_rows
 
 
 @attrs.frozen
@@ -26,25 +26,24 @@ class Group:
 
     service: MessagingService
     name: str
-    topic: TopicName
+    topic: str
     start: MessageId | None
     shares_journal: bool
 
     @property
     def change_key(self) -> bytes:
         """The key on which two transactions conflict that both move the group."""
-        return b"position:" + self.name.encode("ascii") + b":" + self.topic.key
+        rows = parsed_rows(self.topic)
+        return b"position:" + self.name.encode("ascii") + b":" + rows.key
 
     def saved(self, transaction: Transaction | None = None) -> MessageId | None:
         """Returns the position, as a transaction or a fresh snapshot sees it."""
-        return self.service.position(
-            self.name, str(self.topic), transaction=transaction
-        )
+        return self.service.position(self.name, self.topic, transaction=transaction)
 
     def save(self, position: MessageId | None, transaction: Transaction) -> None:
         """Moves the group with the commit of a transaction; None takes that back."""
         self.service.save_position(
-            self.name, str(self.topic), position, transaction=transaction
+            self.name, self.topic, position, transaction=transaction
         )
 
     def __str__(self) -> str:
@@ -104,7 +103,7 @@ class GroupPosition(Participant):
         if self._tx is None or carrier is None:
             return None
         self._cargo = carrier.position_cargo(
-            coordinator, self._tx, group.name, str(group.topic), moved_to
+            coordinator, self._tx, group.name, group.topic, moved_to
         )
         return self._cargo
 

@@ -8,7 +8,8 @@ from txaware.consume.consumer import is_ahead
 from txaware.consume.start_places import BEGINNING, StartAt, place_of
 from txaware.model.interfaces import COMMITTED, MessagingService
 from txaware.model.messages import BlockedBy, MessageId, Page
-from txaware.model.topics import TopicName, checked_group
+from txaware.model.partitions import full_name
+from txaware.model.topics import checked_group
 
 
 class KeepsPositions(Participant, ABC):
@@ -56,7 +57,7 @@ class Inbox:
         start: StartAt = None,
         inclusive: bool = True,
     ) -> None:
-        self.topic = str(TopicName.parse(topic))
+        self.topic = full_name(topic)
         self.group = checked_group(group)
         self._service = service
         self._positions = positions

@@ -24,7 +24,7 @@ from txaware.consume.subscribe_options import Delivery, SubscriberMetrics
 from txaware.errors import BadRequest, MisusedTransaction, ProducerFenced
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.interfaces import MessagingService
-from txaware.model.topics import TopicName
+from txaware.model.partitions import full_name, parsed_rows
 
 
 class Subscriber:
@@ -173,7 +173,7 @@ def subscribe(
         checked_participant(participant)
     if delivery.dead_letter_topic is not None:
         service.topic(delivery.dead_letter_topic)  # it is refused now or never
-        if TopicName.parse(delivery.dead_letter_topic) == TopicName.parse(topic):
+        if parsed_rows(delivery.dead_letter_topic) == parsed_rows(topic):
             raise BadRequest(f"dead letters of {topic} would come back to it for ever")
     place: dict[str, Any] = {"start": start, "inclusive": inclusive}
     database = deciding(participants)
@@ -191,14 +191,14 @@ def subscribe(
             clock_s=clock_s,
             **place,
         )
-    parsed, shared = TopicName.parse(topic), None
+    name, shared = full_name(topic), None
     if group is not None:
-        shared = Group(service, group, parsed, None, shares_journal)
+        shared = Group(service, group, name, None, shares_journal)
     batches = MessageBatches(
         consumer,
         handler,
         delivery,
-        topic=str(parsed),
+        topic=name,
         group=shared,
         service=service,
         coordinator=coordinator,

@@ -35,6 +35,7 @@ from txaware.messaging.verbs import OperatorVerbs, PreparedVerbs, QueueVerbs, Ve
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.encoding import Decode, Encode
 from txaware.model.interfaces import COMMITTED, Isolation
+from txaware.model.partitions import checked_partition
 from txaware.model.reports import MessagingStatus
 from txaware.model.settings import Settings
 from txaware.model.topics import QueueName
@@ -466,6 +467,7 @@ class Messaging(TopicVerbs, Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, Loo
         self,
         topic: str,
         *,
+        partition: int | None = None,
         group: str | None = None,
         start: StartAt = None,
         inclusive: bool = True,
@@ -478,6 +480,7 @@ class Messaging(TopicVerbs, Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, Loo
         self,
         topic: str,
         *,
+        partition: int | None = None,
         group: str | None = None,
         start: StartAt = None,
         inclusive: bool = True,
@@ -490,6 +493,7 @@ class Messaging(TopicVerbs, Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, Loo
         self,
         topic: str,
         *,
+        partition: int | None = None,
         group: str | None = None,
         start: StartAt = None,
         inclusive: bool = True,
@@ -500,13 +504,14 @@ class Messaging(TopicVerbs, Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, Loo
 
         `start` counts if the group has no position yet, and always without a group. It
         is an id, a time in ms, `"first"`, `"last"`, `"next"`, or None for the
-        beginning. With `decode` (`txaware.from_json`) they hold what it makes.
+        beginning. With `decode` (`txaware.from_json`) they hold what it makes. With a
+        `partition` it reads that one alone.
         """
         return consumer_of(
             decode,
             self._service,
             self._parts.coordinator,
-            topic,
+            topic if partition is None else checked_partition(topic, partition),
             group=group,
             start=start,
             inclusive=inclusive,

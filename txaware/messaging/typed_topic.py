@@ -9,7 +9,8 @@ from txaware.messaging.loop_verbs import LoopOptions
 from txaware.model.event_type import EventType
 from txaware.model.interfaces import COMMITTED, Isolation, MessagingService
 from txaware.model.messages import Message, Outgoing
-from txaware.model.topics import Topic, TopicName
+from txaware.model.partitions import full_name
+from txaware.model.topics import Topic
 from txaware.publish import Publisher
 from txaware.publish.publisher import checked_many
 
@@ -39,7 +40,7 @@ class TypedTopic(Generic[T]):
     """
 
     def __init__(self, messaging: OpensTopics, name: str, kind: type[T]) -> None:
-        self.name = str(TopicName.parse(name))
+        self.name = full_name(name)
         self.event_type = EventType(kind)
         self._messaging = messaging
         self._publisher = messaging.publisher(name)

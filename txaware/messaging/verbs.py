@@ -46,6 +46,11 @@ class Verbs:
     update_topic = passed_on(MessagingService.update_topic, to="_service")
     topic = passed_on(MessagingService.topic, to="_service")
     topics = passed_on(MessagingService.topics, to="_service")
+
+    def partitions(self, topic: str) -> int:
+        """Returns how many partitions a topic has, each with an order of its own."""
+        return self._service.topic(topic).partitions
+
     delete_topic = passed_on(MessagingService.delete_topic, to="_service")
 
     def publish(

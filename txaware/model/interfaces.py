@@ -68,12 +68,14 @@ class MessagingService(Protocol):
         ttl_s: int | str | None = None,
         properties: Mapping[str, str] | None = None,
         compact: bool | None = None,
+        partitions: int | str | None = None,
         exist_ok: bool = False,
     ) -> Topic:
         """Creates a topic, or the next generation of one that was deleted.
 
         One that is `compact` keeps the newest message of each key beyond its time to
-        live, and a clean-up removes the others.
+        live, and a clean-up removes the others. Each of its `partitions` has an order
+        of its own; there is one by default.
 
         One that exists is `TopicExists`. With `exist_ok` it is returned if it is as was
         named, and else the error says what differs; what was not named may differ.
@@ -86,8 +88,12 @@ class MessagingService(Protocol):
         ttl_s: int | str | None = None,
         properties: Mapping[str, str | None] | None = None,
         compact: bool | None = None,
+        partitions: int | str | None = None,
     ) -> Topic:
-        """Changes what is named and leaves the rest; None removes a property."""
+        """Changes what is named and leaves the rest; None removes a property.
+
+        Partitions are only added: a key may go to another one from then on.
+        """
 
     def topic(self, topic: str) -> Topic:
         """Returns the topic as it is now."""
@@ -388,6 +394,12 @@ class OrderedTable(Protocol):
         """Returns what to write with rows that the version before does not know.
 
         It keeps that version away. Mostly it is there already, and this is empty.
+        """
+
+    def partitioned_format(self) -> Sequence[Write]:
+        """Returns what to write before the first topic of several partitions.
+
+        It keeps the version before away, as `newest_format` does.
         """
 
     def hold(self, pointer: int, writes: Sequence[Write]) -> bool:

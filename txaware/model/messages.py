@@ -206,9 +206,16 @@ class Message(_Row[T]):
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         more: Mapping[str, bytes] | None = None,
+        partition: int = 0,
     ) -> Self:
         """Makes a message as a poll does; for doubles in tests."""
-        return tuple.__new__(cls, (id, payload, key, packed_fields(headers, more)))
+        made = (id, payload, key, packed_fields(headers, more))
+        return tuple.__new__(cls, (*made, partition) if partition else made)
+
+    @property
+    def partition(self) -> int:
+        """The number of its partition; 0 in a topic of one."""
+        return cast(int, self[4]) if len(self) > 4 else 0
 
     @property
     def headers(self) -> dict[str, bytes]:
@@ -227,8 +234,8 @@ class Message(_Row[T]):
 
     def decoded(self, decode: Callable[[T], V]) -> "Message[V]":
         """Returns the message with the value that a function makes of its payload."""
-        message_id, payload, key, headers = self
-        made: Any = tuple.__new__(Message, (message_id, decode(payload), key, headers))
+        message_id, payload, *others = self
+        made: Any = tuple.__new__(Message, (message_id, decode(payload), *others))
         return cast(Message[V], made)
 
     @property
@@ -253,16 +260,20 @@ class Message(_Row[T]):
             "payload": text_or_base64(payload)
             if isinstance(payload, bytes)
             else payload,
+            **({"partition": self.partition} if self.partition else {}),
             **{field.name: shown_value(field.of(self)) for field in FIELDS},
         }
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        return self.id, self.payload, self.key, self.headers, self.more
+        labels = self.key, self.headers, self.more
+        return self.id, self.payload, *labels, self.partition
 
     def __repr__(self) -> str:
         labels = "" if self.key is None else f", key={self.key!r}"
         if self.packed_headers:
             labels += f", headers={self.headers!r}"
+        if self.partition:
+            labels += f", partition={self.partition}"
         return f"Message(id={self.id!r}, payload={self.payload!r}{labels})"
 
 
@@ -278,6 +289,24 @@ def messages_of(
         ]
     columns = zip(ids, payloads, labels.keys, labels.headers, strict=True)
     return [new(Message, each) for each in columns]
+
+
+def in_partition(messages: Iterable[Message], number: int) -> list[Message]:
+    """Returns messages as those of a partition, without a call for each."""
+    if not number:
+        return [*messages]
+    new, more = tuple.__new__, (number,)
+    return [new(Message, message + more) for message in messages]
+
+
+def in_runs(
+    messages: Sequence[Message], runs: Iterable[tuple[int, int]]
+) -> list[Message]:
+    """Returns messages as those of partitions: so many of each, one after another."""
+    found: list[Message] = []
+    for number, count in runs:
+        found += in_partition(messages[len(found) : len(found) + count], number)
+    return found
 
 
 @attrs.frozen
@@ -335,19 +364,30 @@ class BlockedBy:
     since_ms: int
 
 
+# Where a poll of a topic of several partitions goes on: an id for each of them.
+Places = dict[int, MessageId]
+
+
 class PageEnd(NamedTuple):
-    """The end of a poll: what a `Page` tells beside its messages."""
+    """The end of a poll: what a `Page` tells beside its messages.
+
+    That of a topic of several partitions has `places` to go on at, and `runs`: the
+    partition of each run of messages, and how many these are.
+    """
 
     next: MessageId
     blocked_by: BlockedBy | None = None
     skipped_before: int | None = None
     last_stable: MessageId | None = None
+    places: Places | None = None
+    runs: tuple[tuple[int, int], ...] = ()
 
 
 class Page(list[Message[T]]):
     """The messages of one poll, in order.
 
-    The next poll goes on at `next`, exclusively. `blocked_by` says what stopped this
+    The next poll goes on at `next`, exclusively; of a topic of several partitions that
+    is the id of each, by its number. `blocked_by` says what stopped this
     poll before the end. `skipped_before` is the time up to which messages that were
     asked for are gone, as their time to live is over.
 
@@ -363,13 +403,13 @@ class Page(list[Message[T]]):
         self,
         messages: Iterable[Message[T]],
         *,
-        next_id: MessageId,
+        next_id: MessageId | Places,
         blocked_by: BlockedBy | None = None,
         skipped_before: int | None = None,
         last_stable: MessageId | None = None,
     ) -> None:
         super().__init__(messages)
-        self.next = next_id
+        self.next: Any = next_id
         self.blocked_by = blocked_by
         self.skipped_before = skipped_before
         self.last_stable = last_stable
@@ -377,10 +417,10 @@ class Page(list[Message[T]]):
 
 def page_of(messages: Iterable[Message[T]], end: PageEnd) -> Page[T]:
     """Makes a page of messages and how their poll ended."""
-    next_id, blocked_by, skipped_before, last_stable = end
+    next_id, blocked_by, skipped_before, last_stable, places, _ = end
     return Page(
         messages,
-        next_id=next_id,
+        next_id=next_id if places is None else places,
         blocked_by=blocked_by,
         skipped_before=skipped_before,
         last_stable=last_stable,
@@ -389,7 +429,11 @@ def page_of(messages: Iterable[Message[T]], end: PageEnd) -> Page[T]:
 
 def end_of(page: Page[Any]) -> PageEnd:
     """Returns how the poll of a page ended."""
-    return PageEnd(page.next, page.blocked_by, page.skipped_before, page.last_stable)
+    blocked_by, skipped_before = page.blocked_by, page.skipped_before
+    if isinstance(page.next, dict):
+        first = MessageId(bytes(ID_BYTES))
+        return PageEnd(first, blocked_by, skipped_before, places=page.next)
+    return PageEnd(page.next, blocked_by, skipped_before, page.last_stable)
 
 
 @attrs.frozen

@@ -2,17 +2,16 @@
 
 import re
 import zlib
+from collections.abc import Iterator
 from functools import cached_property
 from typing import ClassVar
 
 import attrs
 
-from txaware.errors import BadRequest
-from txaware.model.topics import DEFAULT_NAMESPACE, TopicName
+from txaware.errors import BadRequest, PartitionNeeded, TopicNotFound
+from txaware.model.topics import DEFAULT_NAMESPACE, Topic, TopicName
 
-MOST_PARTITIONS = 65_535
-_WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
+_PARTITION = re.compile(r"(.*[A-Za-z0-9_-])\.(0|[1-9][0-9]{0,8})", re.ASCII)
 
 
 def partition_of(key: bytes, partitions: int) -> int:
@@ -30,29 +29,11 @@ def named_partition(text: object) -> tuple[TopicName, int | None]:
 
     The number is None where the name is that of a topic.
     """
-    if not isinstance(text, str) or "." not in text:
-        return TopicName.parse(text), None
-    topic, _, number = text.rpartition(".")
-    if not _NUMBER.fullmatch(number):
-        raise BadRequest(
-            f"{text!r:.100} is no topic name; letters, digits, - and _ make one, and "
-            f"a partition is named as in orders.3"
-        )
-    return TopicName.parse(topic), int(number)
-
-
-def checked_partitions(partitions: object) -> int:
-    """Reads a number of partitions from a whole number or its text."""
-    number = partitions
-    if isinstance(partitions, str) and _WHOLE.fullmatch(partitions):
-        number = int(partitions)
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise BadRequest(f"partitions are a whole number, not {partitions!r:.100}")
-    if not 1 <= number <= MOST_PARTITIONS:
-        raise BadRequest(
-            f"a topic has from 1 to {MOST_PARTITIONS} partitions, not {number}"
-        )
-    return number
+    if isinstance(text, str) and (found := _PARTITION.fullmatch(text)):
+        topic, number = found[1], int(found[2])
+        if "." not in topic:
+            return TopicName.parse(topic), number
+    return TopicName.parse(text), None
 
 
 @attrs.frozen(cache_hash=True)
@@ -75,6 +56,88 @@ class PartitionName(TopicName):
         if self.namespace == DEFAULT_NAMESPACE:
             return f"{self.name}.{self.number}"
         return f"{self.namespace}:{self.name}.{self.number}"
+
+
+def checked_partition(topic: str, number: object) -> str:
+    """Returns the name of a partition of a topic, which is checked."""
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise BadRequest(f"a partition is a whole number, not {number!r:.100}")
+    return partition_name(TopicName.parse(topic), number)
+
+
+def full_name(text: object) -> str:
+    """Returns the name of a topic or a partition, checked, as it is written."""
+    name, number = named_partition(text)
+    return str(name) if number is None else partition_name(name, number)
+
+
+def parsed_rows(text: object) -> TopicName:
+    """Reads the name by which rows are kept: that of a topic, or of a partition."""
+    name, number = named_partition(text)
+    return name_of_rows(name, number or 0)
+
+
+def stored_rows(namespace: str, name: str) -> TopicName:
+    """Returns the name by which rows are kept, as a key has it."""
+    topic, _, number = name.rpartition(".")
+    if not topic:  # perhaps that of a queue, which begins with the dot
+        return TopicName(name, namespace)
+    return PartitionName(topic, namespace, int(number))
+
+
+def parent_of(name: TopicName) -> TopicName:
+    """Returns the topic that rows are kept for under a name."""
+    if isinstance(name, PartitionName):
+        return TopicName(name.name, name.namespace)
+    return name
+
+
+def number_of(name: TopicName) -> int:
+    """Returns the number of the partition whose rows are kept under a name."""
+    return name.number if isinstance(name, PartitionName) else 0
+
+
+def partition_in(topic: Topic, number: int) -> Topic:
+    """Returns a partition as the topic that its rows are written to.
+
+    One that only earlier generations had is a deleted topic.
+    """
+    if not number:
+        return topic
+    generation = topic.generation
+    if number >= topic.partitions:
+        generation = -abs(generation)
+    name = name_of_rows(topic.topic, number)
+    return attrs.evolve(topic, topic=name, generation=generation)
+
+
+def row_topics(topic: Topic) -> Iterator[Topic]:
+    """Yields each partition, also a former one, as its rows are written."""
+    yield topic
+    for number in range(1, max(topic.partitions, topic.former_partitions)):
+        yield partition_in(topic, number)
+
+
+def no_partition(topic: Topic, number: int) -> TopicNotFound:
+    """Returns the error of a partition that a topic does not have."""
+    name, most = partition_name(topic.topic, number), topic.partitions
+    if most == 1:
+        return TopicNotFound(
+            f"{name} does not exist: topic {topic.topic} has 1 partition, "
+            f"{partition_name(topic.topic, 0)}"
+        )
+    return TopicNotFound(
+        f"{name} does not exist: topic {topic.topic} has {most} partitions, "
+        f"{partition_name(topic.topic, 0)} to {partition_name(topic.topic, most - 1)}"
+    )
+
+
+def partition_needed(topic: Topic) -> PartitionNeeded:
+    """Returns the error of a call that is for one partition, and names none."""
+    return PartitionNeeded(
+        f"topic {topic.topic} has {topic.partitions} partitions; name one of them, as "
+        f"{partition_name(topic.topic, 0)}"
+    )
 
 
 def name_of_rows(topic: TopicName, number: int) -> TopicName:

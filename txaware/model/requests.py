@@ -1,7 +1,7 @@
 """Checks of what callers pass in, and the types of it: payloads, starts, ranges."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, Literal, cast
@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 import attrs
 
 from coordinator.transaction import Transaction
-from txaware.errors import BadRequest, RequestTooLarge
+from txaware.errors import BadRequest, RequestTooLarge, TopicNotFound
 from txaware.model.labels import (
     MAX_KEY_BYTES,
     MOST_LABEL_BYTES,
@@ -33,11 +33,13 @@ from txaware.model.messages import (
     PublishResponse,
     Receipt,
 )
-from txaware.model.topics import TopicName, checked_group
+from txaware.model.partitions import full_name, partition_of
+from txaware.model.topics import checked_group
 
 Payload = bytes | Outgoing
 Pointer = Transaction | int
-Start = MessageId | int | None
+# In a topic of several partitions an id for each of them stands for an id.
+Start = MessageId | int | Mapping[int, MessageId] | None
 
 # The rows that a poll without a transaction delivers: all, or the committed ones.
 Isolation = Literal["uncommitted", "committed"]
@@ -98,6 +100,40 @@ class Payloads:
             labels = labels.part(first, last)
             size_bytes += labels.size_bytes
         after_s = self.expire_after_s and self.expire_after_s[first:last]
+        return Payloads(payloads, size_bytes, after_s, labels)
+
+    def by_partition(
+        self, partitions: int, keyless: Callable[[], int]
+    ) -> "dict[int, Payloads]":
+        """Returns the payloads of each partition, in their order, by its number.
+
+        What has no key goes to the one that `keyless` answers, all of a request.
+        """
+        labels = self.labels
+        if labels is None:
+            return {keyless(): self}
+        rest = keyless() if None in labels.keys else 0
+        numbers = [
+            rest if key is None else partition_of(key, partitions)
+            for key in labels.keys
+        ]
+        if numbers.count(numbers[0]) == len(numbers):
+            return {numbers[0]: self}
+        places: dict[int, list[int]] = {}
+        for place, number in enumerate(numbers):
+            places.setdefault(number, []).append(place)
+        return {number: self._picked(each) for number, each in sorted(places.items())}
+
+    def _picked(self, places: list[int]) -> "Payloads":
+        payloads = [self.payloads[place] for place in places]
+        size_bytes, labels, after_s = sum(map(len, payloads)), None, None
+        if self.labels is not None:
+            keys = [self.labels.keys[place] for place in places]
+            headers = [self.labels.headers[place] for place in places]
+            labels = labels_or_none(keys, headers)
+            size_bytes += size_bytes_of(labels)
+        if self.expire_after_s is not None:
+            after_s = [self.expire_after_s[place] for place in places]
         return Payloads(payloads, size_bytes, after_s, labels)
 
     def __len__(self) -> int:
@@ -303,21 +339,53 @@ def checked_attempt(attempt: object) -> bytes:
 
 
 def checked_start(start: object) -> Start:
-    """Returns a start: a message id, a time in ms, or None."""
+    """Returns a start: a message id, a time in ms, ids by partition, or None."""
     if start is None:
         return None
+    if isinstance(start, Mapping) and start:
+        return {_number(key): _place(place) for key, place in start.items()}
     if isinstance(start, MessageId) and len(start) == ID_BYTES:
         return start
     if isinstance(start, bytes):
         return MessageId.from_bytes(start)
     if isinstance(start, bool) or not isinstance(start, int):
         raise BadRequest(
-            f"start is a MessageId, a time in ms or None, not {start!r}; "
+            f"start is a MessageId, a time in ms or None, not {start!r:.100}; "
             f"MessageId.parse reads text"
         )
     if not 0 <= start <= MAX_TIME_MS:
         raise BadRequest(f"a time is from 0 to {MAX_TIME_MS} ms, not {start}")
     return start
+
+
+def _number(number: object) -> int:
+    if isinstance(number, str) and number.isascii() and number.isdecimal():
+        number = int(number[:9])
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise BadRequest(f"a partition is a whole number, not {number!r:.100}")
+    return number
+
+
+def _place(place: object) -> MessageId:
+    if isinstance(place, str):
+        return MessageId.parse(place)
+    if not isinstance(place, bytes):
+        raise BadRequest(f"a partition goes on at a MessageId, not {place!r:.100}")
+    return MessageId.from_bytes(place)
+
+
+def place_in(start: Start, number: int, *, most: int) -> MessageId | int | None:
+    """Returns the start in one partition, of `most` that there are.
+
+    A partition that the places do not name is new, and begins at its beginning.
+    """
+    if not isinstance(start, Mapping):
+        return start
+    if (last := max(start, default=0)) >= most:
+        raise TopicNotFound(
+            f"partition {last} does not exist: the topic has {most}, from 0 on"
+        )
+    return start.get(number)
 
 
 def parsed_start(text: str, *, words: str) -> MessageId | int:
@@ -439,7 +507,7 @@ def checked_positions(group: str, positions: object) -> dict[str, MessageId]:
     if not isinstance(positions, Mapping):
         raise BadRequest(f"positions are {{topic: id}}, not {positions!r:.100}")
     return {
-        str(TopicName.parse(topic)): checked_position(position)
+        full_name(topic): checked_position(position)
         for topic, position in positions.items()
     }
 

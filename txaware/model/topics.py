@@ -129,6 +129,22 @@ PUBLISHING = ("any", "transactional", "plain")
 # The property of a topic that keeps the newest message of each key, and its values.
 COMPACT = "compact"
 FLAGS = {False: "false", True: "true"}
+MOST_PARTITIONS = 65_535
+_PARTITIONS, _FORMER_PARTITIONS = "partitions", "former_partitions"
+
+
+def checked_partitions(partitions: object) -> int:
+    """Reads a number of partitions from a whole number or its text."""
+    number = partitions
+    if isinstance(partitions, str) and _WHOLE.fullmatch(partitions):
+        number = int(partitions)
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise BadRequest(f"partitions are a whole number, not {partitions!r:.100}")
+    if not 1 <= number <= MOST_PARTITIONS:
+        raise BadRequest(
+            f"a topic has from 1 to {MOST_PARTITIONS} partitions, not {number}"
+        )
+    return number
 
 
 @attrs.frozen
@@ -137,13 +153,16 @@ class Topic:
 
     The property `publishing` says what the topic accepts: `any`, `transactional` or
     `plain`. With the property `compact`, which is `true` or `false`, the newest message
-    of each key stays beyond the time to live.
+    of each key stays beyond the time to live. A topic of several partitions has their
+    number as the property `partitions`. Earlier generations had up to
+    `former_partitions`, where that is more.
     """
 
     topic: TopicName
     generation: int
     ttl_s: int = DEFAULT_TTL_S
     properties: Mapping[str, str] = attrs.field(factory=dict)
+    former_partitions: int = attrs.field(default=0, repr=False)
 
     @property
     def name(self) -> str:
@@ -179,12 +198,23 @@ class Topic:
         return 0 if self.is_compact else self.keyless_from_ms(now_ms)
 
     @property
+    def partitions(self) -> int:
+        """The number of partitions, each of which has an order of its own."""
+        text = self.properties.get(_PARTITIONS, "1")
+        return int(text) if _WHOLE.fullmatch(text) else 1  # it was anybody's once
+
+    @property
     def prefix(self) -> bytes:
         """The beginning of the keys of all rows of this generation."""
         return data_prefix(self.topic, self.generation)
 
     def changed(self, ttl_s: int | None, changes: Mapping[str, str | None]) -> Self:
-        """Returns the topic after an update; a change to None removes a property."""
+        """Returns the topic after an update; a change to None removes a property.
+
+        Partitions are only added: fewer than before are a `BadRequest`.
+        """
+        if _PARTITIONS in changes:
+            self._check_partitions(int(changes[_PARTITIONS] or "1"))
         merged = {**self.properties, **changes}
         return attrs.evolve(
             self,
@@ -192,12 +222,44 @@ class Topic:
             properties={k: v for k, v in merged.items() if v is not None},
         )
 
+    def replaced(self, described: "Topic") -> "Topic":
+        """Returns the topic as described; partitions that are not named stay."""
+        if _PARTITIONS in described.properties:
+            self._check_partitions(described.partitions)
+            return described
+        more = {key: v for key, v in self.properties.items() if key == _PARTITIONS}
+        return attrs.evolve(described, properties={**described.properties, **more})
+
+    def followed(self, topic: "Topic") -> "Topic":
+        """Returns what follows this topic, which remembers how many partitions it had.
+
+        A topic of one partition loses the property, and so has the bytes of before.
+        """
+        properties, partitions = topic.properties, topic.partitions
+        if partitions == 1 and _PARTITIONS in properties:
+            properties = {k: v for k, v in properties.items() if k != _PARTITIONS}
+        former = max(self.partitions, self.former_partitions)
+        former = former if former > partitions else 0
+        return attrs.evolve(topic, properties=properties, former_partitions=former)
+
+    def _check_partitions(self, partitions: int) -> None:
+        if partitions < self.partitions:
+            raise BadRequest(
+                f"topic {self.topic} has {self.partitions} partitions, which are only "
+                f"added: {partitions} would be fewer"
+            )
+
     def agreeing(self, ttl_s: int | None, properties: Mapping[str, str]) -> Self:
         """Returns the topic if it is as was named; else `TopicExists` says how it is.
 
         `properties` are those that were named; a topic may have more.
         """
-        kept = {"publishing": "any", COMPACT: FLAGS[False], **self.properties}
+        kept = {
+            "publishing": "any",
+            COMPACT: FLAGS[False],
+            _PARTITIONS: "1",
+            **self.properties,
+        }
         named: list[tuple[str, object, object]] = [
             (f"its property {key}", kept.get(key), value)
             for key, value in properties.items()
@@ -215,6 +277,8 @@ class Topic:
         """Encodes the topic for its table; a negative generation is a deleted topic."""
         kept = {**self.properties, "ttl": str(self.ttl_s)}
         kept["generation"] = str(self.generation)
+        if self.former_partitions:
+            kept[_FORMER_PARTITIONS] = str(self.former_partitions)
         return json.dumps(kept, sort_keys=True).encode()
 
     @classmethod
@@ -222,7 +286,8 @@ class Topic:
         """Reads a topic that `to_bytes` wrote."""
         kept: dict[str, str] = json.loads(data)
         generation, ttl_s = int(kept.pop("generation")), int(kept.pop("ttl"))
-        return cls(topic, generation, ttl_s, MappingProxyType(kept))
+        former = int(kept.pop(_FORMER_PARTITIONS, "0"))
+        return cls(topic, generation, ttl_s, MappingProxyType(kept), former)
 
 
 def differences(named: Iterable[tuple[str, object, object]]) -> str:
@@ -254,7 +319,7 @@ def checked_properties(
             raise BadRequest(f"a property is text, not {key!r}: {value!r}")
         if not (_is_unicode(key) and _is_unicode(value)):
             raise BadRequest(f"half of a surrogate pair is in {key!r}: {value!r}")
-        if key in ("ttl", "generation"):
+        if key in ("ttl", "generation", _FORMER_PARTITIONS):
             raise BadRequest(f"{key} is no property of yours: the topic has it itself")
         checked[key] = value
     if compact is not None:
@@ -266,6 +331,8 @@ def checked_properties(
         )
     if checked.get(COMPACT, FLAGS[True]) not in FLAGS.values():
         raise BadRequest(f"{COMPACT} is true or false, not {checked[COMPACT]!r}")
+    if _PARTITIONS in checked:
+        checked[_PARTITIONS] = str(checked_partitions(checked[_PARTITIONS]))
     return checked
 
 
@@ -274,6 +341,17 @@ def checked_compact(compact: object) -> bool:
     if not isinstance(compact, bool):
         raise BadRequest(f"{COMPACT} is True or False, not {compact!r:.100}")
     return compact
+
+
+def with_partitions(
+    properties: Mapping[str, Any] | None, partitions: object
+) -> Mapping[str, Any] | None:
+    """Returns properties with a number of partitions, if one is said."""
+    if partitions is None:
+        return properties
+    if properties is not None and not isinstance(properties, Mapping):
+        return properties  # whoever checks them says what they are
+    return {**(properties or {}), _PARTITIONS: str(checked_partitions(partitions))}
 
 
 def checked_changes(
@@ -286,6 +364,8 @@ def checked_changes(
     if not isinstance(properties, Mapping):
         return {**checked_properties(properties, compact)}
     removed = {key for key, value in properties.items() if value is None}
+    if _PARTITIONS in removed:
+        raise BadRequest("partitions are only added, and not taken away")
     # A name is checked like others.
     checked_properties(dict.fromkeys(removed - {COMPACT}, "any"))
     kept = {key: value for key, value in properties.items() if key not in removed}

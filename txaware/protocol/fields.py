@@ -2,7 +2,7 @@
 
 import struct
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import GenericAlias
 from typing import Annotated, Any, Protocol
@@ -293,8 +293,10 @@ def _start(value: object, *, what: str) -> Start:
     )
 
 
-def start_field(start: Start) -> str | int | None:
-    """Returns an id as 40 hex digits, a time as a number."""
+def start_field(start: Start) -> str | int | dict[str, str] | None:
+    """Returns an id as 40 hex digits, a time as a number, places by partition."""
+    if isinstance(start, Mapping):
+        return {str(number): str(place) for number, place in start.items()}
     return str(start) if isinstance(start, MessageId) else start
 
 

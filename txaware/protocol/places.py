@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import attrs
 import msgspec
 
+from txaware.model.partitions import named_partition, partition_name
 from txaware.model.queues import pipe_of
 from txaware.model.topics import (
     QueueName,
     TableName,
-    TopicName,
     checked_group,
     checked_namespace,
     checked_transactional_id,
@@ -49,8 +49,9 @@ def _remembered(
 def _topic_words(topic: str) -> dict[str, str]:
     if (pipe := pipe_of(topic)) is not None:
         return {"namespace": pipe.namespace, "topic": pipe.in_namespace}
-    parsed = TopicName.parse(topic)
-    return {"namespace": parsed.namespace, "topic": parsed.name}
+    parsed, number = named_partition(topic)
+    name = parsed.name if number is None else partition_name(parsed.name, number)
+    return {"namespace": parsed.namespace, "topic": name}
 
 
 def _queue_words(name: str) -> dict[str, str]:

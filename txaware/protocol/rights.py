@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from txaware.auth import Principal, QueueVerb, Verb
+from txaware.model.partitions import named_partition
 from txaware.model.queues import pipe_of
 from txaware.model.topics import (
     QueueName,
@@ -146,5 +147,8 @@ def _topic(params: Params) -> TopicName:
 
 @lru_cache(KNOWN_NAMES)
 def parsed_topic(name: str) -> TopicName:
-    """Returns the name of a topic; remembers those that it has parsed."""
-    return TopicName.parse(name)
+    """Returns the name of a topic, also for one of its partitions, which it remembers.
+
+    The rights of a partition are those of its topic.
+    """
+    return named_partition(name)[0]

@@ -10,15 +10,18 @@ from msgspec import Struct, field
 from coordinator.remote.wire import shown
 from txaware.errors import BadRequest
 from txaware.model.interfaces import MessagingService, OperatorService
+from txaware.model.partitions import named_partition
 from txaware.model.topics import (
     DEFAULT_TTL_S,
     FLAGS,
     MAX_TTL_S,
+    MOST_PARTITIONS,
     PUBLISHING,
     Topic,
     TopicName,
     checked_changes,
     checked_compact,
+    checked_partitions,
     checked_properties,
     checked_ttl_s,
 )
@@ -52,6 +55,16 @@ def _ttl(value: object, *, what: str) -> object:
     if not _is_number_or_text(value):
         raise BadRequest(f"{what} is a whole number of seconds, not {shown(value)}")
     return value
+
+
+def _partitions(value: object, *, what: str) -> object:
+    if not _is_number_or_text(value):
+        raise BadRequest(f"{what} is a whole number, not {shown(value)}")
+    return value
+
+
+def _given_partitions(partitions: object, *, what: str) -> int | None:
+    return None if partitions is None else checked_partitions(partitions)
 
 
 def _given_ttl(ttl: object, *, what: str) -> int | None:
@@ -114,7 +127,10 @@ _IS_COMPACT = _compact_kind(takes_away=False)
 _IS_OURS = Kind(_generation, _GENERATION | {"description": "It is passed over."})
 _WORDS = f"one of {', '.join(PUBLISHING)}{{}}"
 # A field that is not known, and no text, may be a misspelt one.
-_FREE = "text{}, as all properties are but ttl, generation, publishing and compact"
+_FREE = (
+    "text{}, as all properties are but ttl, generation, publishing, compact and "
+    "partitions"
+)
 
 
 def _ttl_kind(where_missing: str) -> Kind:
@@ -123,6 +139,16 @@ def _ttl_kind(where_missing: str) -> Kind:
     )
     description = f"Seconds; {where_missing} where it is missing."
     return Kind(_ttl, schema | {"description": description}, given=_given_ttl)
+
+
+_PARTITIONS = Kind(
+    _partitions,
+    any_of(
+        whole(1, MOST_PARTITIONS), {"type": "string", "pattern": "^[1-9][0-9]{0,4}$"}
+    )
+    | {"description": "Partitions, which are only added; 1 for a new topic."},
+    given=_given_partitions,
+)
 
 
 def _properties(check: Any, *, takes_away: bool) -> Others:
@@ -156,7 +182,7 @@ def _read_topic(asked: "OneTopic", value: Any) -> Topic:
     ttl_s = checked_ttl_s(properties.pop("ttl", None))
     if not (generation.isascii() and generation.isdigit()):
         raise BadRequest(f"{generation!r} is no generation of a topic")
-    namespace = TopicName.parse(asked.topic).namespace
+    namespace = named_partition(asked.topic)[0].namespace
     return Topic(TopicName(name, namespace), int(generation), ttl_s, properties)
 
 
@@ -192,9 +218,10 @@ class Named(OneTopic):
 
 
 class Properties(Named):
-    """Says all properties of a topic."""
+    """Says all properties of a topic; partitions that are not said stay."""
 
     compact: Annotated[bool | None, _IS_COMPACT] = None
+    partitions: Annotated[Any, _PARTITIONS] = None
 
 
 class NewTopic(Named, rename="camel"):
@@ -202,6 +229,7 @@ class NewTopic(Named, rename="camel"):
 
     exist_ok: Annotated[bool, FLAG] = False
     compact: Annotated[bool | None, _IS_COMPACT] = None
+    partitions: Annotated[Any, _PARTITIONS] = None
 
 
 class Changes(OneTopic):
@@ -212,6 +240,7 @@ class Changes(OneTopic):
         Mapping[str, str | None] | None, _properties(checked_changes, takes_away=True)
     ] = None
     compact: Annotated[bool | None, _compact_kind(takes_away=True)] = None
+    partitions: Annotated[Any, _PARTITIONS] = None
 
 
 CREATE_TOPIC = Verb(

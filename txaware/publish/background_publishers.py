@@ -12,7 +12,7 @@ from coordinator.threads import SafeFuture
 from txaware.errors import BadRequest, NotWritten, QueueFull, Unavailable
 from txaware.model.interfaces import MessagingService, Payload
 from txaware.model.messages import outgoing
-from txaware.model.topics import TopicName
+from txaware.model.partitions import full_name
 from txaware.publish.background import Background
 from txaware.publish.publisher import checked_setting, checked_size_bytes
 from txaware.publish.repeated_publish import PublishesOnce, RepeatedPublish
@@ -68,7 +68,7 @@ class AsyncPublisher:
                 f"when_full is one of {', '.join(get_args(WhenFull))}, "
                 f"not {when_full!r}"
             )
-        self.topic = str(TopicName.parse(topic))
+        self.topic = full_name(topic)
         self._message_limit_bytes = message_limit_bytes
         self._when_full = when_full
         self._background = Background(
@@ -181,7 +181,7 @@ class AtMostOncePublisher:
     ) -> None:
         checked_setting("message_limit_bytes", message_limit_bytes)
         checked_setting("linger_ms", linger_ms, least=0)
-        self.topic = str(TopicName.parse(topic))
+        self.topic = full_name(topic)
         self._message_limit_bytes = message_limit_bytes
         self._background = Background(
             partial(_publish, service, self.topic),

@@ -10,13 +10,13 @@ from coordinator.fork_guard import guard
 from txaware.errors import BadRequest, PublisherClosed
 from txaware.model.interfaces import Payload
 from txaware.model.messages import MessageId, Outgoing, outgoing
+from txaware.model.partitions import full_name, parsed_rows
 from txaware.model.producers import (
     ProducerIdentity,
     ProducerOpened,
     ProducerService,
     checked_sequence,
 )
-from txaware.model.topics import TopicName
 from txaware.publish.publisher import checked_many, checked_sizes_bytes
 from txaware.publish.topic_sequence import SequenceCall, TopicSequence
 
@@ -146,10 +146,11 @@ class Producer:
         found = self._sequences.get(topic) if isinstance(topic, str) else None
         if found is not None:  # by the name as it is said, without reading it again
             return found
-        name = str(TopicName.parse(topic))
+        name = full_name(topic)
         with self._lock:
             made = TopicSequence(partial(self._send, name))
-            found = self._sequences.setdefault(name, made)
+            # The first partition is that of the topic alone, by either name.
+            found = self._sequences.setdefault(str(parsed_rows(topic)), made)
             self._sequences[topic] = found
         return found
 

@@ -18,8 +18,8 @@ from txaware.errors import (
 from txaware.model.encoding import Encode, encoded, encoder
 from txaware.model.interfaces import MessagingService, Payload
 from txaware.model.messages import Outgoing, Receipt, outgoing
+from txaware.model.partitions import full_name
 from txaware.model.requests import alike, checked_payloads, keyed_bytes
-from txaware.model.topics import TopicName
 from txaware.model.traced_messages import all_carrying, carrying, sent
 from txaware.publish.outbox import TakesItems, TransactionPublisher
 
@@ -104,7 +104,7 @@ class DirectPublisher:
         self, service: MessagingService, topic: str, *, message_limit_bytes: int
     ) -> None:
         checked_setting("message_limit_bytes", message_limit_bytes)
-        self.topic = str(TopicName.parse(topic))
+        self.topic = full_name(topic)
         self._service = service
         self._message_limit_bytes = message_limit_bytes
         guard(self)

@@ -9,21 +9,22 @@ import attrs
 
 from txaware.server.exchange import Peer
 from txaware.server.server_context import ServerContext, Stopping
-from txaware.service.read.reading import FIRST_PAUSE_S
-from txaware.service.read.scan import Scan
-from txaware.service.topic_handles import TopicHandle
+from txaware.service.read.reading import FIRST_PAUSE_S, AnyScan
+from txaware.service.topic_handles import PartitionedTopic, Place
 from txaware.service.wakeups import Signal
 
 
 class Read(Protocol):
     """Reads the next piece of a scan; a quick one does not wait for the disk."""
 
-    def __call__(self, scan: Scan, *, quick: bool = False, fresh: bool = False) -> None:
+    def __call__(
+        self, scan: AnyScan, *, quick: bool = False, fresh: bool = False
+    ) -> None:
         """Reads a piece; `fresh` rows were written just now, and are in memory."""
 
 
 async def read_piece(
-    server_context: ServerContext, read: Read, scan: Scan, *, fresh: bool = False
+    server_context: ServerContext, read: Read, scan: AnyScan, *, fresh: bool = False
 ) -> None:
     """Reads the next piece here as far as it is cached, and the rest in a thread."""
     scan.is_paused = True
@@ -36,7 +37,7 @@ async def read_piece(
 class Begin(Protocol):
     """Begins a look at a topic; who was `woken` looks at something new."""
 
-    def __call__(self, place: TopicHandle, *, woken: bool = False) -> Scan:
+    def __call__(self, place: Place, *, woken: bool = False) -> AnyScan:
         """Returns the look, to be read in pieces."""
 
 
@@ -62,12 +63,12 @@ class LongPolls:
     def __init__(self, server_context: ServerContext) -> None:
         self._server_context = server_context
 
-    def at_once(self, look: Look, place: TopicHandle) -> Scan | None:
+    def at_once(self, look: Look, place: Place) -> AnyScan | None:
         """Looks as far as nothing waits; the scan is paused where there is more.
 
         Returns None where the look itself would wait.
         """
-        if look.asks_coordinator:
+        if look.asks_coordinator or isinstance(place, PartitionedTopic):
             return None
         scan = look.begin(place)
         scan.is_paused = True
@@ -75,7 +76,7 @@ class LongPolls:
             look.read(scan, quick=True)
         return scan
 
-    async def first_piece(self, look: Look, scan: Scan | None = None) -> Scan:
+    async def first_piece(self, look: Look, scan: AnyScan | None = None) -> AnyScan:
         """Returns the scan of the last look, whose first piece is read.
 
         `scan` is a look that has begun. Rows that a signal tells of were written just
@@ -105,20 +106,25 @@ class LongPolls:
                 return scan
             pause_s = server_context.service.pause_s(scan, pause_s)
             timeout_s = min(left_s, pause_s)
-            signal, stopping = scan.place.writer.signal, server_context.stopping
+            signal, stopping = scan.place.signal, server_context.stopping
             is_signalled = await signalled(
                 signal, scan.seen, timeout_s, peer=peer, stopping=stopping
             )
             server_context.answers.require_room()
             scan = None
 
-    async def _looked(self, look: Look, *, is_fresh: bool) -> Scan:
+    async def _looked(self, look: Look, *, is_fresh: bool) -> AnyScan:
         server_context = self._server_context
         place = await server_context.place(look.topic)
+        is_here = is_fresh and not isinstance(place, PartitionedTopic)
         if look.asks_coordinator and (
-            not is_fresh or server_context.coordinator_may_wait()
+            not is_here or server_context.coordinator_may_wait()
         ):
             return await server_context.in_coordinator_thread(
+                _begun_and_read, look.begin, look.read, place
+            )
+        if isinstance(place, PartitionedTopic):  # even to begin it may take a while
+            return await server_context.in_thread(
                 _begun_and_read, look.begin, look.read, place
             )
         scan = look.begin(place, woken=is_fresh)
@@ -161,7 +167,7 @@ async def signalled(
         peer.tell_when_gone(None)
 
 
-def _begun_and_read(begin: Begin, read: Read, place: TopicHandle) -> Scan:
+def _begun_and_read(begin: Begin, read: Read, place: Place) -> AnyScan:
     scan = begin(place)
     read(scan)
     return scan

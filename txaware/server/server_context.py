@@ -26,7 +26,7 @@ from txaware.service.local import LocalService
 from txaware.service.queue.event_loop_queues import EventLoopQueues
 from txaware.service.queue.local_queues import LocalQueues
 from txaware.service.table_store import TableStore
-from txaware.service.topic_handles import TopicHandle
+from txaware.service.topic_handles import Place
 
 MOST_CARRIED_BYTES = 256 << 10
 SLOW_THREADS = 4
@@ -215,12 +215,12 @@ class ServerContext:
         here = self.coordinator_here
         return here is None or here.may_wait()
 
-    async def place(self, topic: str) -> TopicHandle:
+    async def place(self, topic: str) -> Place:
         """Finds a topic that exists, and keeps the event loop free."""
-        found = self.service.place_at_once(topic)
+        found = self.service.found_at_once(topic)
         if found is not None:
             return found
-        return await self.in_thread(self.service.place, topic)
+        return await self.in_thread(self.service.found, topic)
 
     async def in_thread(self, act: Callable[..., T], *args: Any, **named: Any) -> T:
         """Has a thread do what may wait for a disk or take long."""

@@ -1,7 +1,7 @@
 """Looks inside a store, cleans up and counts, for its operators."""
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
 
@@ -32,6 +32,7 @@ from txaware.model.requests import (
     checked_limit,
     checked_start,
     checked_wanted,
+    place_in,
 )
 from txaware.service.check.checking import check_table
 from txaware.service.local import LocalService
@@ -78,6 +79,8 @@ class Administration:
     ) -> list[Peeked]:
         """Returns rows as they stand, whatever became of their transactions."""
         place, checked = self._service.place(topic), checked_start(start)
+        if isinstance(checked, Mapping):
+            checked = place_in(checked, place.number, most=place.topic.partitions)
         if checked is None:
             key = b""
         elif isinstance(checked, MessageId):

@@ -1,17 +1,23 @@
 """The messaging service in this process: checks arguments, and calls the steps."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 
 from coordinator.embedded.batch import Then
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
-from txaware.errors import BadRequest, TopicExists, TopicNotFound
+from txaware.errors import (
+    BadRequest,
+    PartitionNeeded,
+    TopicExists,
+    TopicNotFound,
+)
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED
 from txaware.model.latest import LatestPage
 from txaware.model.messages import Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.model.metrics import Latencies, TopicMetrics
+from txaware.model.partitions import named_partition, no_partition, partition_in
 from txaware.model.producers import ProducerService
 from txaware.model.requests import (
     Payload,
@@ -40,12 +46,17 @@ from txaware.model.topics import (
 from txaware.service.monitor.unread import Readers
 from txaware.service.producers.producing import Producing
 from txaware.service.producers.transactional_ids import TransactionalIds
-from txaware.service.read.reading import Ask, Reading
-from txaware.service.read.scan import Scan
+from txaware.service.read.reading import AnyScan, Ask, Reading
 from txaware.service.store_context import StoreContext, carrying
-from txaware.service.topic_handles import TopicHandle, TopicHandles
+from txaware.service.topic_handles import (
+    PartitionedTopic,
+    Place,
+    TopicHandle,
+    TopicHandles,
+)
 from txaware.service.write.message_cargo import RowCargo, TopicCargo, TopicsCargo
 from txaware.service.write.publishing import Answered, Publishing
+from txaware.service.write.spreading import Spreading
 from txaware.store.kinds import POSITIONS
 from txaware.store.versioned_rows import VersionedRows, without_pointer
 
@@ -68,6 +79,7 @@ class LocalService:
         self._retention = store_context.versions
         self._writes = store_context.writes
         self._publishing = Publishing(store_context)
+        self._spreading = Spreading(self._publishing, store_context)
         # A class derived from ours may replace any call.
         self._carrying = carrying(store_context) if type(self) is LocalService else None
         self._reading = Reading(store_context)
@@ -85,10 +97,13 @@ class LocalService:
         ttl_s: int | str | None = None,
         properties: Mapping[str, str] | None = None,
         compact: bool | None = None,
+        partitions: int | str | None = None,
         exist_ok: bool = False,
     ) -> Topic:
         """Creates a topic, or the next generation of one that was deleted."""
-        described = self._places.described(topic, ttl_s, properties, compact)
+        described = self._places.described(
+            topic, ttl_s, properties, compact, partitions
+        )
         if not checked_flag("exist_ok", exist_ok):
             return self._places.topics.create(described)
         named_ttl_s = None if ttl_s is None else described.ttl_s
@@ -106,10 +121,11 @@ class LocalService:
         ttl_s: int | str | None = None,
         properties: Mapping[str, str | None] | None = None,
         compact: bool | None = None,
+        partitions: int | str | None = None,
     ) -> Topic:
         """Changes what is named and leaves the rest; removes a property set to None."""
-        change = self._places.change(topic, ttl_s, properties, compact)
-        return self._places.topics.update(self._places.name(topic), change)
+        change = self._places.change(topic, ttl_s, properties, compact, partitions)
+        return self._changed(self._places.name(topic), change)
 
     def replace_topic(
         self,
@@ -118,14 +134,30 @@ class LocalService:
         ttl_s: int | str | None = None,
         properties: Mapping[str, str] | None = None,
         compact: bool | None = None,
+        partitions: int | str | None = None,
     ) -> Topic:
-        """Replaces all properties; a ttl that is not named falls to the default."""
-        described = self._places.described(topic, ttl_s, properties, compact)
-        return self._places.topics.update(described.topic, lambda _: described)
+        """Replaces all properties; a ttl that is not named falls to the default.
+
+        Partitions that are not named stay.
+        """
+        described = self._places.described(
+            topic, ttl_s, properties, compact, partitions
+        )
+        return self._changed(described.topic, lambda found: found.replaced(described))
+
+    def _changed(self, name: TopicName, change: Callable[[Topic], Topic]) -> Topic:
+        topic = self._places.topics.update(name, change)
+        if topic.partitions > 1:
+            self._places.wake(name)  # who waits for any of them waits for the new ones
+        return topic
 
     def topic(self, topic: str) -> Topic:
-        """Returns a topic as it stands."""
-        return self._places.topics.get(self._places.name(topic))
+        """Returns a topic as it stands; for a partition the topic that has it."""
+        name, number = named_partition(topic)
+        found = self._places.topics.get(name)
+        if number is not None and number >= found.partitions:
+            raise no_partition(found, number)
+        return found
 
     def topics(self, namespace: str = "default") -> list[str]:
         """Returns the names of a namespace's topics, in the order of their keys."""
@@ -134,7 +166,9 @@ class LocalService:
     def delete_topic(self, topic: str) -> None:
         """Deletes a topic; its messages are gone at once."""
         name = self._places.name(topic)
-        self.cache.drop(self._places.topics.get(name).prefix)
+        found = self._places.topics.get(name)
+        for number in range(found.partitions):
+            self.cache.drop(partition_in(found, number).prefix)
         self._places.topics.delete(name)
         self._places.wake(name)
 
@@ -146,8 +180,15 @@ class LocalService:
         transaction: Pointer | None = None,
         receipts: Iterable[Receipt] | None = None,
     ) -> PublishResponse | None:
-        """Publishes in one piece; in a transaction returns what `rollback` takes."""
-        place, payloads = self._places.at(topic), self._payloads(messages)
+        """Publishes in one piece; in a transaction returns what `rollback` takes.
+
+        To a topic of several partitions that is a piece for each that gets any.
+        """
+        try:
+            place = self._places.at(topic)
+        except PartitionNeeded:
+            return self._publish_spread(topic, messages, transaction, receipts)
+        payloads = self._payloads(messages)
         if transaction is None:
             check_plain(payloads, receipts)
             self._publishing.plain(place, payloads)
@@ -158,6 +199,26 @@ class LocalService:
         if receipts is not None:
             raise BadRequest("a publish has messages or receipts, not both")
         return self._publishing.transactional(place, payloads, pointer)
+
+    def _publish_spread(
+        self,
+        topic: str,
+        messages: Iterable[Payload],
+        transaction: Pointer | None,
+        receipts: Iterable[Receipt] | None,
+    ) -> PublishResponse | None:
+        """Does the same to a topic of several partitions, to each its part."""
+        place, payloads = self._whole(topic), self._payloads(messages)
+        if transaction is None:
+            check_plain(payloads, receipts)
+            self._spreading.plain(place, payloads)
+            return None
+        pointer = self._writes.begun(transaction)
+        if not len(payloads):
+            return self._spreading.reference(place, pointer, receipts)
+        if receipts is not None:
+            raise BadRequest("a publish has messages or receipts, not both")
+        return self._spreading.transactional(place, payloads, pointer)
 
     def cargo(
         self,
@@ -176,7 +237,10 @@ class LocalService:
             payloads = checked_payloads(
                 listed, limit_bytes=self._settings.message_limit_bytes
             )
-            loads += ((self._places.at(topic), payloads),)
+            try:
+                loads += ((self._places.at(topic), payloads),)
+            except PartitionNeeded:
+                loads += self._whole(topic).split(payloads)
         return self._publishing.cargo(loads, tx)
 
     def carried_bytes(self, coordinator: Coordinator) -> int:
@@ -185,8 +249,11 @@ class LocalService:
             return 0
         return self._settings.sync_limit_bytes
 
+    def _whole(self, topic: str) -> PartitionedTopic:
+        return self._places.whole(self._places.topics.get(self._places.name(topic)))
+
     def publish_soon(
-        self, place: TopicHandle, messages: Iterable[Payload], then: Then
+        self, place: Place, messages: Iterable[Payload], then: Then
     ) -> None:
         """Publishes without a transaction and does not wait for the disk.
 
@@ -194,11 +261,14 @@ class LocalService:
         """
         payloads = self._payloads(messages)
         check_plain(payloads, None)
+        if isinstance(place, PartitionedTopic):
+            self._spreading.plain_soon(place, payloads, then)
+            return
         self._publishing.plain_soon(place, payloads, then)
 
     def publish_in_soon(
         self,
-        place: TopicHandle,
+        place: Place,
         messages: Iterable[Payload],
         pointer: int,
         then: Answered,
@@ -209,6 +279,8 @@ class LocalService:
         an error, and must be quick. Returns False, and has done nothing, where a thread
         has to publish.
         """
+        if isinstance(place, PartitionedTopic):
+            return False
         payloads = self._payloads(messages)
         return len(payloads) > 0 and self._publishing.transactional_soon(
             place, payloads, checked_pointer(pointer), then
@@ -223,18 +295,22 @@ class LocalService:
         attempt: bytes | None = None,
     ) -> Receipt:
         """Stores payloads ahead of the commit; a reference publishes them later."""
-        place, payloads = self._places.at(topic), self._payloads(messages)
+        place, payloads = self._places.find(topic), self._payloads(messages)
         pointer = self._writes.begun(transaction)
         if not len(payloads):
             raise BadRequest("a store has messages")
-        return self._publishing.store(
-            place, payloads, pointer, checked_attempt(attempt)
-        )
+        checked = checked_attempt(attempt)
+        if isinstance(place, PartitionedTopic):
+            return self._spreading.store(place, payloads, pointer, checked)
+        return self._publishing.store(place, payloads, pointer, checked)
 
     def rollback(self, topic: str, response: PublishResponse) -> None:
         """Hides the rows of a publish from all who poll in a transaction."""
-        place = self._places.at(topic)
-        self._publishing.roll_back(place, checked_response(response))
+        place, checked = self._places.find(topic), checked_response(response)
+        if isinstance(place, PartitionedTopic):
+            self._spreading.roll_back(place, checked)
+            return
+        self._publishing.roll_back(place, checked)
 
     def poll(
         self,
@@ -260,7 +336,7 @@ class LocalService:
                 "a poll in a transaction cannot wait: its snapshot sees nothing that "
                 "commits later; wait before the transaction begins"
             )
-        return self._reading.poll(partial(self._places.at, topic), ask, wait_s)
+        return self._reading.poll(partial(self._places.find, topic), ask, wait_s)
 
     def latest_page(
         self,
@@ -292,12 +368,12 @@ class LocalService:
             isolation=isolation,
         )
         return bool(
-            self._reading.wait(partial(self._places.at, topic), ask, timeout_s)[0]
+            self._reading.wait(partial(self._places.find, topic), ask, timeout_s)[0]
         )
 
     def begin_poll(
         self,
-        place: TopicHandle,
+        place: Place,
         *,
         start: Start = None,
         inclusive: bool = True,
@@ -305,7 +381,7 @@ class LocalService:
         transaction: Transaction | None = None,
         isolation: str = UNCOMMITTED,
         woken: bool = False,
-    ) -> Scan:
+    ) -> AnyScan:
         """Begins one look at a topic, to be read in pieces.
 
         Who was `woken` looks at something new.
@@ -319,7 +395,7 @@ class LocalService:
         )
         return self._reading.begin(place, ask, woken=woken)
 
-    def pause_s(self, scan: Scan, last_s: float) -> float:
+    def pause_s(self, scan: AnyScan, last_s: float) -> float:
         """Returns how long to wait for a signal after a look that found nothing."""
         return self._reading.pause_s(scan, last_s)
 
@@ -329,7 +405,7 @@ class LocalService:
         """Returns a group's position, as the transaction or a new snapshot sees it."""
         position = self.position_seen(group, topic, transaction)
         if transaction is not None and position is not None:
-            self.readers.saw(group, str(self._places.name(topic)))
+            self.readers.saw(group, str(self._places.rows_name(topic)))
         return position
 
     def position_seen(
@@ -337,7 +413,7 @@ class LocalService:
     ) -> MessageId | None:
         """Returns the position for an observer, who does not count as a reader."""
         checked_snapshot(transaction)
-        name = self.topic(topic).topic
+        name = self._places.rows_name(topic)
         checked_group(group)
         prefix = POSITIONS.prefix_of((group, name))
         if transaction is None and not self._rows.has_any(prefix):
@@ -358,7 +434,7 @@ class LocalService:
         transaction: Pointer,
     ) -> None:
         """Moves a group with the commit; None takes back this transaction's move."""
-        name, pointer = self.topic(topic).topic, checked_pointer(transaction)
+        name, pointer = self._places.rows_name(topic), checked_pointer(transaction)
         place = checked_group(group), name
         if position is None:
             with self._writes.undoing(pointer):
@@ -386,7 +462,7 @@ class LocalService:
             return None
         if position is None:
             return RowCargo([])
-        name, pointer = self.topic(topic).topic, tx.transaction_id
+        name, pointer = self._places.rows_name(topic), tx.transaction_id
 
         def count() -> None:
             self.readers.saw(group, str(name))
@@ -424,9 +500,13 @@ class LocalService:
         """Returns a topic with its writer and its counters."""
         return self._places.at(topic)
 
-    def place_at_once(self, topic: str) -> TopicHandle | None:
-        """Returns a topic for an event loop; None where it would wait for a network."""
-        return self._places.at_once(topic)
+    def found(self, topic: str) -> Place:
+        """Returns a topic, a partition, or all partitions of a topic together."""
+        return self._places.find(topic)
+
+    def found_at_once(self, topic: str) -> Place | None:
+        """Returns the same for an event loop; None where it would wait."""
+        return self._places.find_at_once(topic)
 
     @property
     def reads_wait(self) -> bool:

@@ -1,14 +1,26 @@
 """Finds what belongs to a topic: its row, its writer, its counters."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import count
 
 import attrs
 
-from txaware.errors import TopicExists
+from txaware.errors import PartitionNeeded, TopicExists
 from txaware.model.interfaces import OrderedTable
 from txaware.model.metrics import Latencies, TopicCounters, TopicMetrics
+from txaware.model.partitions import (
+    named_partition,
+    no_partition,
+    number_of,
+    parent_of,
+    partition_in,
+    partition_name,
+    partition_needed,
+)
 from txaware.model.queues import pipe_of
+from txaware.model.requests import Payloads
 from txaware.model.settings import Settings
 from txaware.model.topics import (
     Topic,
@@ -18,7 +30,9 @@ from txaware.model.topics import (
     checked_ttl_s,
     expand_names,
     valid_names,
+    with_partitions,
 )
+from txaware.service.wakeups import Signal
 from txaware.service.write.topic_writer import TopicWriter
 from txaware.store.keys import MESSAGE
 from txaware.store.topic_table import TopicTable
@@ -34,7 +48,7 @@ class TopicHandle:
     """A topic as it stands, with its writer and its counters.
 
     `prefix` begins the keys of its rows behind their tag, and `message_prefix` those of
-    its message rows.
+    its message rows. `number` is that of the partition that it is.
     """
 
     topic: Topic
@@ -43,6 +57,8 @@ class TopicHandle:
     publishing: str = attrs.field(init=False)
     prefix: bytes = attrs.field(init=False)
     message_prefix: bytes = attrs.field(init=False)
+    number: int = attrs.field(init=False)
+    signal: Signal = attrs.field(init=False)
 
     @publishing.default
     def _publishing(self) -> str:
@@ -55,6 +71,71 @@ class TopicHandle:
     @message_prefix.default
     def _message_prefix(self) -> bytes:
         return MESSAGE + self.prefix
+
+    @number.default
+    def _number(self) -> int:
+        return number_of(self.topic.topic)
+
+    @signal.default
+    def _signal(self) -> Signal:
+        return self.writer.signal
+
+
+@attrs.frozen
+class PartitionedTopic:
+    """A topic of several partitions as it stands, for who names none of them.
+
+    `signal` tells what happens in any of them.
+    """
+
+    topic: Topic
+    signal: Signal
+    _turns: "Turns"
+    _handles: "TopicHandles" = attrs.field(repr=False)
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions."""
+        return self.topic.partitions
+
+    @property
+    def counters(self) -> TopicCounters:
+        """The counters of what names no partition: those of the first one."""
+        return self.at(0).counters
+
+    def at(self, number: int) -> TopicHandle:
+        """Returns a partition, with its writer and its counters."""
+        return self._handles.at(partition_name(self.topic.topic, number))
+
+    def handles(self) -> Iterator[TopicHandle]:
+        """Returns all partitions, by their numbers."""
+        return map(self.at, range(self.partitions))
+
+    def split(
+        self, payloads: Payloads, turn: Callable[[], int] | None = None
+    ) -> list[tuple[TopicHandle, Payloads]]:
+        """Returns the payloads of each partition that gets any, by its number.
+
+        What has no key goes whole to one partition: the next one in turn, or that of
+        `turn`.
+        """
+        next_one = partial(self._turns.next, self.partitions)
+        parts = payloads.by_partition(self.partitions, turn or next_one)
+        return [(self.at(number), part) for number, part in sorted(parts.items())]
+
+
+class Turns:
+    """Goes round the partitions of a topic."""
+
+    def __init__(self) -> None:
+        self._count = count()
+
+    def next(self, partitions: int) -> int:
+        """Returns the partition whose turn it is."""
+        return next(self._count) % partitions
+
+
+Place = TopicHandle | PartitionedTopic
 
 
 class TopicHandles:
@@ -70,6 +151,7 @@ class TopicHandles:
         self._counters: dict[TopicName, TopicCounters] = {}
         # Each with the count of changes to topics at which it was read.
         self._current: dict[str, tuple[int, TopicHandle]] = {}
+        self._whole: dict[TopicName, tuple[Signal, Turns]] = {}
         # Finds the pipes of queues, which are written to like topics.
         self.pipes: Callable[[str], TopicHandle | None] = _no_pipe
 
@@ -83,41 +165,84 @@ class TopicHandles:
         return name
 
     def at(self, topic: str) -> TopicHandle:
-        """Returns a topic with its writer; raises `TopicNotFound` if there is none."""
+        """Returns a topic with its writer, or a partition of one.
+
+        Raises `TopicNotFound` if there is none, and `PartitionNeeded` for the name of a
+        topic of several partitions.
+        """
         known = self._current.get(topic) if topic.__class__ is str else None
         if known is not None and known[0] == self.topics.changes:
             return known[1]
         if (pipe := self.pipes(topic)) is not None:
             return pipe
-        name, version = self.name(topic), self.topics.version()
-        place = self._place(name, self.topics.get(name))
+        name, number = self._named(topic)
+        version, found = self.topics.version(), self.topics.get(name)
+        if number is None and found.partitions > 1:
+            raise partition_needed(found)
+        place = self._place(found, number or 0)
         if (
             version is not None
             and version == self.topics.version()
-            and self.topics.remembered(name) is place.topic
+            and self.topics.remembered(name) is found
             and len(self._current) < KNOWN_NAMES
         ):
             self._current[topic] = (version, place)
         return place
 
-    def at_once(self, topic: str) -> TopicHandle | None:
-        """Returns a topic for an event loop; None where it would wait for a network."""
-        if not self._table.reads_wait:
+    def find(self, topic: str) -> Place:
+        """Returns a topic or a partition, or a whole topic of several partitions."""
+        try:
             return self.at(topic)
+        except PartitionNeeded:
+            return self.whole(self.topics.get(self.name(topic)))
+
+    def whole(self, found: Topic) -> PartitionedTopic:
+        """Returns all partitions of a topic together."""
+        signal, turns = self._whole.setdefault(found.topic, (Signal(), Turns()))
+        return PartitionedTopic(found, signal, turns, self)
+
+    def find_at_once(self, topic: str) -> Place | None:
+        """Returns what an event loop finds; None where it would wait for a network."""
+        if not self._table.reads_wait:
+            return self.find(topic)
         if pipe_of(topic) is not None:
             return None
-        name = self.name(topic)
+        name, number = self._named(topic)
         found = self.topics.remembered(name)
         if found is None or found.generation < 0:
             return None
-        return self._place(name, found)
+        if number is None and found.partitions > 1:
+            return self.whole(found)
+        return self._place(found, number or 0)
 
-    def _place(self, name: TopicName, found: Topic) -> TopicHandle:
+    def rows_name(self, topic: str) -> TopicName:
+        """Returns the name by which the rows of what exists are kept."""
+        name, number = self._named(topic)
+        found = self.topics.get(name)
+        if number is None and found.partitions > 1:
+            raise partition_needed(found)
+        return self._partition(found, number or 0).topic
+
+    def _named(self, topic: str) -> tuple[TopicName, int | None]:
+        if topic.__class__ is str and "." in topic:
+            return named_partition(topic)
+        return self.name(topic), None
+
+    def _partition(self, found: Topic, number: int) -> Topic:
+        if number >= found.partitions:
+            raise no_partition(found, number)
+        return partition_in(found, number)
+
+    def _place(self, found: Topic, number: int) -> TopicHandle:
+        topic = self._partition(found, number)
+        name = topic.topic
         writer = self._writers.get(name)
         if writer is None:
             self._counters.setdefault(name, TopicCounters(self.latencies))
             writer = self._writers.setdefault(name, TopicWriter(self._table))
-        return TopicHandle(found, writer, self._counters[name])
+        if found.partitions > 1:
+            writer.signal.also = self.whole(found).signal
+        return TopicHandle(topic, writer, self._counters[name])
 
     def described(
         self,
@@ -125,9 +250,11 @@ class TopicHandles:
         ttl_s: int | str | None,
         properties: Mapping[str, str] | None,
         compact: bool | None = None,
+        partitions: int | str | None = None,
     ) -> Topic:
         """Returns a topic as the caller describes it, checked."""
         ttl = self._settings.default_ttl_s if ttl_s is None else checked_ttl_s(ttl_s)
+        properties = with_partitions(properties, partitions)
         named = checked_properties(properties, compact)
         return Topic(TopicName.parse(topic), 1, ttl, named)
 
@@ -137,9 +264,11 @@ class TopicHandles:
         ttl_s: int | str | None,
         properties: Mapping[str, str | None] | None,
         compact: bool | None = None,
+        partitions: int | str | None = None,
     ) -> Callable[[Topic], Topic]:
         """Returns the checked change that turns a topic into the updated one."""
         TopicName.parse(topic)
+        properties = with_partitions(properties, partitions)
         ttl = None if ttl_s is None else checked_ttl_s(ttl_s)
         changes = checked_changes(properties, compact)
 
@@ -170,7 +299,7 @@ class TopicHandles:
     def wake(self, name: TopicName | None = None) -> None:
         """Wakes the readers that wait in a topic, or in all; they look again."""
         for found, writer in list(self._writers.items()):
-            if name in (None, found):
+            if name is None or name == parent_of(found):
                 writer.signal.tell()
 
 

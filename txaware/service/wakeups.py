@@ -16,8 +16,11 @@ class WouldWait(Exception):
 class Signal:
     """A count of what happened; a wait ends when the count is not the seen one.
 
-    Those who wait take whatever is there, unless they say that they choose.
+    Those who wait take whatever is there, unless they say that they choose. `also` is
+    told as well, if there is one.
     """
+
+    also: "Signal | None" = None
 
     def __init__(self) -> None:
         self._changed = Condition()
@@ -37,6 +40,8 @@ class Signal:
         Whoever chooses may not take what is there, so while one does, all are woken.
         """
         self.count += 1  # read without the lock; a waiter looks again after taking it
+        if self.also is not None:
+            self.also.tell()
         if not self.is_awaited:
             return
         with self._changed:

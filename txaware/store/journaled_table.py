@@ -27,6 +27,9 @@ SECOND_FORMAT, OUR_FORMAT = b"txaware 2", b"txaware 3"
 # The fourth has rows, or records of prepared transactions, that earlier versions do not
 # know, and comes with the first one.
 NEWEST_FORMAT = b"txaware 4"
+# This one comes with the first topic of several partitions: an earlier version would
+# take the topic's own rows for all of it.
+PARTITIONED_FORMAT = b"txaware 4.1"
 
 
 def keep_earlier_versions_away(table: OrderedTable) -> None:
@@ -120,20 +123,21 @@ class JournaledTable:
     def _clock(self, clock_ms: ClockMs) -> StoreClock:
         """Makes the store's clock, which begins at the last time that was saved."""
         found = self._database.get(FORMAT)
-        formats = (FIRST_FORMAT, SECOND_FORMAT, OUR_FORMAT, NEWEST_FORMAT)
-        if found is not None and found not in formats:
+        earlier = (FIRST_FORMAT, SECOND_FORMAT)
+        ours = (OUR_FORMAT, NEWEST_FORMAT, PARTITIONED_FORMAT)
+        if found is not None and found not in earlier + ours:
             raise StoreCorrupted(
                 f"{self.name} has the format {found!r}, and this version reads "
-                f"{FIRST_FORMAT!r} to {NEWEST_FORMAT!r}"
+                f"{FIRST_FORMAT!r} to {PARTITIONED_FORMAT!r}"
             )
-        self._is_newest = found == NEWEST_FORMAT
-        self._format = NEWEST_FORMAT if self._is_newest else OUR_FORMAT
+        self._kept_format = found or b""
+        self._format = found if found in ours else OUR_FORMAT
         saved_ms = self._batches.saved_ms
         clock = StoreClock(clock_ms, clock_ms() if saved_ms is None else saved_ms)
         self._batches.clock = clock
         if found == FIRST_FORMAT:
             self._bring_up_to_date()
-        if found not in (OUR_FORMAT, NEWEST_FORMAT):
+        if found not in ours:
             writes: list[Write] = [(FORMAT, OUR_FORMAT)]
             if found is not None:
                 unwatched = self._batches.history.reserved
@@ -205,11 +209,19 @@ class JournaledTable:
 
     def newest_format(self) -> Sequence[Write]:
         """Returns the row that keeps earlier versions away, unless it is there."""
-        if self._is_newest:
+        return self._raised(NEWEST_FORMAT)
+
+    def partitioned_format(self) -> Sequence[Write]:
+        """Returns the row that comes before partitions, unless it is there."""
+        return self._raised(PARTITIONED_FORMAT)
+
+    def _raised(self, least: bytes) -> Sequence[Write]:
+        if self._kept_format >= least:
             return ()
-        self._format = NEWEST_FORMAT  # first: nobody writes the earlier one again
-        self._is_newest = self._database.get(FORMAT) == NEWEST_FORMAT
-        return () if self._is_newest else ((FORMAT, NEWEST_FORMAT),)
+        # First: nobody writes the earlier one again.
+        self._format = max(self._format, least)
+        self._kept_format = self._database.get(FORMAT) or b""
+        return () if self._kept_format >= least else ((FORMAT, self._format),)
 
     def compare_and_set(self, key: bytes, old: bytes | None, new: bytes) -> bool:
         """Sets a value if it is still `old`; that is kept when this returns."""

@@ -11,6 +11,7 @@ from txaware.model.markers import (
     producer_marker,
 )
 from txaware.model.messages import ID_BYTES, MessageId
+from txaware.model.partitions import parsed_rows
 from txaware.model.queues import PIPE_BYTES
 from txaware.model.settings import Settings
 from txaware.model.topics import TableName, TopicName, checked_group
@@ -59,7 +60,7 @@ def _encode_group(place: Place) -> bytes:
 
 def _decode_group(data: bytes) -> Place:
     group, namespace, topic = _place(data)
-    return checked_group(group), TopicName.parse(f"{namespace}:{topic}")
+    return checked_group(group), parsed_rows(f"{namespace}:{topic}")
 
 
 def _encode_producer(place: Place) -> bytes:

@@ -10,6 +10,7 @@ import attrs
 from txaware.errors import BadRequest, StoreCorrupted
 from txaware.model.interfaces import OrderedTable, Row, Write
 from txaware.model.messages import MessageId
+from txaware.model.partitions import stored_rows
 from txaware.model.producers import SEQUENCES, ProducerIdentity, checked_identity
 from txaware.model.topics import TopicName
 from txaware.store.keys import (
@@ -249,7 +250,7 @@ def topic_of(key: bytes) -> TopicName:
         namespace, name, rest = key.decode("ascii").split(":")
         if rest:
             raise BadRequest(f"{rest!r} follows it")
-        return TopicName(name, namespace)
+        return stored_rows(namespace, name)
     except ValueError as error:
         raise StoreCorrupted(f"{key!r:.100} names no topic: {error}") from error
 

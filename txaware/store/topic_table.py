@@ -2,12 +2,14 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 import attrs
 
 from coordinator.threads import try_lock
 from txaware.errors import TopicExists, TopicNotFound, TxAwareError
 from txaware.model.interfaces import OrderedTable
+from txaware.model.partitions import row_topics
 from txaware.model.queues import is_queue
 from txaware.model.topics import Topic, TopicName
 from txaware.store.keys import TOPIC, topic_key
@@ -55,7 +57,7 @@ class TopicTable:
             if found is not None and found.generation > 0:
                 raise TopicExists(f"topic {topic.topic} exists already")
             generation = abs(found.generation) + 1 if found is not None else 1
-            return attrs.evolve(topic, generation=generation)
+            return attrs.evolve((found or topic).followed(topic), generation=generation)
 
         return self._change(topic.topic, created)
 
@@ -64,7 +66,8 @@ class TopicTable:
 
         def updated(found: Topic | None) -> Topic:
             topic = _existing(name, found)
-            return attrs.evolve(change(topic), generation=topic.generation)
+            changed = topic.followed(change(topic))
+            return attrs.evolve(changed, generation=topic.generation)
 
         return self._change(name, updated)
 
@@ -101,6 +104,10 @@ class TopicTable:
     def all(self, prefix: bytes = b"") -> Iterator[Topic]:
         """Reads all topics whose key begins with `prefix`, deleted ones included."""
         return (topic for topic in self._rows(prefix) if not is_queue(topic.topic))
+
+    def all_partitions(self, prefix: bytes = b"") -> Iterator[Topic]:
+        """Reads all topics, each followed by its partitions, as rows are kept."""
+        return chain.from_iterable(map(row_topics, self.all(prefix)))
 
     def _rows(self, prefix: bytes) -> Iterator[Topic]:
         for rows in pieces(self._table, TOPIC + prefix):
@@ -146,6 +153,9 @@ class TopicTable:
                     if not was_in_doubt:
                         self._in_doubt.discard(name)
                     raise
+                if topic.partitions > 1:
+                    while writes := self._table.partitioned_format():
+                        self._table.submit(writes)()
                 if self._table.compare_and_set(topic_key(name), old, topic.to_bytes()):
                     self._known[name] = topic
                     self._in_doubt.discard(name)

@@ -55,12 +55,13 @@ from txaware.model.interfaces import (
 from txaware.model.keeper import Keeper, KeepsRows, named_pointer
 from txaware.model.latest import Latest, LatestPage
 from txaware.model.messages import Message, MessageId, Page, PublishResponse, Receipt
+from txaware.model.partitions import checked_partition, full_name
 from txaware.model.queue_service import QueueService
 from txaware.model.queues import Popped, QueueDescriptor, checked_count
 from txaware.model.reports import MessagingStatus
 from txaware.model.requests import Payload, Pointer, checked_positions
 from txaware.model.signatures import showing, signed_as
-from txaware.model.topics import Topic, TopicName
+from txaware.model.topics import Topic
 from txaware.model.traced_messages import sent
 from txaware.protocol.operator import REPORT_KEEPER
 from txaware.publish.transactional_producer import TransactionalProducer
@@ -304,6 +305,7 @@ class AsyncMessaging(AsyncService):
         self,
         topic: str,
         *,
+        partition: int | None = None,
         group: str | None = None,
         start: StartAt = None,
         inclusive: bool = True,
@@ -316,6 +318,7 @@ class AsyncMessaging(AsyncService):
         self,
         topic: str,
         *,
+        partition: int | None = None,
         group: str | None = None,
         start: StartAt = None,
         inclusive: bool = True,
@@ -327,6 +330,7 @@ class AsyncMessaging(AsyncService):
         self,
         topic: str,
         *,
+        partition: int | None = None,
         group: str | None = None,
         start: StartAt = None,
         inclusive: bool = True,
@@ -334,7 +338,8 @@ class AsyncMessaging(AsyncService):
         decode: Decode[V] | None = None,
     ) -> TopicConsumer[V] | TopicConsumer:
         """Returns a reader of a topic in order; `start` is looked up now."""
-
+        if partition is not None:
+            topic = checked_partition(topic, partition)
         consumer: Consumer[Any] = await self.in_thread(
             partial(
                 self._messaging.consumer,
@@ -348,7 +353,7 @@ class AsyncMessaging(AsyncService):
         )
         return TopicConsumer(
             consumer,
-            topic=str(TopicName.parse(topic)),
+            topic=full_name(topic),
             group=group,
             isolation=isolation,
             service=self,
@@ -648,6 +653,10 @@ class AsyncMessaging(AsyncService):
 
         save = self._messaging.save_position
         await block.run(save, group, topic, position, transaction=transaction)
+
+    async def partitions(self, topic: str) -> int:
+        """Returns how many partitions a topic has, each with an order of its own."""
+        return (await super().topic(topic)).partitions
 
     async def save_positions(
         self, group: str, positions: Mapping[str, MessageId], *, transaction: Pointer

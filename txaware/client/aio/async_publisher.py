@@ -9,8 +9,8 @@ from txaware.client.aio.async_transaction import open_transaction
 from txaware.errors import MisusedTransaction
 from txaware.model.encoding import Encode, encoded, encoder
 from txaware.model.messages import Outgoing, Receipt, T, outgoing
+from txaware.model.partitions import full_name
 from txaware.model.requests import Payload
-from txaware.model.topics import TopicName
 from txaware.publish import Publisher
 from txaware.publish.publisher import checked_many
 
@@ -31,7 +31,7 @@ class TopicPublisher(Generic[T]):
         *,
         encode: Encode[T] | None = None,
     ) -> None:
-        self.topic = str(TopicName.parse(topic))
+        self.topic = full_name(topic)
         self._service = service
         self._coordinator = coordinator
         self._make = make

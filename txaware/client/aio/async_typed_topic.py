@@ -11,7 +11,7 @@ from txaware.messaging.loop_verbs import LoopOptions
 from txaware.model.event_type import EventType
 from txaware.model.interfaces import COMMITTED, Isolation
 from txaware.model.messages import Message, Outgoing
-from txaware.model.topics import TopicName
+from txaware.model.partitions import full_name
 from txaware.publish.publisher import checked_many
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class AsyncTypedTopic(Generic[T]):
     """The promises of `TypedTopic`, awaited. To await it gives it, as it is there."""
 
     def __init__(self, messaging: OpensTopicsAsync, name: str, kind: type[T]) -> None:
-        self.name = str(TopicName.parse(name))
+        self.name = full_name(name)
         self.event_type = EventType(kind)
         self._messaging = messaging
 

@@ -18,7 +18,7 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.model.queues import pipe_of
-from txaware.model.topics import TopicName
+from txaware.protocol import places
 from txaware.protocol.values import field_of
 from txaware.protocol.verb import Repeat
 
@@ -84,8 +84,8 @@ class Paths:
         if path is None and (pipe := pipe_of(topic)) is not None:
             return f"/v1/namespaces/{pipe.namespace}/topics/{pipe.in_namespace}"
         if path is None:
-            parsed = TopicName.parse(topic)
-            path = f"/v1/namespaces/{parsed.namespace}/topics/{parsed.name}"
+            words = places.TOPIC.words(topic)
+            path = f"/v1/namespaces/{words['namespace']}/topics/{words['topic']}"
             if len(self._known) < KNOWN_NAMES:
                 self._known[topic] = path
         return path

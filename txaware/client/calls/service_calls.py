@@ -20,13 +20,23 @@ from txaware.client.server_info import ENVELOPE_BYTES, ServerInfo
 from txaware.errors import (
     BadRequest,
     OutOfOrderSequence,
+    PartitionNeeded,
     ProducerFenced,
     TxAwareError,
     changed_nothing,
 )
 from txaware.model.interfaces import UNCOMMITTED, Isolation
 from txaware.model.labels import Labels, label_bytes
-from txaware.model.messages import MessageId, Page, PublishResponse, Receipt
+from txaware.model.messages import (
+    MessageId,
+    Page,
+    PublishResponse,
+    Receipt,
+    end_of,
+    in_partition,
+    page_of,
+)
+from txaware.model.partitions import named_partition, parsed_rows
 from txaware.model.queues import pipe_of
 from txaware.model.requests import (
     Payload,
@@ -46,7 +56,6 @@ from txaware.model.requests import (
     checked_start,
     checked_wait_s,
 )
-from txaware.model.topics import TopicName
 from txaware.protocol.formats import (
     MAX_MESSAGES,
     ColumnarPage,
@@ -127,6 +136,7 @@ class ServiceCalls(ProducerCalls):
         # The latest first, so that those of a rare crowd are forgotten again. A forked
         # child has its own: with a parent's its messages would be taken for repeats.
         self._own: list[OwnProducer] = []
+        self._partitioned: set[str] = set()
         self._process_id = os.getpid()
 
     def publish(
@@ -144,10 +154,12 @@ class ServiceCalls(ProducerCalls):
         pointer = None if transaction is None else checked_pointer(transaction)
         named = _sendable_receipts(receipts)
         _check_publish(payloads, pointer, named)
-        if pointer is None and info.takes_producers:
-            name = str(TopicName.parse(topic))
-            yield from self._publish_own(name, payloads)
-            return None
+        if pointer is None and info.takes_producers and topic not in self._partitioned:
+            try:
+                yield from self._publish_own(topic, payloads)
+                return None
+            except PartitionNeeded:  # each partition has sequences of its own
+                self._partitioned.add(topic)
         body = encode_publish(PublishRequest(pointer, payloads, receipts=named))
         require_fit(len(payloads), len(body), info)
         read = done if pointer is None else _response
@@ -162,13 +174,14 @@ class ServiceCalls(ProducerCalls):
         Requests are under way beside each other, each by another producer. One whose
         outcome is unknown is used no more.
         """
+        name = str(parsed_rows(topic))  # of a topic alone and its partition, the same
         if self._process_id != os.getpid():
             self._own, self._process_id = [], os.getpid()
         while True:
             own = self._own_producer()
             try:
                 yield from self.publish_once(
-                    topic, messages, producer=own.identity, sequence=own.next(topic)
+                    topic, messages, producer=own.identity, sequence=own.next(name)
                 )
             except (ProducerFenced, OutOfOrderSequence):
                 if own.is_new:
@@ -178,7 +191,7 @@ class ServiceCalls(ProducerCalls):
                 if changed_nothing(error):
                     self._own.append(own)
                 raise
-            own.stored(topic, len(messages))
+            own.stored(name, len(messages))
             self._own.append(own)
             return
 
@@ -235,6 +248,7 @@ class ServiceCalls(ProducerCalls):
         path = self._paths.topic(topic) + "/poll"
         until_s = self._link.clock_s() + _checked_wait(wait_s, transaction)
         checked_snapshot(transaction)
+        number = named_partition(topic)[1] if "." in topic else None
         checked = (
             checked_start(start),
             checked_flag("inclusive", inclusive),
@@ -247,7 +261,7 @@ class ServiceCalls(ProducerCalls):
             body = _poll_body(*checked, asked_s)
             page: Page = yield msgpack_call(path, body, _page, longer_s=asked_s)
             if page or is_last:
-                return page
+                return page if number is None else _in_partition(page, number)
 
     def poll_columns(
         self,
@@ -297,6 +311,11 @@ def _check_publish(
         raise BadRequest("a publish has messages or receipts, not both")
 
 
+def _in_partition(page: Page, number: int) -> Page:
+    """Returns a page of one partition, whose messages say so."""
+    return page_of(in_partition(page, number), end_of(page)) if number else page
+
+
 def _poll_body(
     start: Start,
     inclusive: bool,
@@ -341,7 +360,7 @@ def _sendable_receipts(receipts: Iterable[Receipt] | None) -> list[Receipt] | No
 
 def _sendable_receipt(receipt: Receipt) -> Receipt:
     if pipe_of(receipt.topic) is None:
-        TopicName.parse(receipt.topic)
+        named_partition(receipt.topic)
     checked_pointer(receipt.pointer)
     _check_fits(receipt.count, "the count of a receipt", _MOST_INT)
     return attrs.evolve(receipt, attempt=checked_attempt(receipt.attempt))

@@ -60,6 +60,7 @@ class TopicCalls(ServerCalls):
         ttl_s: int | str | None = None,
         properties: Mapping[str, str | None] | None = None,
         compact: bool | None = None,
+        partitions: int | str | None = None,
     ) -> Steps[Topic]:
         """Changes a topic, and then asks how it stands.
 
@@ -67,7 +68,11 @@ class TopicCalls(ServerCalls):
         it has, with the changes.
         """
         asked = UPDATE_TOPIC.asked(
-            topic, ttl_s=ttl_s, properties=properties, compact=compact
+            topic,
+            ttl_s=ttl_s,
+            properties=properties,
+            compact=compact,
+            partitions=partitions,
         )
         update: Call[Any] = call_of(UPDATE_TOPIC, asked)
         yield from self.info()

@@ -220,6 +220,7 @@ class AvroPage:
     """CDAP's array of {id, payload}, and nothing behind it."""
 
     items = ITEMS
+    partition: int | None = None
 
     def begin(self) -> bytes:
         """Returns nothing: blocks may begin at once."""
@@ -230,7 +231,7 @@ class AvroPage:
         parts: list[bytes] = [b""]
         head = weight = 0
         known, id_head = len(_SIZES), ITEMS.id_head
-        for message_id, payload, _, _ in messages:
+        for message_id, payload, *_ in messages:
             size = len(payload)
             length = _SIZES[size] if size < known else long_bytes(size)
             parts += (id_head, message_id, length, payload)

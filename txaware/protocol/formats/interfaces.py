@@ -12,8 +12,11 @@ class PageWriter(Protocol):
     """Writes the answer to one poll: what the calls return, joined, is the body.
 
     `begin` once, then `messages` and `blocks` in any order and number, then `end` once.
-    Without `end` the body is not whole, and every reader notices.
+    Without `end` the body is not whole, and every reader notices. `partition` is that
+    of the messages that come next, where a reader is to be told.
     """
+
+    partition: int | None
 
     @property
     def items(self) -> ItemForm | None:

@@ -1,6 +1,7 @@
 """`application/json`, as the server sees it."""
 
 import json
+import re
 from collections.abc import Mapping
 
 import attrs
@@ -74,6 +75,7 @@ from txaware.protocol.json_values import (
 )
 
 POINTER = "transactionWritePointer"
+_PARTITION = re.compile("[0-9]{1,5}")
 _COUNT = int_(1, INT_MAX)
 _POINTER = long(1)
 # Fixed-size text of base64 is 4 characters for 3 bytes.
@@ -275,6 +277,11 @@ def _read_start(value: object, *, what: str) -> Start:
                 f"not {shown(value)}"
             )
         return MessageId.parse(value)
+    if isinstance(value, dict) and value and all(map(_PARTITION.fullmatch, value)):
+        return {
+            int(name): MessageId.parse(text().read(place, what=f"{what}.{name}"))
+            for name, place in value.items()
+        }
     if isinstance(value, dict) and value.keys() == {"bytes"}:
         return MessageId.from_bytes(by_avro_rule(value["bytes"], what=what))
     return number(value, what=what)
@@ -293,6 +300,13 @@ START_FROM = Kind(
         HEX_ID,
         tagged("long", whole(0, MAX_TIME_MS)),
         fields({"bytes": LATIN_1 | {"minLength": ID_BYTES}}),
+        {
+            "type": "object",
+            "patternProperties": {"^[0-9]{1,5}$": HEX_ID},
+            "minProperties": 1,
+            "additionalProperties": False,
+            "description": "The id after which each partition goes on.",
+        },
     ),
 )
 _TRANSACTION = Kind(read_transaction, any_of(BASE64, fields({"bytes": LATIN_1})))

@@ -6,7 +6,13 @@ import msgspec
 
 from txaware.model.labels import Labels
 from txaware.model.message_fields import FIELDS
-from txaware.model.messages import BlockedBy, Message, PageEnd, text_or_base64
+from txaware.model.messages import (
+    BlockedBy,
+    Message,
+    PageEnd,
+    Places,
+    text_or_base64,
+)
 from txaware.protocol.json_values import Fields, camel, to_base64
 
 _dumps = msgspec.json.Encoder().encode
@@ -24,11 +30,15 @@ _PAYLOAD: dict[str, Callable[[bytes], str | dict[str, str]]] = {
 
 
 class JsonArray:
-    """CDAP's answer: an array of {"id", "payload"}."""
+    """CDAP's answer: an array of {"id", "payload"}.
+
+    Messages of a `partition` say so.
+    """
 
     items = None
 
     def __init__(self, payload_as: str) -> None:
+        self.partition: int | None = None
         self._payload = _PAYLOAD[payload_as]
         self._comma = b""
 
@@ -45,8 +55,10 @@ class JsonArray:
         objects: list[Fields] = []
         names = [(camel(field.name), field) for field in FIELDS]
         for message in messages:
-            message_id, data, key, headers = message
+            message_id, data, key, headers, *_ = message
             written: Fields = {"id": str(message_id), "payload": payload(data)}
+            if self.partition is not None:
+                written["partition"] = self.partition
             objects.append(written)
             if key is None and not headers:  # as most are
                 continue
@@ -78,12 +90,16 @@ class JsonPage(JsonArray):
     def end(self, end: PageEnd) -> bytes:
         """Ends the array, and writes the other fields."""
         fields = {
-            "next": str(end.next),
+            "next": str(end.next) if end.places is None else _places(end.places),
             "blockedBy": end.blocked_by and _blocked_by(end.blocked_by),
             "skippedBefore": end.skipped_before,
             "lastStable": end.last_stable and str(end.last_stable),
         }
         return b"]," + _dumps(fields)[1:]
+
+
+def _places(places: Places) -> dict[str, str]:
+    return {str(number): str(place) for number, place in places.items()}
 
 
 def _blocked_by(blocked_by: BlockedBy) -> dict[str, int]:

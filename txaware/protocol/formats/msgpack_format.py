@@ -7,7 +7,7 @@ the end.
 
 import struct
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -35,6 +35,7 @@ from txaware.model.messages import (
     PageEnd,
     PublishResponse,
     Receipt,
+    in_runs,
     messages_of,
     page_of,
 )
@@ -44,7 +45,14 @@ from txaware.model.producers import (
     SEQUENCES,
     ProducerIdentity,
 )
-from txaware.model.requests import MAX_MESSAGES, MAX_TIME_MS, Payloads, checked_payloads
+from txaware.model.requests import (
+    MAX_MESSAGES,
+    MAX_TIME_MS,
+    Payloads,
+    Start,
+    checked_payloads,
+    checked_start,
+)
 from txaware.model.rows import RowChange
 from txaware.protocol.formats.columns import ColumnarPage, ColumnPiece, places_of
 from txaware.protocol.formats.interfaces import PageWriter
@@ -134,7 +142,7 @@ class ResponseFields(_Fields):
 class PollFields(_Fields, kw_only=True):
     """The messages to read; `columns` for pieces of columns."""
 
-    start_from: _Long | bytes | None = None
+    start_from: _Long | bytes | dict[int, bytes] | None = None
     inclusive: bool = True
     limit: _Int | None = None
     transaction: bytes | None = None
@@ -177,6 +185,15 @@ class EndPart(Struct, array_like=True, tag=2, gc=False):
     last_stable: bytes | None
 
 
+class PlacesPart(Struct, array_like=True, tag=3, gc=False):
+    """The end of a page of a topic of several partitions; see `PageEnd`."""
+
+    places: dict[int, bytes]
+    runs: list[tuple[int, int]]
+    blocked_by: tuple[int, int] | None
+    skipped_before: int | None
+
+
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -205,7 +222,7 @@ _read_response = _reader(ResponseFields, "the PublishResponse")
 _read_receipt = _reader(ReceiptFields, "the Receipt")
 _read_poll = _reader(PollFields, "the poll")
 _read_changes = _reader(ChangesFields, "the body")
-_read_part = _reader(RowsPart | ColumnsPart | EndPart, "the page")
+_read_part = _reader(RowsPart | ColumnsPart | EndPart | PlacesPart, "the page")
 
 
 def _columns_of(messages: Listed) -> dict[str, Any]:
@@ -285,6 +302,7 @@ class RowsWriter:
     """Writes parts of messages that are encoded already, without a step for each."""
 
     items: ItemForm | None = ITEMS
+    partition: int | None = None
 
     def begin(self) -> bytes:
         """Returns nothing: parts may begin at once."""
@@ -310,11 +328,17 @@ class RowsWriter:
 
     def end(self, end: PageEnd) -> bytes:
         """Writes the last part."""
-        blocked, stable = end.blocked_by, end.last_stable
+        stable = end.last_stable
+        blocked = None
+        if end.blocked_by is not None:
+            blocked = end.blocked_by.pointer, end.blocked_by.since_ms
+        if end.places is not None:
+            places = {number: bytes(place) for number, place in end.places.items()}
+            return _part(PlacesPart(places, [*end.runs], blocked, end.skipped_before))
         return _part(
             EndPart(
                 bytes(end.next),
-                None if blocked is None else (blocked.pointer, blocked.since_ms),
+                blocked,
                 end.skipped_before,
                 None if stable is None else bytes(stable),
             )
@@ -386,7 +410,7 @@ class MsgpackFormat:
         sent: PollFields = _read_poll(body)
         start, transaction = sent.start_from, sent.transaction
         return PollRequest(
-            start=MessageId.from_bytes(start) if isinstance(start, bytes) else start,
+            start=start if start.__class__ is int else checked_start(start),
             inclusive=sent.inclusive,
             limit=sent.limit,
             transaction=None if transaction is None else codec.decode(transaction),
@@ -488,7 +512,7 @@ def encode_poll(request: PollRequest) -> bytes:
     limit, start, tx = request.limit, request.start, request.transaction
     return _encode(
         PollFields(
-            start_from=bytes(start) if isinstance(start, bytes) else start,
+            start_from=_start_field(start),
             inclusive=request.inclusive,
             limit=None if limit is None else min(limit, INT_MAX),
             transaction=None if tx is None else codec.encode(tx),
@@ -497,6 +521,12 @@ def encode_poll(request: PollRequest) -> bytes:
             columns=request.columns,
         )
     )
+
+
+def _start_field(start: Start) -> int | bytes | dict[int, bytes] | None:
+    if isinstance(start, Mapping):
+        return {number: bytes(place) for number, place in start.items()}
+    return bytes(start) if isinstance(start, bytes) else start
 
 
 def decode_page(body: bytes) -> Page:
@@ -509,6 +539,8 @@ def decode_page(body: bytes) -> Page:
             raise BadRequest(f"the page has an id that is not {ID_BYTES} bytes")
         labels = _part_labels(part, len(ids))
         messages += messages_of(map(MessageId, ids), payloads, labels)
+    if end.places is not None:
+        messages = in_runs(messages, end.runs)
     return page_of(messages, end)
 
 
@@ -532,16 +564,35 @@ def _part_labels(part: RowsPart | ColumnsPart, count: int) -> Labels | None:
 def _page_parts(body: bytes, kind: type[T]) -> tuple[list[T], PageEnd]:
     """Reads parts of one kind, and the end of their page, behind which nothing is."""
     *parts, end = [*_parts(body)] or [None]
+    if isinstance(end, PlacesPart):
+        return _of_kind(parts, kind), _end_of_places(end)
     if not isinstance(end, EndPart):
         raise BadRequest(f"the page ends too early, after {len(body)} bytes")
-    of_kind = [part for part in parts if isinstance(part, kind)]
-    if len(of_kind) != len(parts):
-        raise BadRequest("the page has a part of another kind")
-    return of_kind, PageEnd(
+    return _of_kind(parts, kind), PageEnd(
         MessageId.from_bytes(end.next),
         end.blocked_by and BlockedBy(*end.blocked_by),
         end.skipped_before,
         None if end.last_stable is None else MessageId.from_bytes(end.last_stable),
+    )
+
+
+def _of_kind(parts: list[Any], kind: type[T]) -> list[T]:
+    of_kind = [part for part in parts if isinstance(part, kind)]
+    if len(of_kind) != len(parts):
+        raise BadRequest("the page has a part of another kind")
+    return of_kind
+
+
+def _end_of_places(end: PlacesPart) -> PageEnd:
+    places = {
+        number: MessageId.from_bytes(place) for number, place in end.places.items()
+    }
+    return PageEnd(
+        MessageId(bytes(ID_BYTES)),
+        end.blocked_by and BlockedBy(*end.blocked_by),
+        end.skipped_before,
+        places=places,
+        runs=tuple(end.runs),
     )
 
 

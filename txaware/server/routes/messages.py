@@ -17,7 +17,7 @@ from txaware.server.exchange import DONE, DONE_IN_JSON, JSON, Reply, Request
 from txaware.server.idempotency import KEY
 from txaware.server.routing import Answer, Begun, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext
-from txaware.service.topic_handles import TopicHandle
+from txaware.service.topic_handles import Place
 
 # A larger body is read in a thread, so that the others do not wait for it.
 QUICK_BYTES = 128 << 10
@@ -30,7 +30,7 @@ def begun_at_topic(
     told: Told,
     *,
     large: Callable[[Request, Format], Reply],
-    here: Callable[[TopicHandle, Format, Request, Told], Begun],
+    here: Callable[[Place, Format, Request, Told], Begun],
 ) -> Begun:
     """Begins a publish: a large one in a thread, and any other once its topic is known.
 
@@ -39,7 +39,7 @@ def begun_at_topic(
     format_ = format_of(request.content_type)
     if len(request.body) > QUICK_BYTES:
         return server_context.in_thread(large, request, format_)
-    place = server_context.service.place_at_once(request.topic)
+    place = server_context.service.found_at_once(request.topic)
     if place is not None:
         return here(place, format_, request, told)
 
@@ -88,7 +88,7 @@ class MessageRoutes:
         )
 
     def _publish_here(
-        self, place: TopicHandle, format_: Format, request: Request, told: Told
+        self, place: Place, format_: Format, request: Request, told: Told
     ) -> Begun:
         asked = format_.publish_request(request.body)
         self._check(request, asked)
@@ -109,7 +109,7 @@ class MessageRoutes:
 
     def _is_begun(
         self,
-        place: TopicHandle,
+        place: Place,
         format_: Format,
         asked: PublishRequest,
         told: Told,

@@ -10,7 +10,8 @@ import attrs
 from txaware.errors import BadRequest
 from txaware.model.interfaces import COMMITTED
 from txaware.model.messages import Bounds
-from txaware.protocol.formats import Format, PageWriter, PollRequest, format_of
+from txaware.model.partitions import partition_needed
+from txaware.protocol.formats import AVRO, Format, PageWriter, PollRequest, format_of
 from txaware.protocol.messages import BOUNDS, AskBounds, Wait
 from txaware.protocol.rights import on_topic
 from txaware.protocol.topics import TOPIC
@@ -21,8 +22,10 @@ from txaware.server.routes.messages import QUICK_BYTES
 from txaware.server.routing import Answer, Begun, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext
 from txaware.server.verb_performer import Caller, ToldValue
-from txaware.service.read.scan import Messages, Scan
-from txaware.service.topic_handles import TopicHandle
+from txaware.service.read.partition_scan import PartitionScan
+from txaware.service.read.reading import AnyScan
+from txaware.service.read.scan import Messages
+from txaware.service.topic_handles import PartitionedTopic, Place
 
 PIECE_BYTES = 1 << 20
 NO_LIMIT = 2**31 - 1
@@ -54,9 +57,10 @@ class PollingRoutes:
         """Answers here what is cached; what waits for something has a task."""
         self._server_context.answers.require_room()
         format_ = format_of(request.content_type)
-        place = self._service.place_at_once(request.topic)
+        place = self._service.found_at_once(request.topic)
         if place is None or len(request.body) > QUICK_BYTES:
             return self._poll_elsewhere(request, format_)
+        _check_format(place, format_)
         poll = self._asked(request, format_, format_.poll_request(request.body))
         scan = self._long_polls.at_once(poll.look, place)
         if scan is None or scan.is_paused or (poll.look.wait_s and not scan.count):
@@ -64,7 +68,7 @@ class PollingRoutes:
         return self._answer(poll, scan)
 
     async def _poll_elsewhere(self, request: Request, format_: Format) -> Answer:
-        await self._server_context.place(request.topic)
+        _check_format(await self._server_context.place(request.topic), format_)
         read = format_.poll_request
         if len(request.body) > QUICK_BYTES:  # a snapshot with very many invalid ids
             asked = await self._server_context.in_thread(read, request.body)
@@ -72,7 +76,7 @@ class PollingRoutes:
             asked = read(request.body)
         return await self._poll_on(self._asked(request, format_, asked), None)
 
-    async def _poll_on(self, poll: "Poll", scan: Scan | None) -> Answer:
+    async def _poll_on(self, poll: "Poll", scan: AnyScan | None) -> Answer:
         scan = await self._long_polls.first_piece(poll.look, scan)
         return self._answer(poll, scan)
 
@@ -81,7 +85,7 @@ class PollingRoutes:
         look = self._look(request, request.topic, asked, page.read)
         return Poll(page, look, format_.media_type)
 
-    def _answer(self, poll: "Poll", scan: Scan) -> Answer:
+    def _answer(self, poll: "Poll", scan: AnyScan) -> Answer:
         page = poll.page
         first = page.begin() + page.take()
         if scan.is_over or not scan.count:
@@ -89,7 +93,7 @@ class PollingRoutes:
         return Stream(self._pieces(first, page, scan), poll.media_type)
 
     async def _pieces(
-        self, first: bytes, page: "PollAnswer", scan: Scan
+        self, first: bytes, page: "PollAnswer", scan: AnyScan
     ) -> AsyncIterator[bytes]:
         """Reads the next piece when the one before it was sent, and not earlier."""
         yield first
@@ -114,10 +118,10 @@ class PollingRoutes:
         self,
         caller: Caller,
         asked: PollRequest,
-        place: TopicHandle,
+        place: Place,
         *,
         woken: bool = False,
-    ) -> Scan:
+    ) -> AnyScan:
         caller.ask_again()  # it may have waited since, and its token be gone
         return self._service.begin_poll(
             place,
@@ -176,8 +180,18 @@ class PollAnswer:
         self._written: list[bytes] = []
         self._took_s = 0.0
 
-    def read(self, scan: Scan, *, quick: bool = False, fresh: bool = False) -> None:
-        """Reads the next piece, and writes it."""
+    def read(self, scan: AnyScan, *, quick: bool = False, fresh: bool = False) -> None:
+        """Reads the next piece, and writes it; of all partitions as many as fill it."""
+        count = scan.count
+        self._read(scan, quick=quick, fresh=fresh)
+        while (
+            isinstance(scan, PartitionScan)
+            and not (scan.is_over or scan.is_paused)
+            and scan.count - count < PIECE_MESSAGES
+        ):
+            self._read(scan)
+
+    def _read(self, scan: AnyScan, *, quick: bool = False, fresh: bool = False) -> None:
         began_s = time.perf_counter()
         found = self._gather()
         scan.read(
@@ -190,6 +204,10 @@ class PollAnswer:
         )
         if found.is_new:
             scan.recount()
+        if isinstance(scan, PartitionScan):
+            self._writer.partition = scan.partition
+        elif scan.place.number:
+            self._writer.partition = scan.place.number
         self._written.append(found.written())
         self._took_s += time.perf_counter() - began_s
 
@@ -202,7 +220,7 @@ class PollAnswer:
         written, self._written = self._written, []
         return b"".join(written)
 
-    def end(self, scan: Scan) -> bytes:
+    def end(self, scan: AnyScan) -> bytes:
         """Counts the poll, and returns what follows the last piece."""
         counters = scan.place.counters
         counters.polled(scan.count, scan.size_bytes, self._took_s)
@@ -210,9 +228,15 @@ class PollAnswer:
 
 
 def _read(
-    found: Messages, scan: Scan, *, quick: bool = False, fresh: bool = False
+    found: Messages, scan: AnyScan, *, quick: bool = False, fresh: bool = False
 ) -> None:
     scan.read(found, quick=quick, fresh=fresh)
+
+
+def _check_format(place: Place, format_: Format) -> None:
+    """Refuses a whole topic of several partitions to those who cannot be told them."""
+    if format_ is AVRO and isinstance(place, PartitionedTopic):
+        raise partition_needed(place.topic)
 
 
 def _check_wait(asked: PollRequest) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from txaware.errors import NotAuthorized, Unavailable
 from txaware.model.messages import MessageId
+from txaware.model.partitions import partition_needed
 from txaware.model.producers import ProducerOpened
 from txaware.protocol.formats import Format, OnceRequest
 from txaware.protocol.formats.publish_once import read_once, write_ids
@@ -20,7 +21,7 @@ from txaware.server.routes.messages import begun_at_topic
 from txaware.server.routing import Begun, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext
 from txaware.server.verb_performer import Act
-from txaware.service.topic_handles import TopicHandle
+from txaware.service.topic_handles import PartitionedTopic, Place
 
 PUBLISH_ONCE = TOPIC + "/publish-once"
 
@@ -87,8 +88,10 @@ class ProducerRoutes:
         )
 
     def _publish_here(
-        self, place: TopicHandle, format_: Format, request: Request, told: Told
+        self, place: Place, format_: Format, request: Request, told: Told
     ) -> Begun:
+        if isinstance(place, PartitionedTopic):
+            raise partition_needed(place.topic)
         asked = read_once(request.body, format_)
 
         def answered(error: Unavailable | None) -> None:

@@ -151,6 +151,8 @@ def _check(
         topic = judging.take_topic(key, value)
         is_of_queue = topic is not None and is_queue(topic.topic)
         findings.counts["queues" if is_of_queue else "topics"] += 1
+        if topic is not None and topic.partitions > 1:
+            findings.counts["partitioned topics"] += 1
     messages = MessageCheck(judging, now_ms=now_ms)
     messages.run(scan)
     check_payloads(scan, judging, messages.named)

@@ -6,8 +6,14 @@ import attrs
 
 from txaware.errors import BadRequest, StoreCorrupted
 from txaware.model.labels import check_labels
+from txaware.model.partitions import (
+    PartitionName,
+    parent_of,
+    parsed_rows,
+    partition_in,
+)
 from txaware.model.queues import PIPE_BYTES, QueueDescriptor, is_queue, stored_name
-from txaware.model.topics import Topic, checked_ttl_s
+from txaware.model.topics import Topic, checked_partitions, checked_ttl_s
 from txaware.service.check.findings import Findings
 from txaware.service.check.journal import Uncommitted, saved_ms
 from txaware.store.columns import (
@@ -98,8 +104,12 @@ class Judging:
     def topic(self, topic_key: bytes, *, anew: bool = False) -> Topic | None:
         """Returns the topic of a key, deleted ones included."""
         if anew or self._topics.get(topic_key) is None:
-            value = self.rows.get(TOPIC + topic_key)
-            self._topics[topic_key] = _topic_or_none(topic_key, value or b"")
+            if (name := _partition_or_none(topic_key)) is not None:
+                parent = self.topic(parent_of(name).key, anew=anew)
+                self._topics[topic_key] = _in_topic(parent, name.number)
+            else:
+                value = self.rows.get(TOPIC + topic_key)
+                self._topics[topic_key] = _topic_or_none(topic_key, value or b"")
         return self._topics[topic_key]
 
     def take_topic(self, topic_key: bytes, value: bytes) -> Topic | None:
@@ -195,6 +205,9 @@ def read_topic(topic_key: bytes, value: bytes) -> Topic:
     if is_queue(topic.topic):
         QueueDescriptor.of(topic)
     checked_ttl_s(topic.ttl_s)
+    if topic.partitions != 1 or topic.former_partitions:
+        checked_partitions(topic.partitions)
+        checked_partitions(topic.former_partitions or 1)
     if not topic.generation:
         raise ValueError("its generation is 0")
     for key, text in topic.properties.items():
@@ -208,6 +221,24 @@ def _topic_or_none(topic_key: bytes, value: bytes) -> Topic | None:
         return read_topic(topic_key, value)
     except (BadRequest, ValueError, TypeError, LookupError):
         return None
+
+
+def _partition_or_none(topic_key: bytes) -> PartitionName | None:
+    """Returns the partition that a key is of; None where it is that of a topic."""
+    if b"." not in topic_key or b":." in topic_key:
+        return None
+    try:
+        name = parsed_rows(topic_key.decode("ascii").removesuffix(":"))
+    except (BadRequest, ValueError):
+        return None
+    return name if isinstance(name, PartitionName) else None
+
+
+def _in_topic(parent: Topic | None, number: int) -> Topic | None:
+    """Returns a partition that a topic has, or once had; None for any other."""
+    if parent is None or number >= max(parent.partitions, parent.former_partitions):
+        return None
+    return partition_in(parent, number)
 
 
 def grouped(

@@ -20,6 +20,7 @@ from txaware.store.journaled_table import (
     FORMAT,
     NEWEST_FORMAT,
     OUR_FORMAT,
+    PARTITIONED_FORMAT,
     SECOND_FORMAT,
 )
 from txaware.store.keys import (
@@ -160,9 +161,11 @@ def check_state(scan: CheckScan, rows: CheckedRows, findings: Findings) -> None:
                 "key", STATE + key, "nothing about the store has this name"
             )
     found = rows.get(FORMAT)
-    if found not in (SECOND_FORMAT, OUR_FORMAT, NEWEST_FORMAT):
+    if found not in (SECOND_FORMAT, OUR_FORMAT, NEWEST_FORMAT, PARTITIONED_FORMAT):
         findings.problem(
-            "format", FORMAT, f"the format is {found!r}, and {NEWEST_FORMAT!r} is ours"
+            "format",
+            FORMAT,
+            f"the format is {found!r}, and {PARTITIONED_FORMAT!r} is ours",
         )
     saved_ms(rows, findings)
     _check_copy(rows, findings)
@@ -171,9 +174,21 @@ def check_state(scan: CheckScan, rows: CheckedRows, findings: Findings) -> None:
 def check_newest(rows: CheckedRows, findings: Findings) -> None:
     """Checks that no earlier version opens rows it does not know; after the counts."""
     found = rows.get(FORMAT)
+    if found == NEWEST_FORMAT and findings.counts["partitioned topics"]:
+        findings.problem(
+            "format",
+            FORMAT,
+            f"the format is {found!r}, and there are topics of several partitions, "
+            f"which come with {PARTITIONED_FORMAT!r}: a version that does not know "
+            f"them opens the data",
+        )
     if found not in (SECOND_FORMAT, OUR_FORMAT):
         return  # nobody else opens it
-    for name in ("queues", *(kind.name for kind in KINDS if kind.is_newest)):
+    for name in (
+        "queues",
+        "partitioned topics",
+        *(kind.name for kind in KINDS if kind.is_newest),
+    ):
         if findings.counts[name]:
             findings.problem(
                 "format",

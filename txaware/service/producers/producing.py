@@ -1,6 +1,7 @@
 """Publishes of producers: each request is stored once, however often it comes."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import attrs
@@ -12,11 +13,13 @@ from txaware.errors import (
     OutOfOrderSequence,
     ProducerFenced,
     ProducerNotFound,
+    TxAwareError,
     Unavailable,
 )
 from txaware.model.interfaces import Write
 from txaware.model.messages import NO_PAYLOAD_ROW, MessageId
 from txaware.model.metrics import ProducerMetrics
+from txaware.model.partitions import number_of, parent_of, partition_of
 from txaware.model.producers import (
     KeyReused,
     KnownProducer,
@@ -38,7 +41,11 @@ from txaware.service.producers.sequences import (
 )
 from txaware.service.producers.transactional_ids import TransactionalIds
 from txaware.service.store_context import StoreContext
-from txaware.service.topic_handles import TopicHandle, TopicHandles
+from txaware.service.topic_handles import (
+    PartitionedTopic,
+    TopicHandle,
+    TopicHandles,
+)
 from txaware.service.write.publishing import Publishing, check_plain_topic
 from txaware.store.columns import PRODUCED, with_column
 from txaware.store.producer_table import (
@@ -186,10 +193,59 @@ class Producing:
         """Publishes the only request of a producer, unless it did already.
 
         If other messages are there under that producer, it raises `KeyReused`. Where
-        they are no longer there, only their number is compared.
+        they are no longer there, only their number is compared. To a topic of several
+        partitions it is a request for each that gets any.
         """
-        request = self._request(self._places.at(topic), messages, producer, 0)
+        place = self._places.find(topic)
+        if isinstance(place, PartitionedTopic):
+            self._publish_parts(place, messages, producer, caller)
+            return
+        request = self._request(place, messages, producer, 0)
         self._counted(attrs.evolve(request, is_alone=True), caller)
+
+    def _publish_parts(
+        self,
+        place: PartitionedTopic,
+        messages: Iterable[Payload],
+        producer: ProducerIdentity,
+        caller: Principal,
+    ) -> None:
+        """Publishes the part of each partition; an error says which are stored."""
+        limit_bytes = self._settings.message_limit_bytes
+        payloads = checked_payloads(messages, limit_bytes=limit_bytes)
+        check_plain(payloads, None)
+        parts = place.split(payloads, self._turn_before(place, payloads, producer))
+        requests = [self._request(handle, part, producer, 0) for handle, part in parts]
+        stored: list[str] = []
+        for request in requests:
+            try:
+                self._counted(attrs.evolve(request, is_alone=True), caller)
+            except TxAwareError as error:
+                if not stored:
+                    raise
+                raise Unavailable(
+                    f"what goes to partition {', '.join(stored)} of topic "
+                    f"{place.topic.topic} is stored, and the rest may not be: {error}"
+                ) from error
+            stored.append(str(request.place.number))
+
+    def _turn_before(
+        self, place: PartitionedTopic, payloads: Payloads, producer: ProducerIdentity
+    ) -> Callable[[], int] | None:
+        """Returns where a try before this one put what has no key; None without one."""
+        keys = [None] if payloads.labels is None else payloads.labels.keys
+        if None not in keys or self.ids.find(producer.producer_id) is None:
+            return None
+        keyless = len(payloads) if payloads.labels is None else keys.count(None)
+        keyed = Counter(
+            partition_of(key, place.partitions) for key in keys if key is not None
+        )
+        for name, state in self._sequences.rows.states(producer.producer_id):
+            number = number_of(name)
+            is_here = parent_of(name) == place.topic.topic
+            if is_here and state.requests[0].count == keyed[number] + keyless:
+                return lambda: number
+        return None
 
     def _counted(
         self, request: ProducerRequest, caller: Principal | None

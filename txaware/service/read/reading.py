@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import cast
 
 import attrs
 
@@ -16,14 +17,17 @@ from txaware.model.messages import (
     Message,
     MessageId,
     Page,
+    in_partition,
+    in_runs,
     page_of,
 )
-from txaware.model.requests import Start, checked_wait_s
+from txaware.model.requests import Start, checked_wait_s, place_in
 from txaware.service.read.committed_bounds import CommittedBounds
 from txaware.service.read.keyed_rows import KeyedRows
+from txaware.service.read.partition_scan import PartitionScan
 from txaware.service.read.scan import CachedRows, Messages, Query, Scan, first_key
 from txaware.service.store_context import StoreContext
-from txaware.service.topic_handles import TopicHandle
+from txaware.service.topic_handles import PartitionedTopic, Place, TopicHandle
 from txaware.service.visibility import NoJudge, Visibility
 from txaware.store.columns import is_reference
 from txaware.store.keys import row_key
@@ -40,6 +44,8 @@ FIRST_PAUSE_S, SLOWER = 0.005, 1.5
 LOOKED_AT = 10
 
 _NO_JUDGE = NoJudge()
+# A look at a topic, or at all partitions of one.
+AnyScan = Scan | PartitionScan
 
 
 @attrs.frozen
@@ -76,15 +82,20 @@ class Reading:
         self._clock_s = clock_s
         self._closed = False
 
-    def poll(self, place: Callable[[], TopicHandle], ask: Ask, wait_s: float) -> Page:
+    def poll(self, place: Callable[[], Place], ask: Ask, wait_s: float) -> Page:
         """Waits up to `wait_s` for a first message; returns the page, and counts it."""
         page, scan, took_s = self.wait(place, ask, wait_s)
-        scan.place.counters.polled(scan.count, scan.size_bytes, took_s)
+        here = scan.place
+        here.counters.polled(scan.count, scan.size_bytes, took_s)
+        if isinstance(here, PartitionedTopic):
+            return page_of(in_runs(page, scan.end.runs), scan.end)
+        if here.number:
+            return page_of(in_partition(page, here.number), scan.end)
         return page_of(page, scan.end)
 
     def wait(
-        self, place: Callable[[], TopicHandle], ask: Ask, wait_s: float
-    ) -> tuple[Messages, Scan, float]:
+        self, place: Callable[[], Place], ask: Ask, wait_s: float
+    ) -> tuple[Messages, AnyScan, float]:
         """Looks until a message is there or time is up; returns the last look.
 
         That is its messages, its scan, and how long it took. `place` is called at
@@ -101,16 +112,20 @@ class Reading:
             if left_s <= 0:
                 return found, scan, time.perf_counter() - began_s
             pause_s = self.pause_s(scan, pause_s)
-            here.writer.signal.wait(scan.seen, min(left_s, pause_s))
-            woken = here.writer.signal.count != scan.seen
+            here.signal.wait(scan.seen, min(left_s, pause_s))
+            woken = here.signal.count != scan.seen
 
-    def begin(self, place: TopicHandle, ask: Ask, *, woken: bool = False) -> Scan:
+    def begin(self, place: Place, ask: Ask, *, woken: bool = False) -> AnyScan:
         """Begins one look at a topic, as it is now.
 
         Who was `woken` looks at something new.
         """
         if self._closed:
             raise Unavailable("the messaging service is closed")
+        if isinstance(place, PartitionedTopic):
+            return self._begin_all(place, ask)
+        if isinstance(ask.start, dict):
+            ask = attrs.evolve(ask, start=_start_in(place, ask.start))
         seen = place.writer.signal.count  # first: what comes later is not missed
         judge: Visibility | None = _NO_JUDGE
         if ask.isolation == COMMITTED and ask.transaction is None:
@@ -131,6 +146,58 @@ class Reading:
             is_judged=judge is not _NO_JUDGE,
         )
 
+    def _begin_all(self, place: PartitionedTopic, ask: Ask) -> PartitionScan:
+        """Begins one look at all partitions, which one snapshot judges.
+
+        None is taken where no partition has a row to be judged.
+        """
+        seen = place.signal.count
+        asks = {
+            number: attrs.evolve(
+                ask, start=place_in(ask.start, number, most=place.partitions)
+            )
+            for number in range(place.partitions)
+        }
+        queries = {
+            number: self._query(place.at(number), each) for number, each in asks.items()
+        }
+        judge: Visibility | None = _NO_JUDGE
+        if ask.transaction is not None:
+            judge = self.judge(ask.transaction)
+        elif ask.isolation == COMMITTED:
+            is_empty = all(map(self._rows.is_empty, queries.values()))
+            # First the snapshot, then the rows, as in `_judged_now`.
+            judge = None if is_empty else self.judge(None)
+
+        def begin(number: int, *, messages: int, size_bytes: int) -> Scan:
+            here, query = place.at(number), queries[number]
+            return Scan(
+                self._rows,
+                self._payloads,
+                here,
+                attrs.evolve(
+                    query,
+                    stop=query.stop if judge is None else here.writer.mark(),
+                    limit=min(query.limit, messages),
+                    limit_bytes=max(1, min(query.limit_bytes, size_bytes)),
+                ),
+                judge or _NO_JUDGE,
+                seen=seen,
+                strangers=self._strangers,
+                is_over=judge is None,
+                is_judged=judge is not _NO_JUDGE,
+            )
+
+        settings = self._settings
+        return PartitionScan(
+            place,
+            {number: query.before for number, query in queries.items()},
+            begin,
+            seen=seen,
+            limit=min(ask.limit, settings.poll_limit_messages),
+            limit_bytes=settings.poll_limit_bytes,
+        )
+
     def _judged_now(
         self, place: TopicHandle, ask: Ask, *, woken: bool
     ) -> tuple[Query, Visibility | None]:
@@ -148,7 +215,7 @@ class Reading:
         judge = self.judge(None)
         return attrs.evolve(query, stop=place.writer.mark()), judge
 
-    def pause_s(self, scan: Scan, last_s: float) -> float:
+    def pause_s(self, scan: AnyScan, last_s: float) -> float:
         """Returns how long to wait for a signal after a look that found nothing.
 
         Only a publish is sure to signal. A blocked reader looks again, more and more
@@ -162,6 +229,7 @@ class Reading:
 
     def bounds(self, place: TopicHandle, start: Start) -> Bounds:
         """Returns the first and last row within the time to live, and the next id."""
+        start = _start_in(place, start)
         mark, prefix = place.writer.mark(), place.topic.prefix
         least = max(row_key(self._bound_ms(place)), self._least_key(prefix, start))
         first = self._messages.first(prefix, start=least, stop=mark)
@@ -177,6 +245,7 @@ class Reading:
         self, place: TopicHandle, start: Start, snapshot: Transaction | None
     ) -> Bounds:
         """Returns the same as a committed reader, with that snapshot or a fresh one."""
+        start = _start_in(place, start)
         mark, prefix = place.writer.mark(), place.topic.prefix
         bound = row_key(self._bound_ms(place))
         if snapshot is None:  # behind the mark: all rows before it are then decided
@@ -255,7 +324,7 @@ class Reading:
         """Refuses all later looks; a reader that waits fails at its next one."""
         self._closed = True
 
-    def _least_key(self, prefix: bytes, start: Start) -> bytes:
+    def _least_key(self, prefix: bytes, start: MessageId | int | None) -> bytes:
         """Returns the least key of a row that may have a message from a start on."""
         if not isinstance(start, MessageId):
             return row_key(start or 0)
@@ -272,7 +341,8 @@ class Reading:
     def _query(self, place: TopicHandle, ask: Ask) -> Query:
         stop = place.writer.mark()
         settings, bound_ms = self._settings, self._bound_ms(place)
-        start, inclusive, skipped_before = ask.start, ask.inclusive, None
+        start, inclusive = _start_in(place, ask.start), ask.inclusive
+        skipped_before = None
         if start is None:
             start = 0
         if not isinstance(start, MessageId):
@@ -305,7 +375,14 @@ class Reading:
         return row_key(topic.keyless_from_ms(now_ms)) if topic.is_compact else b""
 
 
-def _from(start: Start, found: Bounds) -> Bounds:
+def _start_in(place: TopicHandle, start: Start) -> MessageId | int | None:
+    """Returns the start in a partition, which places may name among others."""
+    if not isinstance(start, dict):
+        return cast(MessageId | int | None, start)
+    return place_in(start, place.number, most=place.topic.partitions)
+
+
+def _from(start: MessageId | int | None, found: Bounds) -> Bounds:
     """Moves the ends to a start inside of a reference, which its row is before."""
     if not isinstance(start, MessageId) or found.first is None or found.last is None:
         return found

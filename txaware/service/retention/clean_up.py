@@ -13,6 +13,7 @@ from coordinator.threads import Event, JoinableThread
 from coordinator.transaction import Transaction
 from txaware.errors import TxAwareError
 from txaware.model.metrics import RetentionCounters
+from txaware.model.partitions import parent_of, parsed_rows
 from txaware.model.reports import CleanUp, OnProgress, Pruned
 from txaware.service.retention.clean_up_plan import (
     EXPIRED,
@@ -176,7 +177,7 @@ class Retention:
         snapshot = self._snapshot()
         # The topics come after the snapshot: a transaction that is invalid in it has no
         # row in a topic that is made later.
-        topics = list(self._topics.all())
+        topics = list(self._topics.all_partitions())
         seen_by_all = None
         if snapshot is not None and any(topic.is_compact for topic in topics):
             looks = self._store_context.compaction.looks
@@ -223,7 +224,7 @@ class Retention:
             if number not in results:
                 failed.add(piece.topic)
             elif results[number].unseen is not None:
-                unseen.add(piece.topic)
+                unseen.add(str(parent_of(parsed_rows(piece.topic))))
         self.expired_unseen.update(unseen)
         least_needed = None
         if self._queues is not None:

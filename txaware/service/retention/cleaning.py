@@ -4,7 +4,13 @@ import logging
 
 from coordinator.pointers import NO_RANGES
 from txaware.model.interfaces import Row
-from txaware.model.topics import Topic, TopicName
+from txaware.model.partitions import (
+    number_of,
+    parent_of,
+    parsed_rows,
+    partition_in,
+)
+from txaware.model.topics import Topic
 from txaware.service.read.keyed_rows import KeyedRows
 from txaware.service.retention.clean_up_plan import (
     EXPIRED,
@@ -56,10 +62,12 @@ class Cleaning:
 
     def clean(self, plan: Plan, piece: Piece) -> PieceResult:
         """Removes or marks the rows that are due; nothing is done twice."""
-        name = TopicName.parse(piece.topic)
-        topic = next(self._topics.all(name.key), None)  # read anew, also a deleted one
+        name = parsed_rows(piece.topic)
+        # Read anew, also a deleted one.
+        topic = next(self._topics.all(parent_of(name).key), None)
         if topic is None:
             return PieceResult()
+        topic = partition_in(topic, number_of(name))
         if piece.what == OLD_GENERATIONS:
             return self._old_generations(topic, piece)
         if topic.generation < 0 or topic.generation != piece.generation:

@@ -38,7 +38,7 @@ from txaware.service.transfer.copy_state import (
     read_as_of,
     read_place,
 )
-from txaware.store.journaled_table import FORMAT, NEWEST_FORMAT
+from txaware.store.journaled_table import FORMAT, NEWEST_FORMAT, PARTITIONED_FORMAT
 from txaware.store.keys import UNWATCHED
 from txaware.store.kinds import KINDS
 from txaware.store.ranges import pieces
@@ -168,7 +168,10 @@ class _Copying:
         claim(table, target.kind, target.coordinator_address, name=target.name)
         unwatched = self._source.table.get(UNWATCHED)
         more: list[Write] = [] if unwatched is None else [(UNWATCHED, unwatched)]
-        if self._source.table.get(FORMAT) in (None, NEWEST_FORMAT):
+        found = self._source.table.get(FORMAT)
+        if found in (None, PARTITIONED_FORMAT):
+            more += table.partitioned_format()
+        elif found == NEWEST_FORMAT:
             more += table.newest_format()
         table.submit([self._as_of.write(), *more])()
         table.reserve_time()

@@ -22,6 +22,7 @@ from txaware.errors import (
 from txaware.model.interfaces import Write
 from txaware.model.labels import Labels
 from txaware.model.messages import PublishResponse, Receipt
+from txaware.model.metrics import TopicCounters
 from txaware.model.requests import Payloads, checked_receipts
 from txaware.model.topics import Topic
 from txaware.service.store_context import StoreContext
@@ -125,14 +126,14 @@ class Publishing:
         the wait for them.
         """
         began_s = time.perf_counter()
-        count = sum(len(part.payloads) for part in parts)
-        size_bytes = sum(part.payloads.size_bytes for part in parts)
+        counts = _counts_of(parts)
 
         def submitted(rows: Sequence[Write], told: Told) -> Wait:
             def written(error: Unavailable | None) -> None:
                 if error is None:
                     took_s = time.perf_counter() - began_s
-                    parts[0].place.counters.published(count, size_bytes, took_s)
+                    for counters, (count, size_bytes) in counts.items():
+                        counters.published(count, size_bytes, took_s)
                 if (notify := told(error)) is not None:
                     notify()
 
@@ -364,6 +365,16 @@ class PlainPart:
         """Yields the rows, under the lock of the place."""
         rows = partial(_rows_and, self.place.message_prefix, self.payloads, self.also)
         return self.place.writer.loading(len(self.payloads), rows, _nothing)
+
+
+def _counts_of(parts: Sequence[PlainPart]) -> dict[TopicCounters, tuple[int, int]]:
+    """Returns how many messages and bytes each counter gets; some parts share one."""
+    counts: dict[TopicCounters, tuple[int, int]] = {}
+    for part in parts:
+        count, size_bytes = counts.get(part.place.counters, (0, 0))
+        more = len(part.payloads), part.payloads.size_bytes
+        counts[part.place.counters] = count + more[0], size_bytes + more[1]
+    return counts
 
 
 def _nothing() -> None:

@@ -148,6 +148,17 @@ class References:
                     stored.known, stored.in_doubt = False, own
                 raise
 
+    def counts(self, topic: Topic, pointer: int, *, own: bool) -> dict[bytes, int]:
+        """Returns how many rows each attempt has stored that no reference named."""
+        with self._using(topic.prefix, pointer, own=own) as stored, stored.lock:
+            stored.wait_for_stores()
+            self._read(stored, topic.prefix, pointer)
+            return {
+                attempt: count
+                for attempt, count in stored.counts.items()
+                if attempt not in stored.named
+            }
+
     @contextmanager
     def removing(self, prefix: bytes, pointer: int) -> Iterator[Callable[[], Write]]:
         """Surrounds the removal of payloads: nobody stores or names any meanwhile.

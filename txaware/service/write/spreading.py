@@ -1,0 +1,219 @@
+"""Spreads the messages of one request over the partitions of a topic."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from coordinator.embedded.batch import Then
+from coordinator.embedded.commit_log import Wait
+from txaware.errors import (
+    BadRequest,
+    TransactionRefused,
+    Unavailable,
+    changed_nothing,
+)
+from txaware.model.interfaces import Write
+from txaware.model.messages import PublishResponse, Receipt
+from txaware.model.requests import Payloads, checked_receipts
+from txaware.service.store_context import StoreContext
+from txaware.service.topic_handles import PartitionedTopic, TopicHandle
+from txaware.service.write.publishing import PlainPart, Publishing, check_plain_topic
+from txaware.service.write.transaction_writes import waits_for_commit
+
+Part = tuple[TopicHandle, Payloads]
+
+
+class Spreading:
+    """Publishes to a topic of several partitions, each part to its own.
+
+    A request without a transaction is one batch: all of it is stored, or nothing.
+    """
+
+    def __init__(self, publishing: Publishing, store_context: StoreContext) -> None:
+        self._publishing = publishing
+        self._table = store_context.table
+        self._references = store_context.references
+        self._writes = store_context.writes
+
+    def plain(self, place: PartitionedTopic, payloads: Payloads) -> None:
+        """Publishes without a transaction; on disk when it returns."""
+        parts = self._parts(place, payloads)
+        if len(parts) == 1:
+            self._publishing.plain(*parts[0])
+            return
+        self._publishing.plain_parts(_plain_parts(parts), self._table.submit)()
+
+    def plain_soon(
+        self, place: PartitionedTopic, payloads: Payloads, then: Then
+    ) -> None:
+        """Publishes and does not wait; `then` is called in another thread."""
+        parts = self._parts(place, payloads)
+        if len(parts) == 1:
+            self._publishing.plain_soon(*parts[0], then)
+            return
+
+        def hand_over(rows: Sequence[Write], told: Then) -> Wait:
+            def written(error: Unavailable | None) -> None:
+                told(error)
+                then(error)
+
+            self._table.hand_over(rows, written)
+            return _nothing
+
+        self._publishing.plain_parts(_plain_parts(parts), hand_over)
+
+    def _parts(self, place: PartitionedTopic, payloads: Payloads) -> list[Part]:
+        parts = place.split(payloads)
+        for handle, _ in parts:
+            check_plain_topic(handle)
+        return parts
+
+    def transactional(
+        self, place: PartitionedTopic, payloads: Payloads, pointer: int
+    ) -> PublishResponse:
+        """Publishes in a transaction; answers the range that covers all parts."""
+        publish = self._publishing.transactional
+        return _together(
+            partial(publish, handle, part, pointer)
+            for handle, part in place.split(payloads)
+        )
+
+    def store(
+        self,
+        place: PartitionedTopic,
+        payloads: Payloads,
+        pointer: int,
+        attempt: bytes,
+    ) -> Receipt:
+        """Stores payloads ahead of the commit; the receipt is that of all parts."""
+        store = self._publishing.store
+        _in_order(
+            partial(store, handle, part, pointer, attempt)
+            for handle, part in place.split(payloads)
+        )
+        return Receipt(pointer, str(place.topic.topic), attempt, len(payloads))
+
+    def reference(
+        self,
+        place: PartitionedTopic,
+        pointer: int,
+        receipts: Iterable[Receipt] | None,
+    ) -> PublishResponse:
+        """Publishes stored payloads, with a reference in each partition of them."""
+        refer = self._publishing.reference
+        if receipts is None:  # none of them takes anything more
+            return _together(
+                partial(refer, handle, pointer, None) for handle in place.handles()
+            )
+        named = checked_receipts(receipts)
+        stored = self._stored(place, pointer)
+        listed = _by_partition(place, pointer, named, stored)
+        return _together(
+            partial(refer, handle, pointer, each) for handle, each in listed
+        )
+
+    def _stored(
+        self, place: PartitionedTopic, pointer: int
+    ) -> list[tuple[TopicHandle, dict[bytes, int]]]:
+        """Returns the partitions where a transaction has stored, and what there."""
+        entry = self._writes.enter(pointer)
+        own = waits_for_commit(entry)
+        try:
+            return [
+                (handle, counts)
+                for handle in place.handles()
+                if (counts := self._references.counts(handle.topic, pointer, own=own))
+            ]
+        finally:
+            self._writes.leave(entry)
+
+    def roll_back(self, place: PartitionedTopic, response: PublishResponse) -> None:
+        """Negates the rows of a response in all partitions."""
+        for handle in place.handles():
+            self._publishing.roll_back(handle, response)
+
+
+def _plain_parts(parts: list[Part]) -> list[PlainPart]:
+    """Returns the parts in the order of their locks."""
+    ordered = sorted(parts, key=lambda part: part[0].message_prefix)
+    return [PlainPart(handle, payloads, _no_more) for handle, payloads in ordered]
+
+
+def _no_more(_: list[bytes], rows: list[Write]) -> list[Write]:
+    return rows
+
+
+def _nothing() -> None:
+    """Does nothing: whoever publishes hears how it ended."""
+
+
+def _by_partition(
+    place: PartitionedTopic,
+    pointer: int,
+    named: list[Receipt],
+    found: list[tuple[TopicHandle, dict[bytes, int]]],
+) -> list[tuple[TopicHandle, list[Receipt]]]:
+    """Returns the receipts of each partition, of those that were given for all.
+
+    A receipt of one partition stays as it is; it names that partition.
+    """
+    whole = str(place.topic.topic)
+    wanted: Counter[bytes] = Counter()
+    listed: dict[str, tuple[TopicHandle, list[Receipt]]] = {}
+    for receipt in named:
+        if receipt.topic == whole and receipt.pointer == pointer:
+            wanted[receipt.attempt] += receipt.count
+    for handle, counts in found:
+        name = str(handle.topic.topic)
+        own = [each for each in named if each.topic == name != whole]
+        shared = [
+            Receipt(pointer, name, attempt, counts[attempt])
+            for attempt in wanted
+            if attempt in counts
+        ]
+        if own or shared:
+            listed[name] = handle, own + shared
+    for attempt, count in wanted.items():
+        stored = sum(counts.get(attempt, 0) for _, counts in found)
+        if stored != count:
+            raise TransactionRefused(
+                f"the receipts of transaction {pointer} name {count} rows in {whole}, "
+                f"and {stored} are stored"
+            )
+    known = {whole, *listed}
+    for receipt in named:
+        if receipt.topic not in known or receipt.pointer != pointer:
+            raise BadRequest(
+                f"{receipt} is not of transaction {pointer} and topic {whole}"
+            )
+    return [*listed.values()] or [(place.at(0), [])]
+
+
+def _in_order(calls: Iterable[Callable[[], object]]) -> None:
+    """Makes all calls; once one has written, no error says that nothing changed."""
+    has_written = False
+    for call in calls:
+        try:
+            call()
+        except Exception as error:
+            if has_written and changed_nothing(error):
+                raise Unavailable(f"a part of it is written, and then: {error}") from (
+                    error
+                )
+            raise
+        has_written = True
+
+
+def _together(calls: Iterable[Callable[[], PublishResponse]]) -> PublishResponse:
+    """Makes all calls; answers the range from the first row to the last of all."""
+    responses: list[PublishResponse] = []
+    _in_order(partial(_kept, call, responses) for call in calls)
+    first = min((one.start_timestamp, one.start_sequence_id) for one in responses)
+    last = max((one.end_timestamp, one.end_sequence_id) for one in responses)
+    return PublishResponse(responses[0].transaction_write_pointer, *first, *last)
+
+
+def _kept(
+    call: Callable[[], PublishResponse], responses: list[PublishResponse]
+) -> None:
+    responses.append(call())
