@@ -15,8 +15,10 @@ from txaware.model.messages import Outgoing
 from txaware.store import journaled_table
 from txaware.store.journaled_table import (
     FORMAT,
+    FORMATS,
     NEWEST_FORMAT,
     OUR_FORMAT,
+    PARTITIONED_FORMAT,
     keep_earlier_versions_away,
 )
 
@@ -108,12 +110,44 @@ def test_the_version_before_refuses_what_it_does_not_know(
     make(of_the_version_before(lasting))
     lasting.close()
     # That version knew three formats, the last of which was `OUR_FORMAT`.
-    monkeypatch.setattr(journaled_table, "NEWEST_FORMAT", OUR_FORMAT)
+    monkeypatch.setattr(journaled_table, "FORMATS", FORMATS[:3])
     with pytest.raises(StoreCorrupted, match=r"'txaware 4'.* reads .* to b'txaware 3'"):
         lasting.messaging = lasting._connect()
     monkeypatch.undo()
     lasting.messaging = lasting._connect()
     assert lasting.messaging.check().is_clean
+
+
+def test_the_version_before_refuses_partitions_and_nothing_else(
+    lasting: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messaging = of_the_version_before(lasting)
+    messaging.create_topic("one", partitions=1)
+    for make in NEW_ROWS:
+        make(messaging)
+    assert lasting.table.get(FORMAT) == NEWEST_FORMAT
+    lasting.messaging.update_topic("one", partitions=2)
+    assert lasting.table.get(FORMAT) == PARTITIONED_FORMAT
+    lasting.messaging.delete_topic("one")
+    lasting.close()
+    monkeypatch.setattr(journaled_table, "FORMATS", FORMATS[:4])
+    sentence = r"has the format b'txaware 4\.1', and .* b'txaware 1' to b'txaware 4'$"
+    with pytest.raises(StoreCorrupted, match=sentence):
+        lasting.messaging = lasting._connect()
+    monkeypatch.undo()
+    lasting.messaging = lasting._connect()
+    assert lasting.messaging.check().is_clean
+    publish_once(lasting.messaging)
+    assert lasting.table.get(FORMAT) == PARTITIONED_FORMAT
+
+
+def test_a_format_that_does_not_tell_of_partitions_is_found(lasting: Site) -> None:
+    lasting.messaging.create_topic("orders", partitions=2)
+    for found in (OUR_FORMAT, NEWEST_FORMAT):
+        lasting.table.submit([(FORMAT, found)])()
+        [problem] = lasting.messaging.check().problems
+        assert problem.kind == "format"
+        assert "artition" in problem.sentence
 
 
 def test_the_format_rises_with_one_batch_and_then_costs_nothing(durable: Site) -> None:

@@ -33,7 +33,7 @@ from txaware.errors import (
     TransactionOutcomeUnknown,
     Unavailable,
 )
-from txaware.store.journaled_table import FORMAT, NEWEST_FORMAT, OUR_FORMAT
+from txaware.store.journaled_table import FORMAT, FORMATS, NEWEST_FORMAT, OUR_FORMAT
 from txaware.testing.failing_coordinator import FailingCoordinator
 
 ENDS = ["commit_prepared", "rollback_prepared"]
@@ -348,7 +348,7 @@ def test_an_earlier_version_refuses_it_with_a_sentence(
         coordinator.prepare(coordinator.start_short(), "p")
     earlier = "txaware.store.journaled_table"
     with monkeypatch.context() as patched:
-        patched.setattr(f"{earlier}.NEWEST_FORMAT", OUR_FORMAT)
+        patched.setattr(f"{earlier}.FORMATS", FORMATS[:3])
         with pytest.raises(StoreCorrupted, match="has the format b'txaware 4', and"):
             txaware.connect(f"leveldb:{tmp_path / 'store'}")
     monkeypatch.setattr("coordinator.embedded.records._PREPARED", 99)

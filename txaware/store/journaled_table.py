@@ -30,6 +30,11 @@ NEWEST_FORMAT = b"txaware 4"
 # This one comes with the first topic of several partitions: an earlier version would
 # take the topic's own rows for all of it.
 PARTITIONED_FORMAT = b"txaware 4.1"
+# All that this version reads, in the order in which they came.
+FORMATS = (
+    *(FIRST_FORMAT, SECOND_FORMAT, OUR_FORMAT),
+    *(NEWEST_FORMAT, PARTITIONED_FORMAT),
+)
 
 
 def keep_earlier_versions_away(table: OrderedTable) -> None:
@@ -123,21 +128,19 @@ class JournaledTable:
     def _clock(self, clock_ms: ClockMs) -> StoreClock:
         """Makes the store's clock, which begins at the last time that was saved."""
         found = self._database.get(FORMAT)
-        earlier = (FIRST_FORMAT, SECOND_FORMAT)
-        ours = (OUR_FORMAT, NEWEST_FORMAT, PARTITIONED_FORMAT)
-        if found is not None and found not in earlier + ours:
+        if found is not None and found not in FORMATS:
             raise StoreCorrupted(
                 f"{self.name} has the format {found!r}, and this version reads "
-                f"{FIRST_FORMAT!r} to {PARTITIONED_FORMAT!r}"
+                f"{FORMATS[0]!r} to {FORMATS[-1]!r}"
             )
         self._kept_format = found or b""
-        self._format = found if found in ours else OUR_FORMAT
+        self._format = max(self._kept_format, OUR_FORMAT)
         saved_ms = self._batches.saved_ms
         clock = StoreClock(clock_ms, clock_ms() if saved_ms is None else saved_ms)
         self._batches.clock = clock
         if found == FIRST_FORMAT:
             self._bring_up_to_date()
-        if found not in ours:
+        if self._kept_format < OUR_FORMAT:
             writes: list[Write] = [(FORMAT, OUR_FORMAT)]
             if found is not None:
                 unwatched = self._batches.history.reserved
