@@ -39,6 +39,7 @@ pytest_plugins = [
     "tests.support.messagings",
     "tests.support.outboxes",
     "tests.support.places",
+    "tests.support.mysql",
     "tests.support.postgres",
     "tests.support.queues",
     "tests.support.short_run",

@@ -11,7 +11,7 @@ from tests.support.cli_runs import error_of, run
 from tests.support.messagings import committed
 from tests.support.queues import taken
 from txaware import Outgoing, participants
-from txaware.participants import sqlite_outbox
+from txaware.participants import sqlite_link
 
 LIST = ("outbox", "list", "shop.db")
 
@@ -59,7 +59,7 @@ def test_what_is_no_outbox_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
     assert error_of(*relay, "junk.db", code=2) == (
         "SQLite cannot read junk.db: file is not a database"
     )
-    monkeypatch.setattr(sqlite_outbox, "WAIT_S", 0)
+    monkeypatch.setattr(sqlite_link, "WAIT_S", 0)
     with sqlite3.connect("shop.db") as connection:
         connection.execute("BEGIN IMMEDIATE")
         assert error_of(*relay, "shop.db", code=3) == (

@@ -20,14 +20,13 @@ from sqlalchemy.orm import Session
 import txaware
 from tests.support.cli_runs import run, start
 from tests.support.concurrency import in_loop, until
+from tests.support.database_server import DatabaseServer
 from tests.support.ports import free_port
-from tests.support.postgres import PostgresServer
 from txaware import Messaging, participants
 from txaware.errors import BadRequest, MisusedTransaction, TxAwareError, Unavailable
+from txaware.participants.databases import open_outbox
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.outbox_row import OutboxRows
-from txaware.participants.postgres_link import PostgresLink
-from txaware.participants.postgres_outbox import PostgresOutbox
 from txaware.participants.sqlite_outbox import SqliteOutbox
 
 Opened = Callable[[], Any]
@@ -44,10 +43,10 @@ def messaging() -> Iterator[Messaging]:
 class Place:
     """A database of the program's, with a table of orders."""
 
-    def __init__(self, path: Path, server: PostgresServer | None) -> None:
+    def __init__(self, path: Path, server: DatabaseServer | None) -> None:
         self.path = path
         self.server = server
-        with self.connect() as connection:
+        with closing(self.connect()) as connection:
             connection.execute("CREATE TABLE IF NOT EXISTS orders (who text)")
             connection.commit()
 
@@ -61,15 +60,16 @@ class Place:
     def url(self, driver: str) -> str:
         if self.server is None:
             return f"sqlite{'+' * bool(driver)}{driver}:///{self.path}"
-        return self.server.url.replace("postgresql:", f"postgresql+{driver}:")
+        scheme = self.server.url.partition(":")[0]
+        return self.server.url.replace(f"{scheme}:", f"{scheme}+{driver}:")
 
     def rows(self) -> OutboxRows:
         if self.server is None:
             return SqliteOutbox(self.path)
-        return PostgresOutbox(PostgresLink(self.server.url))
+        return open_outbox(self.server.url)
 
     def orders(self) -> list[str]:
-        with self.connect() as connection:
+        with closing(self.connect()) as connection:
             found = connection.execute("SELECT who FROM orders").fetchall()
         return [who for (who,) in found]
 
@@ -82,8 +82,11 @@ class Place:
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    is_file = "sqlite" in request.getfixturevalue("kind")
-    server = None if is_file else request.getfixturevalue("postgres_server")
+    kind, server = request.getfixturevalue("kind"), None
+    if "pymysql" in kind:
+        server = request.getfixturevalue("mysql_server")
+    elif "sqlite" not in kind:
+        server = request.getfixturevalue("postgres_server")
     return Place(tmp_path / "shop.db", server)
 
 
@@ -99,7 +102,10 @@ def check_carried(messaging: Messaging, place: Place) -> None:
     assert (job.payload, job.key) == (b"item", b"q")
 
 
-BLOCKING = ["sqlite3", "psycopg", "session sqlite", "session psycopg"]
+BLOCKING = [
+    *("sqlite3", "psycopg", "pymysql"),
+    *("session sqlite", "session psycopg", "session pymysql"),
+]
 
 
 @pytest.mark.parametrize("kind", BLOCKING)
@@ -108,7 +114,9 @@ def test_rows_go_with_the_transaction_that_the_program_commits(
 ) -> None:
     engine: Any = None
     if kind.startswith("session"):
-        engine = create_engine(place.url("psycopg" if place.server else ""))
+        engine = create_engine(
+            place.server.session_url if place.server else place.url("")
+        )
         given: Any = Session(engine)
     else:
         given = place.connect()
@@ -172,13 +180,15 @@ async def test_rows_of_asyncio_go_with_the_transaction_of_the_program(
     await asyncio.to_thread(check_carried, messaging, place)
 
 
-@pytest.mark.parametrize("kind", ["sqlite3", "psycopg"])
+@pytest.mark.parametrize("kind", ["sqlite3", "psycopg", "pymysql"])
 def test_a_connection_in_autocommit_has_to_have_a_transaction_open(
     messaging: Messaging, place: Place, kind: str
 ) -> None:
     connection = place.connect()
     if kind == "sqlite3":
         connection.isolation_level = None
+    elif kind == "pymysql":
+        connection.autocommit(True)
     else:
         connection.autocommit = True
     outbox = txaware.outbox(connection)
@@ -220,7 +230,7 @@ def test_what_is_wrong_is_told_before_anything_is_written(tmp_path: Path) -> Non
     connection.close()
 
 
-@pytest.mark.parametrize("kind", ["sqlite3", "psycopg"])
+@pytest.mark.parametrize("kind", ["sqlite3", "psycopg", "pymysql"])
 def test_who_waits_for_rows_is_woken_by_their_commit(place: Place, kind: str) -> None:
     rows = place.rows()
     connection = place.connect()
@@ -239,7 +249,7 @@ def test_who_waits_for_rows_is_woken_by_their_commit(place: Place, kind: str) ->
     connection.close()
 
 
-@pytest.mark.parametrize("kind", ["sqlite3", "psycopg", "session sqlite"])
+@pytest.mark.parametrize("kind", ["sqlite3", "psycopg", "pymysql", "session sqlite"])
 def test_a_block_that_a_database_decides_needs_no_server(
     messaging: Messaging, place: Place, kind: str
 ) -> None:
@@ -257,6 +267,8 @@ def test_a_block_that_a_database_decides_needs_no_server(
             given = stack.enter_context(closing(place.connect()))
             if kind == "psycopg":
                 shop = participants.postgres(away, given, outbox=True, relay=False)
+            elif kind == "pymysql":
+                shop = participants.mysql(away, given, outbox=True, relay=False)
             else:
                 shop = participants.sqlite(away, given, relay=False)
         for who in ("never", "ann"):

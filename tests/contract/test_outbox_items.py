@@ -171,7 +171,7 @@ def test_what_can_be_known_is_refused_at_the_push(shop: Shop) -> None:
 def test_a_batch_is_bounded_in_bytes_and_in_rows(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("sqlite_outbox", "postgres_outbox"):
+    for module in ("sqlite_outbox", "outbox_tables"):
         monkeypatch.setattr(f"txaware.participants.{module}.MOST_BYTES", 1_000)
         monkeypatch.setattr(f"txaware.participants.{module}.WHOLE_BYTES", 4_000)
     for _ in range(3):

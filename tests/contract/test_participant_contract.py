@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.transaction import Transaction
+from tests.support.mysql import MysqlServer
 from tests.support.postgres import PostgresServer
 from txaware import Messaging, participants
 from txaware.testing import ParticipantContract
@@ -113,6 +114,28 @@ class TestPostgresThatDecides(TestPostgres):
     outbox = True
 
 
+class TestMysqlThatDecides(TestSqlite):
+    @pytest.fixture(autouse=True)
+    def connect(self, mysql_server: MysqlServer) -> Iterator[None]:
+        self.connection = mysql_server.connect()
+        yield
+        self.connection.close()
+
+    def make(self, messaging: Messaging) -> Any:
+        self.connection.execute(
+            "CREATE TABLE pairs (name varbinary(20) PRIMARY KEY, value longblob)"
+        )
+        return participants.mysql(messaging, self.connection, outbox=True, relay=False)
+
+    def write(self, participant: Any, key: bytes, value: bytes) -> None:
+        self.connection.execute("REPLACE INTO pairs VALUES (%s, %s)", (key, value))
+
+    def read(self, participant: Any, key: bytes) -> bytes | None:
+        get = "SELECT value FROM pairs WHERE name = %s"
+        found = self.connection.execute(get, (key,)).fetchone()
+        return None if found is None else bytes(found[0])
+
+
 class TestSqlalchemy(TestSqlite):
     @pytest.fixture(autouse=True)
     def sessions(self, place: None) -> Iterator[None]:
@@ -155,7 +178,7 @@ class TestSqlalchemyPrepared(TestSqlalchemy):
         self.server = postgres_server
 
     def url(self) -> str:
-        return self.server.url.replace("postgresql:", "postgresql+psycopg:")
+        return self.server.session_url
 
     def make(self, messaging: Messaging) -> Any:
         """Recovers first: later the coordinator may fail."""

@@ -1,16 +1,15 @@
-"""Sessions of SQLAlchemy in transactions, to SQLite and to PostgreSQL."""
+"""Sessions of SQLAlchemy in transactions, to each database."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine, select, text
+from sqlalchemy import Engine, String, create_engine, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 import txaware
 from tests.support.messagings import committed
-from tests.support.postgres import PostgresServer
 from txaware import participants
 from txaware.errors import BadRequest, MisusedTransaction
 from txaware.messaging import Messaging
@@ -25,7 +24,7 @@ class Order(Base):
     """An order."""
 
     __tablename__ = "orders"
-    who: Mapped[str] = mapped_column(primary_key=True)
+    who: Mapped[str] = mapped_column(String(20), primary_key=True)
 
 
 @pytest.fixture
@@ -35,13 +34,13 @@ def messaging(tmp_path: Path) -> Iterator[Messaging]:
         yield opened
 
 
-@pytest.fixture(params=["sqlite", "postgres", "outbox"])
+@pytest.fixture(params=["sqlite", "postgres", "postgres outbox", "mysql outbox"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     """An engine, as a user has one."""
     url = f"sqlite:///{tmp_path / 'shop.db'}"
     if request.param != "sqlite":
-        server: PostgresServer = request.getfixturevalue("postgres_server")
-        url = server.url.replace("postgresql:", "postgresql+psycopg:")
+        server = request.getfixturevalue(f"{request.param.partition(' ')[0]}_server")
+        url = server.session_url
     engine = create_engine(url)
     Base.metadata.create_all(engine)
     yield engine
@@ -50,7 +49,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
 
 @pytest.fixture
 def outbox(request: pytest.FixtureRequest) -> bool:
-    """Whether PostgreSQL decides."""
+    """Whether the database decides."""
     return "outbox" in request.node.name
 
 
@@ -99,7 +98,7 @@ def test_a_flush_that_fails_at_the_end_undoes_the_block(
         with messaging.transaction(shop):
             session.add(Order(who="ann"))
         with (  # noqa: PT012
-            pytest.raises(Exception, match=r"(?i)unique"),
+            pytest.raises(Exception, match=r"(?i)unique|duplicate"),
             messaging.transaction(shop),
         ):
             messaging.publisher("t").publish(b"again")

@@ -15,6 +15,18 @@ from txaware.consume.batches import MessageBatches
 from txaware.errors import ProducerFenced
 from txaware.messaging import Messaging
 
+# Have a statement wait for a lock no longer than it has to, and take that lock.
+NO_WAIT = {
+    "sqlite": "PRAGMA busy_timeout = 10",
+    "postgres": "SET lock_timeout = 10",
+    "mysql": "SET SESSION lock_wait_timeout = 1, innodb_lock_wait_timeout = 1",
+}
+LOCKED = {
+    "sqlite": "BEGIN IMMEDIATE",
+    "postgres": "LOCK TABLE handled",
+    "mysql": "LOCK TABLES handled WRITE",
+}
+
 
 @pytest.fixture
 def messaging(decider_messaging: Messaging) -> Messaging:
@@ -110,6 +122,16 @@ def test_tries_outlive_their_process_in_the_database(
     assert (decider.rows(), last.metrics().skipped) == (["2"], 1)
 
 
+def test_a_group_may_begin_by_a_seek(decider: Decider, messaging: Messaging) -> None:
+    messaging.publish("t", [b"1", b"2"])
+    inbox = decider.participant.consumer("t", group="new")
+    with messaging.transaction(decider.participant):
+        inbox.seek("next")
+    messaging.publish("t", [b"3"])
+    with messaging.transaction(decider.participant):
+        assert [message.payload for message in inbox.poll()] == [b"3"]
+
+
 def test_a_part_of_a_page_moves_the_position_that_far(
     decider: Decider, messaging: Messaging, subscribed: Callable[..., Subscriber]
 ) -> None:
@@ -144,15 +166,13 @@ def test_a_database_that_is_locked_is_no_message_s_fault(
     subscriber = subscribed(tries=1)
     messaging.publish("t", [b"1"])
     assert subscriber.run_once() == 1
-    is_postgres = "postgres" in decider.kind
-    decider.execute(
-        "SET lock_timeout = 10" if is_postgres else "PRAGMA busy_timeout = 10"
-    )
+    database = decider.kind.rpartition(" ")[2]
+    decider.execute(NO_WAIT[database])
     decider.commit()
     messaging.publish("t", [b"2"])
     other = connection_to(decider._place)
-    other.execute("LOCK TABLE handled" if is_postgres else "BEGIN IMMEDIATE")
-    with pytest.raises(Exception, match="lock"):
+    other.execute(LOCKED[database])
+    with pytest.raises(Exception, match=r"(?i)lock"):
         subscriber.run_once()
     other.rollback()
     other.close()

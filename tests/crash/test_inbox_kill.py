@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import txaware
-from tests.support.deciders import connection_to
+from tests.support.database_server import DatabaseServer
+from tests.support.deciders import DATABASES, connection_to
 from tests.support.inbox_child import WAYS, opened
-from tests.support.postgres import PostgresServer
 
 KILLS = pytest.mark.parametrize(
     "kills", [3, pytest.param(100, marks=pytest.mark.soak, id="100")]
@@ -22,7 +22,7 @@ ITEMS_FOR_EACH = 5
 class Run:
     """A queue of items, and programs that handle them in a database."""
 
-    def __init__(self, directory: Path, place: "Path | PostgresServer") -> None:
+    def __init__(self, directory: Path, place: "Path | DatabaseServer") -> None:
         self.data = directory / "data"
         self._place = place
         is_file = isinstance(place, Path)
@@ -63,11 +63,11 @@ class Run:
         return handled, left
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=DATABASES)
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
-    place: Path | PostgresServer = tmp_path / "shop.db"
-    if request.param == "postgres":
-        place = request.getfixturevalue("postgres_server")
+    place: Path | DatabaseServer = tmp_path / "shop.db"
+    if request.param != "sqlite":
+        place = request.getfixturevalue(f"{request.param}_server")
     return Run(tmp_path, place)
 
 

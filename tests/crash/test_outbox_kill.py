@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 import txaware
+from tests.support.deciders import DATABASES
+from tests.support.mysql import MysqlServer
 from tests.support.outbox_load import EVERY, connection_to, participant_of
 from tests.support.postgres import PostgresServer
 from tests.support.queues import taken
@@ -53,13 +55,13 @@ class Process:
         self._child.stdout.close()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=DATABASES)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of the shop's database."""
     if request.param == "sqlite":
         yield str(tmp_path / "shop.db")
         return
-    server = PostgresServer()
+    server = {"postgres": PostgresServer, "mysql": MysqlServer}[request.param]()
     yield server.url
     server.close()
 

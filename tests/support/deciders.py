@@ -1,4 +1,4 @@
-"""Databases that decide for tests: SQLite, PostgreSQL, and sessions to them."""
+"""Databases that decide for tests: SQLite, PostgreSQL, MySQL, and sessions to them."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -11,11 +11,12 @@ import pytest
 import txaware
 from coordinator.errors import Unavailable
 from coordinator.transaction import Transaction
-from tests.support.postgres import PostgresServer
+from tests.support.database_server import DatabaseServer
 from txaware import participants
 from txaware.messaging import Messaging
 
-KINDS = ["sqlite", "postgres", "sqlalchemy sqlite", "sqlalchemy postgres"]
+DATABASES = ["sqlite", "postgres", "mysql"]
+KINDS = [*DATABASES, *[f"sqlalchemy {database}" for database in DATABASES]]
 
 
 class Decider:
@@ -25,7 +26,7 @@ class Decider:
         self,
         kind: str,
         messaging: Messaging,
-        place: "Path | PostgresServer",
+        place: "Path | DatabaseServer",
         *,
         relay: bool = False,
     ) -> None:
@@ -40,24 +41,18 @@ class Decider:
             self.connection = connection_to(place)
             self._stack.callback(self.connection.close)
             options: dict[str, Any] = {"relay": relay}
-            if isinstance(place, PostgresServer):
+            if isinstance(place, DatabaseServer):
                 options["outbox"] = True
-                self.participant: Any = participants.postgres(
-                    messaging, self.connection, **options
-                )
-            else:
-                self.participant = participants.sqlite(
-                    messaging, self.connection, **options
-                )
+            make: Any = getattr(participants, kind)
+            self.participant = make(messaging, self.connection, **options)
 
     def _open_session(self) -> None:
         from sqlalchemy import create_engine
         from sqlalchemy.orm import Session
 
-        if isinstance(self._place, PostgresServer):
-            url = self._place.url.replace("postgresql://", "postgresql+psycopg://")
-        else:
-            url = f"sqlite:///{self._place}"
+        place = self._place
+        is_file = isinstance(place, Path)
+        url = f"sqlite:///{place}" if is_file else place.session_url  # type: ignore[union-attr]
         engine = create_engine(url)
         self._stack.callback(engine.dispose)
         self.session = self._stack.enter_context(Session(engine))
@@ -105,9 +100,9 @@ class Decider:
         self._stack.close()
 
 
-def connection_to(place: "Path | PostgresServer") -> Any:
+def connection_to(place: "Path | DatabaseServer") -> Any:
     """A connection of a program's own."""
-    if isinstance(place, PostgresServer):
+    if isinstance(place, DatabaseServer):
         return place.connect()
     return sqlite3.connect(place, timeout=60, check_same_thread=False)
 
@@ -130,9 +125,10 @@ def decider(
     request: pytest.FixtureRequest, decider_messaging: Messaging, tmp_path: Path
 ) -> Iterator[Decider]:
     """Every database that decides, in turn."""
-    place: Path | PostgresServer = tmp_path / "shop.db"
-    if "postgres" in request.param:
-        place = request.getfixturevalue("postgres_server")
+    place: Path | DatabaseServer = tmp_path / "shop.db"
+    database = request.param.rpartition(" ")[2]
+    if database != "sqlite":
+        place = request.getfixturevalue(f"{database}_server")
     connection = connection_to(place)
     connection.execute("CREATE TABLE handled (what text)")
     connection.commit()

@@ -12,6 +12,7 @@ import threading
 from typing import Any
 
 import txaware
+from tests.support.mysql import connected
 from txaware import participants
 from txaware.messaging import Messaging
 from txaware.participants.deciding_database import DecidingDatabase
@@ -41,6 +42,9 @@ def opened(messaging: Messaging, database: str) -> Any:
 
         connection = psycopg.connect(database)
         return participants.postgres(messaging, connection, outbox=True)
+    if database.startswith("mysql:"):
+        options: Any = {"outbox": True}
+        return participants.mysql(messaging, connected(database), **options)
     file = sqlite3.connect(database, timeout=60)
     return participants.sqlite(messaging, file)
 

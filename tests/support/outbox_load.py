@@ -13,18 +13,22 @@ from contextlib import suppress
 from typing import Any
 
 import psycopg
+import pymysql
 
 import txaware
+from tests.support.mysql import connected
 from txaware import participants
 from txaware.errors import TxAwareError
 from txaware.messaging import Messaging
 from txaware.model.settings import Settings
 from txaware.participants.database_outbox import DatabaseOutbox, NothingSetAside
-from txaware.participants.databases import is_postgres, open_outbox
+from txaware.participants.database_steps import library_of
+from txaware.participants.databases import is_mysql, is_postgres, open_outbox
 from txaware.participants.outbox_relay import OutboxRelay
 
 LARGE, SMALL_LIMIT_BYTES = bytes(2_000), 1_000
 EVERY = 3
+AWAY = (sqlite3.OperationalError, psycopg.OperationalError, pymysql.OperationalError)
 # More orders show nothing more, and have to be compared.
 ORDER_S, RETRY_S = 0.005, 0.2
 
@@ -34,6 +38,8 @@ def connection_to(database: str) -> Any:
     connection: Any
     if is_postgres(database):
         connection = psycopg.connect(database)
+    elif is_mysql(database):
+        connection = connected(database)
     else:
         connection = sqlite3.connect(database, timeout=60)
     connection.execute("CREATE TABLE IF NOT EXISTS orders (number TEXT)")
@@ -45,7 +51,9 @@ def participant_of(messaging: Messaging, connection: Any) -> Any:
     """Makes a participant without a relay in this process."""
     if isinstance(connection, sqlite3.Connection):
         return participants.sqlite(messaging, connection, relay=False)
-    return participants.postgres(messaging, connection, outbox=True, relay=False)
+    is_mysql = library_of(connection) == "pymysql"
+    make: Any = participants.mysql if is_mysql else participants.postgres
+    return make(messaging, connection, outbox=True, relay=False)
 
 
 def shop(messaging: Messaging, database: str, life: str) -> None:
@@ -98,7 +106,7 @@ def main(role: str, url: str, database: str, life: str) -> None:
     settings = Settings(message_limit_bytes=limit)
     while True:
         with (
-            suppress(TxAwareError, sqlite3.OperationalError, psycopg.OperationalError),
+            suppress(TxAwareError, *AWAY),
             txaware.connect(url, settings=settings) as messaging,
         ):
             if role == "shop":

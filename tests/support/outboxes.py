@@ -1,4 +1,4 @@
-"""A shop with an outbox, in SQLite and in PostgreSQL, beside every implementation."""
+"""A shop with an outbox, in each database, beside every implementation."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from tests.support.messagings import Site, committed, lent_site
-from tests.support.postgres import PostgresServer
 from txaware import participants
 from txaware.messaging import Messaging
-from txaware.participants import DecidingPostgres, Sqlite
+from txaware.participants.database_steps import library_of
+from txaware.participants.databases import open_outbox
+from txaware.participants.deciding_database import DecidingDatabase
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.outbox_row import OutboxRows
-from txaware.participants.postgres_link import PostgresLink
-from txaware.participants.postgres_outbox import PostgresOutbox
 from txaware.participants.sqlite_outbox import SqliteOutbox
 
 
@@ -47,15 +46,19 @@ class Shop:
         """The connection of the participant."""
         return self.participant.connection
 
-    def opened(self) -> Sqlite | DecidingPostgres:
+    def opened(self) -> DecidingDatabase:
         """A participant over a connection of its own."""
         connection = self.connect()
         self._connections.append(connection)
+        options: dict[str, Any] = {"relay": False}
         if isinstance(connection, sqlite3.Connection):
-            return participants.sqlite(self.messaging, connection, relay=False)
-        return participants.postgres(
-            self.messaging, connection, outbox=True, relay=False
+            return participants.sqlite(self.messaging, connection, **options)
+        is_mysql = library_of(connection) == "pymysql"
+        make: Any = participants.mysql if is_mysql else participants.postgres
+        made: DecidingDatabase = make(
+            self.messaging, connection, outbox=True, **options
         )
+        return made
 
     def relay_of_another(self, **options: Any) -> OutboxRelay[OutboxRows]:
         """A relay as another process has it."""
@@ -97,6 +100,8 @@ class Shop:
         pytest.param(("sqlite", "hbase"), marks=pytest.mark.hbase),
         ("postgres", "leveldb"),
         ("postgres", "http"),
+        ("mysql", "leveldb"),
+        ("mysql", "http"),
     ],
     ids="-".join,
 )
@@ -110,7 +115,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
         yield opened
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "mysql"])
 def lasting_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
     """Each database in turn, beside a directory."""
     site = Site("leveldb", tmp_path)
@@ -127,9 +132,5 @@ def shop_of(
     path = directory / "shop.db"
     if database == "sqlite":
         return Shop(site, lambda: sqlite3.connect(path), lambda: SqliteOutbox(path))
-    server: PostgresServer = request.getfixturevalue("postgres_server")
-
-    def rows() -> OutboxRows:
-        return PostgresOutbox(PostgresLink(server.url))
-
-    return Shop(site, server.connect, rows)
+    server = request.getfixturevalue(f"{database}_server")
+    return Shop(site, server.connect, lambda: open_outbox(server.url))

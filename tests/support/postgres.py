@@ -1,31 +1,19 @@
 """A real PostgreSQL; where there is none tests are skipped, and in CI they fail."""
 
 import importlib.util
-import os
 import shutil
 import signal
-import subprocess
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
-from tests.support.concurrency import until
-from tests.support.ports import free_port
+from tests.support.database_server import DatabaseServer, missing
 
-ENDS_S = 60
 INSTALLED = Path("/usr/lib/postgresql")
 # For tests of what it says, and not of what is left when the power is cut.
 QUICK = {"fsync": "off", "max_prepared_transactions": "20"}
-
-
-def missing(reason: str) -> NoReturn:
-    """Skips the test at home; in CI, where everything must be there, it fails."""
-    if os.environ.get("CI"):
-        pytest.fail(f"CI must have everything: {reason}", pytrace=False)
-    pytest.skip(reason)
 
 
 def binary(name: str) -> str:
@@ -35,27 +23,27 @@ def binary(name: str) -> str:
     return last or missing("PostgreSQL is not installed")
 
 
-class PostgresServer:
-    """A server with a directory of its own; it may be killed and started again."""
+class PostgresServer(DatabaseServer):
+    """A PostgreSQL."""
+
+    user = "postgres"
+    ends_by, killed_by = signal.SIGINT, signal.SIGQUIT
 
     def __init__(self, **settings: str) -> None:
         if importlib.util.find_spec("psycopg") is None:
             missing("the postgres extra is not installed")
-        # It does not run as root, nor in a directory that only root may enter.
-        self._user = {"user": "postgres"} if os.getuid() == 0 else {}
-        self._directory = Path(tempfile.mkdtemp(prefix="txaware-postgres-"))
-        if self._user:
-            shutil.chown(self._directory, "postgres")
         self._settings = {**QUICK, **settings}
-        self._child: subprocess.Popen[bytes] | None = None
-        self.port = free_port()
-        self._run("initdb", "-D", "data", "-U", "txaware", "-A", "trust", "--no-sync")
-        self.start()
+        super().__init__()
 
     @property
     def url(self) -> str:
         """The address of its database."""
         return f"postgresql://txaware@127.0.0.1:{self.port}/postgres"
+
+    @property
+    def session_url(self) -> str:
+        """The address of its database for SQLAlchemy."""
+        return self.url.replace("postgresql:", "postgresql+psycopg:")
 
     def connect(self, **options: Any) -> Any:
         """Opens a connection, as a user does."""
@@ -63,35 +51,15 @@ class PostgresServer:
 
         return psycopg.connect(self.url, **options)
 
-    def start(self) -> None:
-        """Starts it, and returns when it answers."""
+    def _make(self) -> None:
+        options = ("-U", "txaware", "-A", "trust", "--no-sync")
+        self._run(binary("initdb"), "-D", "data", *options)
+
+    def _command(self) -> Sequence[str]:
         options = {"port": str(self.port), "listen_addresses": "127.0.0.1"}
         options |= {"unix_socket_directories": "", **self._settings}
         pairs = [part for pair in options.items() for part in ("-c", "=".join(pair))]
-        with (self._directory / "log").open("ab") as log:
-            self._child = subprocess.Popen(
-                [binary("postgres"), "-D", "data", *pairs],
-                cwd=self._directory,
-                stdout=log,
-                stderr=log,
-                **self._user,  # type: ignore[call-overload]
-            )
-        until(self._answers, timeout_s=ENDS_S)
-
-    def kill(self) -> None:
-        """Ends it at once, as a crash does."""
-        self._stop(signal.SIGQUIT)
-
-    def close(self) -> None:
-        """Ends it, and removes its data."""
-        self._stop(signal.SIGINT)
-        shutil.rmtree(self._directory, ignore_errors=True)
-
-    def _stop(self, number: int) -> None:
-        if self._child is not None:
-            self._child.send_signal(number)
-            self._child.wait(ENDS_S)
-            self._child = None
+        return [binary("postgres"), "-D", "data", *pairs]
 
     def _answers(self) -> bool:
         import psycopg
@@ -101,16 +69,6 @@ class PostgresServer:
         except psycopg.OperationalError:
             return False
         return True
-
-    def _run(self, name: str, *arguments: str) -> None:
-        subprocess.run(
-            [binary(name), *arguments],
-            cwd=self._directory,
-            check=True,
-            capture_output=True,
-            timeout=ENDS_S,
-            **self._user,  # type: ignore[call-overload]
-        )
 
 
 @pytest.fixture(scope="session")

@@ -56,8 +56,9 @@ def queue_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def outbox() -> None:
     """Carry messages and items over from the outbox of a DATABASE.
 
-    DATABASE is a file of SQLite, or the address of a PostgreSQL (postgresql://...).
-    What cannot be carried over, as its topic or queue is not there, is set aside there.
+    DATABASE is a file of SQLite, or the address of a PostgreSQL (postgresql://...) or
+    of a MySQL (mysql://USER@HOST/DATABASE). What cannot be carried over, as its topic
+    or queue is not there, is set aside there.
 
     \b
     Example:

@@ -95,6 +95,7 @@ class Inbox:
         position = place_of(self._service, self.topic, start, inclusive=inclusive)
         if position is None:
             position = BEGINNING
+        self._positions.position(self.group, self.topic)  # a group begins by that
         self._positions.save_position(self.group, self.topic, position)
 
     @property

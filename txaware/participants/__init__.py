@@ -1,9 +1,10 @@
 """Participants for what people have: their data changes together with the messages."""
 
 from txaware.consume import Inbox
-from txaware.participants.connections import postgres, sqlalchemy, sqlite
+from txaware.participants.connections import mysql, postgres, sqlalchemy, sqlite
 from txaware.participants.database_outbox import DatabaseOutbox
 from txaware.participants.files import Files, files
+from txaware.participants.mysql_outbox import DecidingMysql
 from txaware.participants.postgres import Postgres
 from txaware.participants.postgres_outbox import DecidingPostgres
 from txaware.participants.sqlalchemy import SqlalchemySession
@@ -11,6 +12,7 @@ from txaware.participants.sqlite import Sqlite
 
 __all__ = [
     "DatabaseOutbox",
+    "DecidingMysql",
     "DecidingPostgres",
     "Files",
     "Inbox",
@@ -18,6 +20,7 @@ __all__ = [
     "SqlalchemySession",
     "Sqlite",
     "files",
+    "mysql",
     "postgres",
     "sqlalchemy",
     "sqlite",

@@ -15,10 +15,9 @@ from txaware.errors import BadRequest
 from txaware.model.messages import MessageId, Page
 from txaware.participants.asyncpg_connection import AsyncpgConnection
 from txaware.participants.database_outbox import DatabaseOutbox
-from txaware.participants.database_steps import InLoop
+from txaware.participants.database_steps import InLoop, library_of
 from txaware.participants.deciding_database import DecidingDatabase
 from txaware.participants.postgres import MarkedPostgres, Postgres
-from txaware.participants.postgres_link import library_of
 from txaware.participants.postgres_outbox import DecidingPostgres
 from txaware.participants.sqlalchemy import SqlalchemySession
 from txaware.participants.sqlite import Sqlite

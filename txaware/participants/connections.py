@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 from txaware.errors import BadRequest
 from txaware.messaging import Messaging
 from txaware.messaging.messaging import checked_messaging
+from txaware.participants.database_steps import library_of
+from txaware.participants.mysql_link import checked_mysql
+from txaware.participants.mysql_outbox import DecidingMysql
 from txaware.participants.postgres import Postgres
 from txaware.participants.postgres_link import (
     checked_connection,
     is_asyncio,
-    library_of,
 )
 from txaware.participants.postgres_outbox import DecidingPostgres
 from txaware.participants.sqlalchemy import SqlalchemySession
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from aiosqlite import Connection as AiosqliteConnection
     from asyncpg import Connection as AsyncpgConnection
     from psycopg import AsyncConnection, Connection
+    from pymysql.connections import Connection as MysqlConnection
     from sqlalchemy.ext.asyncio import AsyncSession
     from sqlalchemy.orm import Session
 
@@ -135,6 +138,25 @@ def postgres(
     if outbox:
         return DecidingPostgres(blocking, checked, in_background=relay).open()
     return Postgres(blocking, checked).open()
+
+
+def mysql(
+    messaging: Messaging,
+    connection: "MysqlConnection",
+    *,
+    outbox: Literal[True],
+    relay: bool = True,
+) -> DecidingMysql:
+    """Makes a participant of a connection of PyMySQL to a MariaDB or MySQL.
+
+    `with messaging.transaction(mysql(messaging, connection, outbox=True)):` commits
+    what the connection does in the block together with the messages that are published
+    there. The commit of MySQL decides, and a relay carries the messages over, in the
+    background of this process unless `relay` is False.
+    """
+    blocking = checked_messaging(messaging, taker="participants.mysql")
+    checked = checked_mysql(connection)
+    return DecidingMysql(blocking, checked, in_background=relay).open()
 
 
 @overload

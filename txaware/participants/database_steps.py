@@ -11,9 +11,11 @@ from concurrent.futures import CancelledError
 from typing import Any, Protocol, TypeVar
 
 from txaware.errors import MisusedTransaction
-from txaware.participants.postgres_link import driver
 
 T = TypeVar("T")
+
+# The drivers whose connections take part; a program may inherit from these.
+LIBRARIES = frozenset(["sqlite3", "aiosqlite", "psycopg", "asyncpg", "pymysql"])
 
 Steps = Generator[Any, Any, T]
 
@@ -51,19 +53,10 @@ async def awaited(steps: Steps[T]) -> T:
         return value
 
 
-def sqlite_rows(connection: Any, sql: str, *values: object) -> Steps[list[Any]]:
-    """Reads rows as tuples from SQLite, whatever the program has chosen."""
-    cursor = yield connection.cursor()
-    cursor.row_factory = None
-    yield cursor.execute(sql, values)
-    return list((yield cursor.fetchall()))
-
-
-def postgres_rows(connection: Any, sql: str, *values: object) -> Steps[list[Any]]:
-    """Reads rows as tuples from PostgreSQL, whatever the program has chosen."""
-    cursor = connection.cursor(row_factory=driver().rows.tuple_row)
-    yield cursor.execute(sql, values)
-    return list((yield cursor.fetchall())) if cursor.description else []
+def library_of(connection: object) -> str:
+    """Names the library that a connection is of; nothing is imported for that."""
+    found = [kind.__module__.partition(".")[0] for kind in type(connection).__mro__]
+    return next((one for one in found if one in LIBRARIES), found[0])
 
 
 def closed(connection: Any) -> Steps[None]:

@@ -4,15 +4,18 @@ from pathlib import Path
 
 from txaware.errors import BadRequest
 from txaware.messaging import Messaging
+from txaware.participants.database_link import DatabaseLink
 from txaware.participants.file_places import PLACE
 from txaware.participants.files import Files
 from txaware.participants.inbox_cleaner import NotedItems
+from txaware.participants.mysql_link import SCHEMES, MysqlLink
+from txaware.participants.mysql_outbox import MysqlOutbox
+from txaware.participants.noted_rows import NotedRows
 from txaware.participants.outbox_row import OutboxRows
-from txaware.participants.postgres_inbox import PostgresNotedItems
 from txaware.participants.postgres_link import PostgresLink
 from txaware.participants.postgres_outbox import PostgresOutbox
 from txaware.participants.prepared_transactions import PreparedTransactions
-from txaware.participants.sqlite_inbox import SqliteNotedItems
+from txaware.participants.sqlite_link import SqliteLink
 from txaware.participants.sqlite_outbox import SqliteOutbox
 
 
@@ -20,6 +23,8 @@ def open_outbox(database: str) -> OutboxRows:
     """Opens the outbox of a database that is there already."""
     if is_postgres(database):
         return PostgresOutbox(PostgresLink(database))
+    if is_mysql(database):
+        return MysqlOutbox(MysqlLink.at(database))
     if not Path(database).is_file():
         raise BadRequest(f"there is no file of SQLite at {database}")
     return SqliteOutbox(database)
@@ -27,9 +32,15 @@ def open_outbox(database: str) -> OutboxRows:
 
 def open_noted_items(database: str) -> NotedItems:
     """Opens the notes of popped items in a database whose outbox was opened."""
+    return NotedRows(_link(database))
+
+
+def _link(database: str) -> DatabaseLink:
     if is_postgres(database):
-        return PostgresNotedItems(PostgresLink(database))
-    return SqliteNotedItems(database)
+        return PostgresLink(database)
+    if is_mysql(database):
+        return MysqlLink.at(database)
+    return SqliteLink(database)
 
 
 def recover(messaging: Messaging, place: str) -> list[int]:
@@ -69,3 +80,8 @@ def _open_files(messaging: Messaging, place: str) -> Files:
 def is_postgres(database: str) -> bool:
     """Tells whether that is the address of a PostgreSQL."""
     return database.startswith(("postgresql://", "postgres://"))
+
+
+def is_mysql(database: str) -> bool:
+    """Tells whether that is the address of a MariaDB or MySQL."""
+    return database.startswith(SCHEMES)

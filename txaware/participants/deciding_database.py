@@ -18,6 +18,7 @@ from txaware.messaging import Messaging
 from txaware.model.interfaces import Payload
 from txaware.model.messages import MessageId
 from txaware.model.queues import PushOptions
+from txaware.participants.database_link import DatabaseLink
 from txaware.participants.database_outbox import DatabaseOutbox
 from txaware.participants.database_steps import (
     Drives,
@@ -26,6 +27,7 @@ from txaware.participants.database_steps import (
     in_thread,
 )
 from txaware.participants.inbox_cleaner import InboxCleaner
+from txaware.participants.noted_rows import FORGET, NOTED, NotedRows
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.outbox_row import (
     Columns,
@@ -33,6 +35,8 @@ from txaware.participants.outbox_row import (
     columns_of_item,
     new_token,
 )
+from txaware.participants.outbox_tables import POSITION, OutboxTables, id_of
+from txaware.participants.sql_dialect import SqlDialect, any_of
 from txaware.publish import TakesItems
 from txaware.queue.participants_of_threads import DatabaseConnection
 
@@ -48,6 +52,7 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
     """
 
     kind = ""
+    dialect: SqlDialect
     decides = True
     flushes_last = True
     # No row elsewhere has a pointer of the transaction.
@@ -83,15 +88,21 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
     @cached_property
     def _relay(self) -> OutboxRelay[Any]:
         """The relay of this database in this process, at work if it is to be."""
-        place = self._place
-        relay = self.messaging.kept_once(("outbox", place), self._new_relay)
+
+        def new() -> OutboxRelay[Any]:
+            return OutboxRelay(self.messaging, self._new_rows())
+
+        relay = self.messaging.kept_once(("outbox", self._place), new)
         if self._in_background:
             relay.start()
         return relay
 
     @cached_property
     def _cleaner(self) -> InboxCleaner:
-        return self.messaging.kept_once(("inbox", self._place), self._new_cleaner)
+        def new() -> InboxCleaner:
+            return InboxCleaner(self.messaging, NotedRows(self._new_link()))
+
+        return self.messaging.kept_once(("inbox", self._place), new)
 
     def open(self) -> Self:
         """Opens what it has beside the connection: the tables, and the relay."""
@@ -258,12 +269,12 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
         """Asks for the name of the database."""
 
     @abstractmethod
-    def _new_relay(self) -> OutboxRelay[Any]:
-        """Makes a relay of its outbox."""
+    def _new_rows(self) -> OutboxTables:
+        """Opens its outbox over a connection of the relay's."""
 
     @abstractmethod
-    def _new_cleaner(self) -> InboxCleaner:
-        """Makes a cleaner of its inbox."""
+    def _new_link(self) -> DatabaseLink:
+        """Makes a connection to where its own one leads."""
 
     @abstractmethod
     def _require_idle(self) -> None:
@@ -282,36 +293,52 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
         """Rolls it back."""
 
     @abstractmethod
+    def _is_synced(self) -> Steps[bool]:
+        """Tells whether the last commit is on disk, whatever the program has set."""
+
     def _insert(self, rows: Sequence[Columns]) -> Steps[None]:
         """Writes rows to the outbox."""
+        dialect = self.dialect
+        yield from dialect.change_many(self.connection, dialect.insert, rows)
 
-    @abstractmethod
     def _position(self, group: str, topic: str) -> Steps[MessageId | None]:
-        """Reads how far a group has come."""
+        """Reads how far a group has come; other members wait for this block."""
+        dialect, asked = self.dialect, (group, topic)
+        if dialect.enter:
+            yield from dialect.change(self.connection, dialect.enter, *asked)
+        read = POSITION + dialect.lock
+        return id_of((yield from dialect.rows(self.connection, read, *asked)))
 
-    @abstractmethod
     def _save_position(
         self, group: str, topic: str, position: MessageId
     ) -> Steps[None]:
         """Moves a group."""
+        place = (bytes(position), group, topic)
+        yield from self.dialect.change(self.connection, self.dialect.save, *place)
 
-    @abstractmethod
-    def _is_synced(self) -> Steps[bool]:
-        """Tells whether the last commit is on disk, whatever the program has set."""
-
-    @abstractmethod
     def _note(self, store: str, queue: str, items: Collection[str]) -> Steps[set[str]]:
         """Writes notes; returns the items that had one."""
+        dialect, had = self.dialect, set()
+        for one in items:
+            made = dialect.change(self.connection, dialect.note, store, queue, one)
+            if not (yield from made):
+                had.add(one)
+        return had
 
-    @abstractmethod
     def _still_noted(
         self, store: str, queue: str, items: Collection[str]
     ) -> Steps[set[str]]:
         """Returns the items that have a note."""
+        asked = (store, queue, *items)
+        read = self.dialect.rows(self.connection, NOTED + any_of(items), *asked)
+        return {item for (item,) in (yield from read)} if items else set()
 
-    @abstractmethod
     def _forget(self, store: str, queue: str, items: Collection[str]) -> Steps[None]:
         """Removes notes."""
+        asked = (store, queue, *items)
+        if items:
+            remove = FORGET + any_of(items)
+            yield from self.dialect.change(self.connection, remove, *asked)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.transaction_aware_name}>"

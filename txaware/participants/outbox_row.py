@@ -22,6 +22,8 @@ WHOLE_BYTES, WHOLE_ROWS = 64 << 20, 100_000
 
 COLUMNS = """topic, payload, "key", headers, expire_after_s, token, written_ms, pusher,
     delay_s, priority"""
+INSERT = f"""INSERT INTO txaware_outbox ({COLUMNS})
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 # Two rows may have had one place in an outbox after each other, never with one token.
 Columns = tuple[
     *tuple[str, bytes, bytes | None, bytes | None, float | None],

@@ -5,7 +5,8 @@ server is.
 """
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,29 +20,35 @@ from txaware.model.settings import Settings
 from txaware.model.topics import QueueName, TopicName
 from txaware.model.traced_messages import sent
 from txaware.participants.asyncpg_connection import AsyncpgConnection
-from txaware.participants.database_steps import Steps, awaited, in_thread
-from txaware.participants.database_tables import (
-    ALONE,
-    missing_in_postgres,
-    missing_in_sqlite,
-)
+from txaware.participants.database_steps import Steps, awaited, in_thread, library_of
+from txaware.participants.database_tables import made_tables, missing
+from txaware.participants.mysql_block import is_marked, mark
+from txaware.participants.mysql_link import MYSQL, MysqlLink
 from txaware.participants.outbox_row import (
     Columns,
     columns_of,
     columns_of_item,
     new_token,
 )
-from txaware.participants.postgres_link import driver, is_asyncio, library_of
-from txaware.participants.postgres_outbox import INSERT_BY_TRANSACTION
-from txaware.participants.sqlite_outbox import INSERT
+from txaware.participants.postgres_link import (
+    POSTGRES,
+    driver,
+    is_asyncio,
+)
+from txaware.participants.sql_dialect import SqlDialect
+from txaware.participants.sqlite_link import SQLITE
 from txaware.publish.publisher import checked_many, checked_size_bytes
 
 if TYPE_CHECKING:
     from aiosqlite import Connection as AiosqliteConnection
     from asyncpg import Connection as GivenAsyncpgConnection
     from psycopg import AsyncConnection, Connection
+    from pymysql.connections import Connection as MysqlConnection
     from sqlalchemy.ext.asyncio import AsyncSession
     from sqlalchemy.orm import Session
+
+
+SAVEPOINT = "txaware_rows"
 
 
 class WritesRows:
@@ -59,14 +66,14 @@ class WritesRows:
         self._limit_bytes = (settings or Settings()).message_limit_bytes
         self._has_tables = False
         self._made_some = False
+        self._token = new_token()
 
     def published(self, topic: str, payloads: Iterable[Payload]) -> Steps[None]:
         """Writes messages."""
         name, messages = str(TopicName.parse(topic)), self._checked(payloads)
         columns = partial(columns_of, name.removeprefix("default:"))
-        options: dict[str, Any] = {"token": new_token(), "now_ms": self._clock_ms()}
         with sent("publish", name, messages) as carried:
-            yield from self._write([columns(one, **options) for one in carried])
+            yield from self._write(columns, carried)
 
     def pushed(
         self,
@@ -79,12 +86,11 @@ class WritesRows:
     ) -> Steps[None]:
         """Writes items."""
         name, items = str(QueueName.parse(queue)), self._checked(payloads)
-        columns = partial(columns_of_item, name)
         delay_s = delay_until_s(at, delay_s, self._clock_ms)
-        chosen = checked_push("", delay_s, priority)
-        options: dict[str, Any] = {"token": new_token(), "now_ms": self._clock_ms()}
+        options = checked_push("", delay_s, priority)
+        columns = partial(columns_of_item, name, options=options)
         with sent("push", name, items) as carried:
-            yield from self._write([columns(one, chosen, **options) for one in carried])
+            yield from self._write(columns, carried)
 
     def _checked(self, payloads: Iterable[Payload]) -> list[Payload]:
         checked = list(checked_many(payloads))
@@ -92,45 +98,51 @@ class WritesRows:
             checked_size_bytes(one, self._limit_bytes)
         return checked
 
-    def _write(self, rows: Sequence[Columns]) -> Steps[None]:
-        if not rows:
+    def _write(
+        self, columns: Callable[..., Columns], payloads: Sequence[Payload]
+    ) -> Steps[None]:
+        if not payloads:
             return
         connection = yield from self._connection()
-        is_sqlite = isinstance(connection, sqlite3.Connection)
-        if is_sqlite or library_of(connection) == "aiosqlite":
-            yield from self._write_to_sqlite(connection, rows)
-        else:
-            yield from self._write_to_postgres(connection, rows)
-
-    def _write_to_sqlite(self, connection: Any, rows: Sequence[Columns]) -> Steps[None]:
-        if connection.isolation_level is None and not connection.in_transaction:
-            raise _autocommit()
+        dialect = dialect_of(connection)
+        if dialect.is_outside(connection):
+            raise MisusedTransaction(
+                "the connection is in autocommit and has no transaction open, so the "
+                "row would commit without yours: begin one first"
+            )
         if not self._has_tables:
-            lacking = yield from missing_in_sqlite(connection)
+            yield from self._make_tables(dialect, connection)
+        now_ms, token = self._clock_ms(), (yield from self._token_of(connection))
+        rows = [columns(one, token=token, now_ms=now_ms) for one in payloads]
+        yield from dialect.change_many(connection, dialect.insert_alone, rows)
+
+    def _token_of(self, connection: Any) -> Steps[bytes]:
+        """Returns the token for rows, in MySQL one for all of a transaction.
+
+        In PostgreSQL the rows have another one in any case.
+        """
+        if dialect_of(connection) is MYSQL:
+            if not (yield from is_marked(connection, SAVEPOINT)):
+                self._token = new_token()
+            yield from mark(connection, SAVEPOINT)
+            return self._token
+        return new_token()
+
+    def _make_tables(self, dialect: SqlDialect, connection: Any) -> Steps[None]:
+        """Makes what is missing: in the transaction, where that does not commit it."""
+        lacking = yield from missing(dialect, connection)
+        if lacking and not dialect.makes_tables_within:
+            with closing(MysqlLink.beside(connection)) as link:
+                made_tables(link)
+        elif lacking:
+            if dialect.alone:  # others may make them just now
+                yield from dialect.change(connection, dialect.alone)
+                lacking = yield from missing(dialect, connection)
             for statement in lacking:
-                yield connection.execute(statement)
-            self._has_tables = self._found(lacking)
-        yield connection.executemany(INSERT, rows)
-
-    def _write_to_postgres(
-        self, connection: Any, rows: Sequence[Columns]
-    ) -> Steps[None]:
-        idle = driver().pq.TransactionStatus.IDLE
-        if connection.autocommit and connection.info.transaction_status is idle:
-            raise _autocommit()
-        if not self._has_tables:
-            lacking = yield from missing_in_postgres(connection)
-            if lacking:  # others may make them just now
-                yield connection.execute(ALONE)
-                for statement in (yield from missing_in_postgres(connection)):
-                    yield connection.execute(statement)
-            self._has_tables = self._found(lacking)
-        yield connection.cursor().executemany(INSERT_BY_TRANSACTION, rows)
-
-    def _found(self, lacking: list[str]) -> bool:
-        """Tells whether all tables are there for good; a rollback takes made ones."""
-        self._made_some = self._made_some or bool(lacking)
-        return not self._made_some
+                yield from dialect.change(connection, statement)
+            # A rollback takes them away again.
+            self._made_some = True
+        self._has_tables = not self._made_some
 
     def _connection(self) -> Steps[Any]:
         """Returns the connection of the driver; a session begins with it."""
@@ -247,25 +259,29 @@ class AsyncOutbox(WritesRows):
         )
 
 
-def outbox(connection: "sqlite3.Connection | Connection[Any] | Session") -> Outbox:
+def outbox(
+    connection: "sqlite3.Connection | Connection[Any] | MysqlConnection | Session",
+) -> Outbox:
     """Returns the outbox of a database, over a connection or session of yours.
 
-    It takes one of sqlite3 or psycopg, or a session of SQLAlchemy to either. What it
-    publishes and pushes are rows, in the transaction that is open there and that the
-    program commits itself. No server has to be there: a relay (`txaware outbox relay`)
-    carries the rows over when there is one.
+    It takes one of sqlite3, psycopg or PyMySQL, or a session of SQLAlchemy over these.
+    What it publishes and pushes are rows, in the transaction that is open there and
+    that the program commits itself. No server has to be there: a relay (`txaware outbox
+    relay`) carries the rows over when there is one.
     """
-    if isinstance(connection, sqlite3.Connection) or (
-        library_of(connection) == "psycopg"
-        and isinstance(connection, driver().Connection)
+    library = library_of(connection)
+    if (
+        isinstance(connection, sqlite3.Connection)
+        or library == "pymysql"
+        or (library == "psycopg" and isinstance(connection, driver().Connection))
     ):
         return Outbox(connection)
     if hasattr(connection, "get_bind") and not hasattr(connection, "sync_session"):
         return Outbox(connection)
     raise _wrong(
         connection,
-        "a connection of sqlite3 or psycopg, or a Session of SQLAlchemy; for those of "
-        "asyncio there is txaware.outbox_async",
+        "a connection of sqlite3, psycopg or PyMySQL, or a Session of SQLAlchemy; for "
+        "those of asyncio there is txaware.outbox_async",
     )
 
 
@@ -291,6 +307,14 @@ def outbox_async(
     )
 
 
+def dialect_of(connection: Any) -> SqlDialect:
+    """Returns how the database of a connection is spoken to."""
+    library = library_of(connection)
+    if isinstance(connection, sqlite3.Connection) or library == "aiosqlite":
+        return SQLITE
+    return MYSQL if library == "pymysql" else POSTGRES
+
+
 def _begun(session: Any) -> Any:
     """Begins a session's transaction; returns the connection of its driver."""
     connection = session.connection()
@@ -302,10 +326,3 @@ def _begun(session: Any) -> Any:
 
 def _wrong(connection: object, takes: str) -> BadRequest:
     return BadRequest(f"an outbox takes {takes}; {connection!r:.100} is none")
-
-
-def _autocommit() -> MisusedTransaction:
-    return MisusedTransaction(
-        "the connection is in autocommit and has no transaction open, so the row would "
-        "commit without yours: begin one first"
-    )

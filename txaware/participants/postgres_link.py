@@ -1,18 +1,36 @@
-"""A connection of ours to the user's PostgreSQL, opened anew when it was lost."""
+"""A connection of ours to the user's PostgreSQL, and how PostgreSQL is spoken to."""
 
-import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any, Self
 
 from coordinator.errors import install_with
 from txaware.errors import BadRequest, MissingExtra, Unavailable
+from txaware.participants.database_link import DatabaseLink
+from txaware.participants.database_steps import Steps, library_of
+from txaware.participants.outbox_row import COLUMNS
+from txaware.participants.sql_dialect import SqlDialect
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-R = TypeVar("R")
-
 CONNECT_S = 10
+# The relays that listen are woken by the commit.
+CHANNEL = "txaware_outbox"
+_WITH_WAKE = f"""WITH written AS (
+    INSERT INTO txaware_outbox ({COLUMNS})
+    VALUES (?, ?, ?, ?, ?, {{token}}, ?, ?, ?, ?) RETURNING id)
+    SELECT pg_notify('{CHANNEL}', '') FROM written"""
+_TYPES = {
+    "place": "bigserial",
+    "name": "text",
+    "text": "text",
+    "bytes": "bytea",
+    "seconds": "double precision",
+    "integer": "bigint",
+    "table": "",
+}
 
 
 def driver() -> Any:
@@ -36,11 +54,6 @@ def checked_connection(connection: Any) -> "Connection[Any]":
     return connection  # type: ignore[no-any-return]  # it was looked at
 
 
-def library_of(connection: object) -> str:
-    """Names the library that a connection is of; nothing is imported for that."""
-    return type(connection).__module__.partition(".")[0]
-
-
 def is_asyncio(connection: object) -> bool:
     """Tells whether that is a connection of psycopg or asyncpg for asyncio."""
     library = library_of(connection)
@@ -49,15 +62,65 @@ def is_asyncio(connection: object) -> bool:
     )
 
 
-class PostgresLink:
-    """A connection with the parameters of the user's, for recovery and for a relay."""
+class PostgresDialect(SqlDialect):
+    """How PostgreSQL is spoken to, by psycopg 3 and asyncpg."""
+
+    types = _TYPES
+    columns = """SELECT made.relname, info.attname
+        FROM pg_class AS made JOIN pg_attribute AS info ON info.attrelid = made.oid
+        WHERE made.oid = to_regclass(made.relname::text)
+        AND made.relname LIKE 'txaware%'
+        AND info.attnum > 0 AND NOT info.attisdropped"""
+    insert = _WITH_WAKE.format(token="?")
+    # All rows of one transaction have one token; the one that comes is not used.
+    insert_alone = _WITH_WAKE.format(
+        token="CASE WHEN ?::bytea IS NULL THEN NULL "
+        "ELSE int8send(pg_current_xact_id()::text::bigint) END"
+    )
+    # A row to lock, for members of a group that begin at the same time.
+    enter = "INSERT INTO txaware_inbox VALUES (?, ?, NULL) ON CONFLICT DO NOTHING"
+    # Where another transaction notes one of them, this waits for its end.
+    note = """INSERT INTO txaware_inbox_items
+        SELECT ?, ?, item FROM unnest(?::text[]) AS item ORDER BY item
+        ON CONFLICT DO NOTHING RETURNING item"""
+    state = "INSERT INTO txaware_state VALUES (1, ?, 0) ON CONFLICT DO NOTHING"
+    lock = " FOR UPDATE"
+    alone = "SELECT pg_advisory_xact_lock(8387236824)"
+
+    def own(self, sql: str) -> str:
+        """Returns a statement with the places of psycopg for values."""
+        return _own(sql)
+
+    def cursor(self, connection: Any) -> Steps[Any]:
+        """Makes a cursor whose rows are tuples."""
+        yield from ()
+        return connection.cursor(row_factory=driver().rows.tuple_row)
+
+    def is_outside(self, connection: Any) -> bool:
+        """Tells whether it is in autocommit, and nobody has begun a transaction."""
+        idle = driver().pq.TransactionStatus.IDLE
+        return bool(connection.autocommit) and (
+            connection.info.transaction_status is idle
+        )
+
+
+@cache
+def _own(sql: str) -> str:
+    return sql.replace("%", "%%").replace("?", "%s")
+
+
+POSTGRES = PostgresDialect()
+
+
+class PostgresLink(DatabaseLink):
+    """A connection with the parameters of the user's, or to an address."""
+
+    dialect = POSTGRES
 
     def __init__(self, address: str = "", **parameters: Any) -> None:
+        super().__init__()
         self._address = address
         self._parameters = parameters
-        self._lock = threading.Lock()
-        self._connection: Connection[Any] | None = None
-        self._is_closed = False
 
     @classmethod
     def beside(cls, connection: "Connection[Any]") -> Self:
@@ -74,29 +137,25 @@ class PostgresLink:
     @property
     def name(self) -> str:
         """The database and its place, in words."""
-        return self.run(lambda found: name_of(found))
+        return self.run(name_of)
 
-    def run(self, work: Callable[["Connection[Any]"], R]) -> R:
-        """Does some work with the connection, which is in autocommit.
+    @contextmanager
+    def making_tables(self, connection: "Connection[Any]") -> Iterator[None]:
+        """Surrounds the making of the tables, which others wait for."""
+        with connection.transaction():
+            connection.execute(POSTGRES.alone)
+            yield
 
-        Raises `Unavailable` where there is none, or where it was lost meanwhile, and
-        `BadRequest` where PostgreSQL or the driver refuses.
-        """
-        with self._lock:
-            errors = driver()
-            try:
-                return work(self._opened())
-            except errors.OperationalError as error:
-                self._drop()
-                raise Unavailable(f"PostgreSQL does not answer: {error}") from error
-            except errors.ProgrammingError as error:  # an address, or a right
-                raise BadRequest(f"PostgreSQL refuses: {str(error).strip()}") from error
-
-    def close(self) -> None:
-        """Closes the connection."""
-        with self._lock:
-            self._is_closed = True
+    @contextmanager
+    def _mapped_errors(self) -> Iterator[None]:
+        errors = driver()
+        try:
+            yield
+        except errors.OperationalError as error:
             self._drop()
+            raise Unavailable(f"PostgreSQL does not answer: {error}") from error
+        except errors.ProgrammingError as error:  # an address, or a right
+            raise BadRequest(f"PostgreSQL refuses: {str(error).strip()}") from error
 
     def _opened(self) -> "Connection[Any]":
         if self._is_closed:
@@ -105,12 +164,13 @@ class PostgresLink:
             self._connection = driver().connect(
                 self._address, autocommit=True, **self._parameters
             )
-        return self._connection
+        return self._connection  # type: ignore[no-any-return]
 
-    def _drop(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    @contextmanager
+    def _transaction(self, connection: "Connection[Any]") -> Iterator[None]:
+        with connection.transaction():
+            connection.execute("SET LOCAL synchronous_commit = on")
+            yield
 
 
 def name_of(connection: "Connection[Any]") -> str:

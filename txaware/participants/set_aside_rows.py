@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from txaware.model.labels import unpacked
 from txaware.model.queues import time_of
@@ -14,9 +13,7 @@ from txaware.participants.outbox_row import (
     SetAsideMessage,
     new_token,
 )
-
-# Runs a statement with `?` for its values; returns a cursor.
-Execute = Callable[[str, Sequence[Any]], Any]
+from txaware.participants.sql_dialect import Execute
 
 COUNTED_S = 5.0
 

@@ -14,9 +14,10 @@ from txaware.errors import BadRequest, MisusedTransaction, Unavailable
 from txaware.messaging import Messaging
 from txaware.model.messages import MessageId
 from txaware.participants.database_outbox import DatabaseOutbox
+from txaware.participants.database_steps import library_of
 from txaware.participants.deciding_database import DecidingDatabase
+from txaware.participants.mysql_outbox import DecidingMysql
 from txaware.participants.postgres import MarkedPostgres, Postgres
-from txaware.participants.postgres_link import library_of
 from txaware.participants.postgres_outbox import DecidingPostgres
 from txaware.participants.sqlite import Sqlite
 from txaware.queue.participants_of_threads import DatabaseConnection
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-Database = Sqlite | Postgres | DecidingPostgres
+Database = DecidingDatabase | Postgres
 
 
 class SqlalchemySession(KeepsPositions, DatabaseConnection):
@@ -230,10 +231,14 @@ class SqlalchemySession(KeepsPositions, DatabaseConnection):
     def _database_of(self, connection: Any) -> Database:
         if isinstance(connection, sqlite3.Connection):
             return Sqlite(self._messaging, connection, in_background=self._relay)
-        if library_of(connection) != "psycopg":
+        library = library_of(connection)
+        if library == "pymysql":
+            return DecidingMysql(self._messaging, connection, in_background=self._relay)
+        if library != "psycopg":
             raise BadRequest(
-                f"sessions to SQLite, and to PostgreSQL by psycopg 3 "
-                f"(postgresql+psycopg://...), take part; this one has a {connection!r}"
+                f"sessions to SQLite, to PostgreSQL by psycopg 3 "
+                f"(postgresql+psycopg://...) and to MySQL by PyMySQL "
+                f"(mysql+pymysql://...) take part; this one has a {connection!r}"
             )
         if self._outbox:
             return DecidingPostgres(

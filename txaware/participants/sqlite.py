@@ -1,24 +1,14 @@
 """SQLite: rows, messages and positions commit in one transaction of the user's file."""
 
 import sqlite3
-from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from txaware.errors import BadRequest, MisusedTransaction, Unavailable
-from txaware.model.messages import MessageId
-from txaware.participants.database_steps import Steps, sqlite_rows
+from txaware.participants.database_steps import Steps
 from txaware.participants.deciding_database import DecidingDatabase
-from txaware.participants.inbox_cleaner import InboxCleaner
-from txaware.participants.outbox_relay import OutboxRelay
-from txaware.participants.outbox_row import Columns
-from txaware.participants.sqlite_inbox import (
-    FORGET,
-    IS_NOTED,
-    NOTE,
-    SqliteNotedItems,
-)
-from txaware.participants.sqlite_outbox import INSERT, POSITION, SAVE, SqliteOutbox
+from txaware.participants.sqlite_link import SQLITE, SqliteLink
+from txaware.participants.sqlite_outbox import SqliteOutbox
 
 SAVEPOINT = "txaware_block"
 # Values of PRAGMA synchronous.
@@ -41,6 +31,7 @@ class Sqlite(DecidingDatabase):
     """
 
     kind = "sqlite"
+    dialect = SQLITE
     # The synchronous setting of the program, while another one takes its place.
     _synchronous: int | None = None
     _was_synced = False
@@ -50,11 +41,11 @@ class Sqlite(DecidingDatabase):
         self._path = yield from path_of(self.connection)
         return f"sqlite {self._path}"
 
-    def _new_relay(self) -> OutboxRelay[SqliteOutbox]:
-        return OutboxRelay(self.messaging, SqliteOutbox(self._path))
+    def _new_rows(self) -> SqliteOutbox:
+        return SqliteOutbox(self._path)
 
-    def _new_cleaner(self) -> InboxCleaner:
-        return InboxCleaner(self.messaging, SqliteNotedItems(self._path))
+    def _new_link(self) -> SqliteLink:
+        return SqliteLink(self._path)
 
     def require_any_thread(self) -> None:
         """Raises `BadRequest` where only one thread may use the connection."""
@@ -125,7 +116,7 @@ class Sqlite(DecidingDatabase):
             self._synchronous = None
 
     def _setting(self) -> Steps[int]:
-        [[found]] = yield from sqlite_rows(self.connection, "PRAGMA synchronous")
+        [[found]] = yield from SQLITE.rows(self.connection, "PRAGMA synchronous")
         return int(found)
 
     def _is_enough(self, synchronous: int) -> Steps[bool]:
@@ -133,7 +124,7 @@ class Sqlite(DecidingDatabase):
 
         Outside of WAL, FULL does not sync that the journal is gone.
         """
-        [[found]] = yield from sqlite_rows(self.connection, "PRAGMA journal_mode")
+        [[found]] = yield from SQLITE.rows(self.connection, "PRAGMA journal_mode")
         return synchronous >= (FULL if found in ("wal", b"wal") else EXTRA)
 
     def _rollback(self) -> Steps[None]:
@@ -144,44 +135,10 @@ class Sqlite(DecidingDatabase):
         except (sqlite3.ProgrammingError, ValueError):
             return  # it was closed, which rolls back
 
-    def _insert(self, rows: Sequence[Columns]) -> Steps[None]:
-        yield self.connection.executemany(INSERT, rows)
-
-    def _position(self, group: str, topic: str) -> Steps[MessageId | None]:
-        found = yield from sqlite_rows(self.connection, POSITION, group, topic)
-        return MessageId(found[0][0]) if found else None
-
-    def _save_position(
-        self, group: str, topic: str, position: MessageId
-    ) -> Steps[None]:
-        yield self.connection.execute(SAVE, (group, topic, bytes(position)))
-
-    def _note(self, store: str, queue: str, items: Collection[str]) -> Steps[set[str]]:
-        noted_before = set()
-        for one in items:
-            made = yield self.connection.execute(NOTE, (store, queue, one))
-            if not made.rowcount:
-                noted_before.add(one)
-        return noted_before
-
-    def _still_noted(
-        self, store: str, queue: str, items: Collection[str]
-    ) -> Steps[set[str]]:
-        noted = set()
-        for one in items:
-            ask = sqlite_rows(self.connection, IS_NOTED, store, queue, one)
-            if (yield from ask):
-                noted.add(one)
-        return noted
-
-    def _forget(self, store: str, queue: str, items: Collection[str]) -> Steps[None]:
-        for one in items:
-            yield self.connection.execute(FORGET, (store, queue, one))
-
 
 def path_of(connection: Any) -> Steps[str]:
     """Asks for the file of a connection; refuses one to a database in memory."""
-    found = yield from sqlite_rows(connection, "PRAGMA database_list")
+    found = yield from SQLITE.rows(connection, "PRAGMA database_list")
     path = next((row[2] for row in found if row[1] in ("main", b"main")), "")
     if not path:
         raise BadRequest(

@@ -1,0 +1,323 @@
+"""Rows in MariaDB and MySQL with messages: prepared, or by an outbox of its own."""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import txaware
+from tests.support.cli_runs import error_of, run
+from tests.support.concurrency import until
+from tests.support.messagings import committed, payloads
+from tests.support.mysql import MysqlServer
+from txaware import participants
+from txaware.errors import (
+    BadRequest,
+    MissingExtra,
+    MisusedTransaction,
+    TransactionOutcomeUnknown,
+)
+from txaware.messaging import Messaging
+from txaware.participants import DecidingMysql
+from txaware.participants.database_tables import TABLES
+
+Opened = Callable[..., Any]
+
+
+@pytest.fixture(params=["leveldb", "http"])
+def messaging(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Messaging]:
+    """A store in this process, and behind a server."""
+    with txaware.connect(f"leveldb:{tmp_path / 'data'}") as owner, ExitStack() as stack:
+        owner.create_topic("t")
+        if request.param == "leveldb":
+            yield owner
+            return
+        server = stack.enter_context(owner.serve())
+        yield stack.enter_context(txaware.connect(server.url))
+
+
+@pytest.fixture
+def opened(mysql_server: MysqlServer) -> Iterator[Opened]:
+    """Opens connections, as a user does."""
+    with ExitStack() as stack:
+
+        def connect(**options: Any) -> Any:
+            connection = mysql_server.connect(**options)
+            stack.callback(lambda: connection.open and connection.close())
+            return connection
+
+        connect().execute("CREATE TABLE orders (who varchar(20))")
+        yield connect
+
+
+@pytest.fixture
+def connection(opened: Opened) -> Any:
+    return opened()
+
+
+@pytest.fixture
+def deciding(messaging: Messaging, connection: Any) -> DecidingMysql:
+    return participants.mysql(messaging, connection, outbox=True, relay=False)
+
+
+def orders(opened: Opened) -> list[str]:
+    found = opened().execute("SELECT who FROM orders ORDER BY who").fetchall()
+    return [who for (who,) in found]
+
+
+def order(messaging: Messaging, shop: Any, who: str) -> None:
+    with messaging.transaction(shop):
+        shop.connection.execute("INSERT INTO orders VALUES (%s)", (who,))
+        messaging.publisher("t").publish(who.encode())
+
+
+def test_its_own_commit_decides_with_an_outbox(
+    messaging: Messaging, deciding: DecidingMysql, opened: Opened
+) -> None:
+    order(messaging, deciding, "ann")
+    with pytest.raises(ZeroDivisionError), messaging.transaction(deciding):  # noqa: PT012
+        deciding.connection.execute("INSERT INTO orders VALUES ('bob')")
+        messaging.publisher("t").publish(b"bob")
+        assert 1 / 0
+    order(messaging, deciding, "eve")
+    assert (deciding.relay(), deciding.relay()) == (2, 0)
+    assert orders(opened) == ["ann", "eve"]
+    assert committed(messaging) == [b"ann", b"eve"]
+
+
+@pytest.mark.parametrize(
+    "end", ["COMMIT", "ROLLBACK", "CREATE TABLE made (a int)", "START TRANSACTION"]
+)
+def test_an_end_inside_of_the_block_is_told(
+    messaging: Messaging, deciding: DecidingMysql, opened: Opened, end: str
+) -> None:
+    """A statement that makes a table commits what came before it."""
+    with (  # noqa: PT012
+        pytest.raises(MisusedTransaction, match="was ended inside of its block"),
+        messaging.transaction(deciding),
+    ):
+        deciding.connection.execute("INSERT INTO orders VALUES ('kept')")
+        deciding.connection.execute(end)
+        deciding.connection.execute("INSERT INTO orders VALUES ('gone')")
+    assert orders(opened) == ([] if end == "ROLLBACK" else ["kept"])
+
+
+def test_a_deadlock_that_the_block_goes_on_after_undoes_it(
+    messaging: Messaging, deciding: DecidingMysql, opened: Opened
+) -> None:
+    """MySQL rolls back all of it, and begins another transaction without a word."""
+    here, other = deciding.connection, opened()
+    here.execute("CREATE TABLE stock (name varchar(9) PRIMARY KEY, count int)")
+    for name in ("a", "b", *map(str, range(50))):
+        here.execute("INSERT INTO stock VALUES (%s, 1)", (name,))
+    here.commit()
+    take = "UPDATE stock SET count = 0 WHERE name = %s"
+    # The one that has changed less is rolled back.
+    for name in ("b", *map(str, range(50))):
+        other.execute(take, (name,))
+    with (  # noqa: PT012
+        pytest.raises(MisusedTransaction, match="or by a deadlock"),
+        messaging.transaction(deciding),
+    ):
+        here.execute(take, ("a",))
+        messaging.publisher("t").publish(b"never")
+        waits = threading.Thread(target=lambda: other.execute(take, ("a",)))
+        waits.start()
+        asks = (
+            "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+        )
+        assert until(lambda: opened().execute(asks).fetchone())
+        with pytest.raises(Exception, match="Deadlock"):
+            here.execute(take, ("b",))
+        waits.join()
+        other.rollback()
+        here.execute("INSERT INTO orders VALUES ('half')")
+    assert orders(opened) == []
+    assert deciding.relay() == 0
+
+
+def test_a_statement_that_failed_leaves_the_rest_of_the_block(
+    messaging: Messaging, deciding: DecidingMysql, opened: Opened
+) -> None:
+    with messaging.transaction(deciding):
+        deciding.connection.execute("INSERT INTO orders VALUES ('ann')")
+        with pytest.raises(Exception, match="doesn't exist"):
+            deciding.connection.execute("SELECT * FROM nowhere")
+        messaging.publisher("t").publish(b"ann")
+    assert deciding.relay() == 1
+    assert orders(opened) == ["ann"]
+
+
+def test_an_answer_of_its_commit_that_was_lost_is_looked_up(
+    messaging: Messaging,
+    deciding: DecidingMysql,
+    opened: Opened,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its rows in the outbox tell; without any, nobody knows."""
+    import pymysql
+
+    kind = pymysql.connections.Connection
+    commit = kind.commit
+
+    def lost(connection: Any) -> None:
+        commit(connection)
+        raise pymysql.OperationalError(2013, "the answer is lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "commit", lost)
+        order(messaging, deciding, "ann")
+        with (
+            pytest.raises(TransactionOutcomeUnknown, match="see whether the rows"),
+            messaging.transaction(deciding),
+        ):
+            deciding.connection.execute("INSERT INTO orders VALUES ('bob')")
+    assert orders(opened) == ["ann", "bob"]
+    assert deciding.relay() == 1
+
+
+def test_members_of_a_group_handle_each_message_once(
+    messaging: Messaging, opened: Opened
+) -> None:
+    messaging.publish("t", [b"%d" % number for number in range(20)])
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        shop = participants.mysql(messaging, opened(), outbox=True, relay=False)
+        inbox = shop.consumer("t", group="g")
+        left = True
+        try:
+            while left:
+                with messaging.transaction(shop):
+                    left = bool(page := inbox.poll(3))
+                    for who in payloads(page):
+                        shop.connection.execute(
+                            "INSERT INTO orders VALUES (%s)", (who.decode(),)
+                        )
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert sorted(map(int, orders(opened))) == list(range(20))
+
+
+def test_a_relay_waits_for_no_transaction_that_is_open_beside_its_rows(
+    messaging: Messaging, opened: Opened
+) -> None:
+    """Its places are drawn before others commit: their rows are between its own."""
+    shops = [
+        participants.mysql(messaging, opened(), outbox=True, relay=False) for _ in "ab"
+    ]
+    beside = opened()
+    outbox = txaware.outbox(beside)
+    order(messaging, shops[0], "ann")
+    outbox.publish("t", b"late")
+    order(messaging, shops[1], "bob")
+    relayed: list[int] = []
+    relay = threading.Thread(target=lambda: relayed.append(shops[0].relay()))
+    relay.start()
+    relay.join(20)
+    assert (relayed, committed(messaging)) == ([2], [b"ann", b"bob"])
+    order(messaging, shops[0], "eve")  # nor does a block
+    beside.commit()
+    assert shops[0].relay() == 2
+    assert committed(messaging) == [b"ann", b"bob", b"late", b"eve"]
+
+
+def test_the_rows_of_a_transaction_of_the_program_s_stay_together(
+    messaging: Messaging, deciding: DecidingMysql, opened: Opened
+) -> None:
+    connection = opened()
+    outbox = txaware.outbox(connection)
+    for block in "ab":
+        for number in range(3):
+            outbox.publish("t", f"{block}{number}".encode())
+        connection.commit()
+    rows = deciding._relay.rows
+    taken = rows.take(b"", limit=4).rows
+    assert [row.payload for row in taken] == [b"a0", b"a1", b"a2"]
+
+
+def test_the_first_row_of_a_database_commits_nothing_of_the_program_s(
+    opened: Opened,
+) -> None:
+    """A table that is made commits what is open; so it is made beside it."""
+    connection = opened()
+    connection.execute("INSERT INTO orders VALUES ('never')")
+    txaware.outbox(connection).publish("t", b"never")
+    connection.rollback()
+    assert orders(opened) == []
+    found = opened().execute("SHOW TABLES LIKE 'txaware%'").fetchall()
+    assert {name for (name,) in found} == set(TABLES)
+
+
+def test_a_connection_that_cannot_take_part_is_one_sentence(
+    messaging: Messaging, deciding: DecidingMysql, opened: Opened
+) -> None:
+    deciding.connection.autocommit(True)
+    with (
+        pytest.raises(BadRequest, match="is in autocommit"),
+        messaging.transaction(deciding),
+    ):
+        pass
+    deciding.connection.autocommit(False)
+    deciding.connection.execute("INSERT INTO orders VALUES ('mine')")
+    with (
+        pytest.raises(MisusedTransaction, match="began before the block"),
+        messaging.transaction(deciding),
+    ):
+        pass
+    deciding.connection.commit()
+    assert orders(opened) == ["mine"]
+    deciding.connection.close()
+    with (
+        pytest.raises(BadRequest, match="is closed; open another one"),
+        messaging.transaction(deciding),
+    ):
+        pass
+    wrong: Any = "mysql://localhost"
+    with pytest.raises(BadRequest, match="no connection of PyMySQL"):
+        participants.mysql(messaging, wrong, outbox=True)
+
+
+def test_a_server_that_syncs_no_commit_is_told_to_the_log(
+    messaging: Messaging, opened: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
+    participants.mysql(messaging, opened(), outbox=True, relay=False)
+    assert "set innodb_flush_log_at_trx_commit = 1" in caplog.text
+
+
+def test_the_command_line_carries_over(
+    messaging: Messaging, deciding: DecidingMysql, mysql_server: MysqlServer
+) -> None:
+    order(messaging, deciding, "ann")
+    relay = ("outbox", "relay")
+    done = run(*relay, mysql_server.url, obj=messaging)
+    assert done.stdout == "carried over 1 message\n"
+    for address, told in (
+        ("mysql://localhost", "names no database: mysql://USER@HOST:PORT/DATABASE"),
+        ("mysql://localhost:port/shop", "is no address of a MySQL"),
+        (mysql_server.url.replace("root", "eve"), "MySQL refuses: Access denied"),
+        (f"{mysql_server.url}2", "MySQL refuses: Unknown database"),
+    ):
+        assert told in error_of(*relay, address, code=2, obj=messaging)
+    away = mysql_server.url.replace(str(mysql_server.port), "1")
+    assert "MySQL does not answer" in error_of(*relay, away, code=3, obj=messaging)
+
+
+def test_a_missing_extra_is_told_with_its_command(
+    messaging: Messaging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pymysql", None)
+    nothing: Any = None
+    with pytest.raises(MissingExtra, match=r"pip install '\.\[mysql\]'"):
+        participants.mysql(messaging, nothing, outbox=True)
