@@ -11,7 +11,7 @@ from tests.support.concurrency import in_loop, until
 from tests.support.http_raw import Served, serving
 from tests.support.scripted_server import ScriptedServer, answers, loses_answer
 from txaware.client import ClientSettings, Link
-from txaware.client.aio.async_messaging import AsyncMessaging
+from txaware.client.aio.async_messaging import AsyncMessaging, messaging_of
 from txaware.client.aio.async_transport import AsyncTransport
 from txaware.client.calls.call import Call, done
 from txaware.errors import TopicNotFound, Unavailable
@@ -48,6 +48,78 @@ async def test_all_tasks_share_one_connection(served: Served) -> None:
         assert len(await messaging.poll("t", limit=1000)) == 300
         assert (await messaging.status()).transport == "frames"
         assert (served.connections, len(lines_of(served))) == (1, 1)
+
+
+@in_loop
+async def test_the_threads_of_blocks_use_the_same_connection(served: Served) -> None:
+    async with connect(served) as messaging:
+
+        async def work(number: int) -> None:
+            async with messaging.transaction():
+                await messaging.publisher("t").publish(b"%d" % number)
+
+        await asyncio.gather(*(work(number) for number in range(40)))
+        table = await messaging.table("rows")
+        await table.put(b"k", b"v")
+        assert await table.get(b"k") == b"v"
+        assert len(await messaging.poll("t")) == 40
+        assert (served.connections, len(lines_of(served))) == (1, 1)
+
+
+@in_loop
+async def test_a_thread_hears_of_the_connection_that_is_lost(served: Served) -> None:
+    async with connect(served) as messaging:
+        async with messaging.transaction():
+            await messaging.publisher("t").publish(b"a")
+            (line,) = lines_of(served)
+            line.loop.call_soon_threadsafe(line.cut)
+            assert await soon(lambda: not lines_of(served))
+        assert [one.payload for one in await messaging.poll("t")] == [b"a"]
+        with pytest.raises(TopicNotFound):
+            async with messaging.transaction():
+                await messaging.publisher("nowhere").publish(b"a")
+        assert len(lines_of(served)) == 1
+
+
+def test_a_thread_whose_loop_has_ended_is_told() -> None:
+    async def one_call(served: Served) -> AsyncMessaging:
+        messaging = connect(served)
+        async with messaging.transaction():
+            await messaging.publisher("t").publish(b"a")
+        await messaging._transport.close()
+        return messaging
+
+    with serving() as here:
+        messaging = messaging_of(asyncio.run(one_call(here)))
+        with pytest.raises(Unavailable, match="its event loop has ended"):
+            messaging.topics()
+        messaging.close()
+
+
+@in_loop
+async def test_tasks_that_wait_for_a_connection_fail_with_its_one_attempt() -> None:
+    with ScriptedServer(scripted=True) as server:
+        server.script = [loses_answer] * 20
+        settings = ClientSettings(retry_for_s=0)
+        transport = AsyncTransport(Link(server.url, settings=settings))
+        calls = (transport.perform(EMPTY) for _ in range(8))
+        errors = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(one) for one in errors] == [Unavailable] * 8
+        assert server.lines == ["GET /v1/frames"]
+        await transport.close()
+
+
+@in_loop
+async def test_a_task_that_is_cancelled_leaves_the_upgrade_to_the_others(
+    served: Served,
+) -> None:
+    transport = AsyncTransport(Link(served.server.url))
+    first, second = (asyncio.create_task(transport.perform(EMPTY)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await second
+    assert served.connections == 1
+    await transport.close()
 
 
 @in_loop
@@ -142,7 +214,7 @@ async def test_a_server_without_frames_is_asked_by_http() -> None:
 @in_loop
 @pytest.mark.parametrize("status", [502, 503, 504])
 async def test_a_gateway_without_its_server_means_that_it_is_away(status: int) -> None:
-    with ScriptedServer() as server:
+    with ScriptedServer(scripted=True) as server:
         server.script = [answers(status)] * 3
         settings = ClientSettings(frames=True, retry_for_s=0)
         transport = AsyncTransport(Link(server.url, settings=settings))
@@ -155,7 +227,7 @@ async def test_a_gateway_without_its_server_means_that_it_is_away(status: int) -
 @in_loop
 async def test_an_upgrade_that_is_cut_off_has_asked_nothing() -> None:
     """So a call that may not be repeated goes out once more."""
-    with ScriptedServer() as server:
+    with ScriptedServer(scripted=True) as server:
         server.script = [loses_answer, answers(426)]
         transport = AsyncTransport(
             Link(server.url, settings=ClientSettings(frames=True))

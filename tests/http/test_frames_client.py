@@ -3,10 +3,12 @@
 import asyncio
 import logging
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,13 @@ from tests.support.concurrency import until
 from tests.support.http_raw import Served, serving
 from tests.support.interrupts import interrupted_after
 from tests.support.lossy_proxy import LossyProxy
-from tests.support.scripted_server import ScriptedServer, answers
+from tests.support.scripted_server import (
+    Received,
+    ScriptedServer,
+    answers,
+    loses_answer,
+    sleeps,
+)
 from txaware.client import ClientSettings, HttpService, Link, Transport
 from txaware.client.calls.call import Call, done
 from txaware.errors import TopicNotFound, Unavailable
@@ -140,18 +148,78 @@ def test_a_server_without_frames_is_asked_by_http(
 
 @pytest.mark.parametrize("status", [200, 302, 400, 401, 403, 404, 426, 431])
 def test_any_answer_below_500_means_http_until_the_next_reconnect(status: int) -> None:
-    with ScriptedServer() as server:
-        server.script = [answers(status)]
+    with ScriptedServer(scripted=True) as server:
+        server.script = [answers(status, b"no frames here")]
         transport = Transport(Link(server.url, settings=IN_FRAMES))
         for _ in range(3):
             transport.perform(EMPTY)
         assert server.lines == ["GET /v1/frames", *["POST /ping"] * 3]
+        assert server.connections == 1  # the upgrade's own request included
+        server.close_idle()
+        server.script = [loses_answer, answers(404)]
+        transport.perform(EMPTY)
+        assert server.lines[4:] == ["POST /ping", "GET /v1/frames", "POST /ping"]
         transport.close()
+
+
+def test_another_server_at_the_place_is_asked_anew() -> None:
+    with ScriptedServer() as server:
+        transport = Transport(Link(server.url))
+        for instance in ("one", "one", "two", "two"):
+            server.instance = instance
+            transport.perform(EMPTY)
+        transport.close()
+        asked = [one.path for one in server.received]
+        assert asked == [
+            *("/v1/frames", "/ping", "/ping", "/ping"),  # which tells of the second
+            *("/v1/frames", "/ping"),
+        ]
+
+
+def test_threads_that_wait_for_a_connection_fail_with_its_one_attempt() -> None:
+    waits, go_on, looked = threading.Event(), threading.Event(), list[object]()
+
+    class Failures(dict[Any, Exception]):
+        def get(self, *given: Any) -> Any:
+            looked.append(given)
+            return super().get(*given)
+
+    def loses_it_later(connection: socket.socket, received: Received) -> bool:
+        waits.set()
+        go_on.wait(20)
+        return False
+
+    with ScriptedServer(scripted=True) as server, ThreadPoolExecutor(8) as threads:
+        server.script = [loses_it_later]
+        settings = ClientSettings(retry_for_s=0)
+        transport = Transport(Link(server.url, settings=settings))
+        transport._not_made = Failures()
+        calls = [threads.submit(transport.perform, EMPTY)]
+        assert waits.wait(20)
+        calls += [threads.submit(transport.perform, EMPTY) for _ in range(7)]
+        assert until(lambda: len(looked) == 8)
+        go_on.set()
+        for one in calls:
+            with pytest.raises(Unavailable, match="no connection"):
+                one.result()
+        assert server.lines == ["GET /v1/frames"]
+        transport.close()
+
+
+def test_a_client_that_is_closed_waits_for_no_upgrade() -> None:
+    with ScriptedServer(scripted=True) as server, ThreadPoolExecutor(1) as threads:
+        server.script = [sleeps]
+        transport = Transport(Link(server.url))
+        asking = threads.submit(transport.perform, EMPTY)
+        assert until(lambda: server.lines)
+        transport.close()
+        with pytest.raises(Unavailable):
+            asking.result(20)
 
 
 @pytest.mark.parametrize("status", [502, 503, 504])
 def test_a_gateway_without_its_server_means_that_it_is_away(status: int) -> None:
-    with ScriptedServer() as server:
+    with ScriptedServer(scripted=True) as server:
         server.script = [answers(status)] * 3
         settings = ClientSettings(frames=True, retry_for_s=0)
         transport = Transport(Link(server.url, settings=settings))

@@ -200,7 +200,7 @@ def test_a_call_that_begins_during_a_close_leaves_no_connection(
     server: ScriptedServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It saw the client open, and has its first connections just behind the close."""
-    service = connect(server.url)
+    service = connect(server.url, frames=False)
 
     def late(*given: Any) -> Connections:
         service.close()
@@ -313,7 +313,7 @@ def test_an_answer_to_nothing_is_not_taken_for_another_by_asyncio(
     server: ScriptedServer,
 ) -> None:
     async def main() -> list[list[str]]:
-        async with connect_async(server.url) as messaging:
+        async with connect_async(server.url, frames=False) as messaging:
             return [await messaging.topics() for _ in range(3)]
 
     server.script = [twice(["1"], ["not yours"]), *(answers(200, [n]) for n in "23")]

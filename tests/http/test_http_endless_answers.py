@@ -244,7 +244,9 @@ def test_a_backup_may_take_any_time_and_any_size(server: ScriptedServer) -> None
         return True
 
     server.script = [in_parts, Endless(b"HTTP/1.1 503 N\r\n" + CHUNKED, b"1\r\na\r\n")]
-    settings = ClientSettings(answer_limit_bytes=LIMIT_BYTES, call_timeout_s=30)
+    settings = ClientSettings(
+        answer_limit_bytes=LIMIT_BYTES, call_timeout_s=30, frames=False
+    )
     link = Link(server.url, settings=settings, clock_s=clock)
     transport = Transport(link)
     administration = HttpAdministration(transport)

@@ -14,6 +14,7 @@ from coordinator.remote.client import RemoteCoordinator
 from tests.support.http_served import ServedStore, served
 from tests.support.lossy_proxy import LossyProxy
 from txaware.client import (
+    ClientSettings,
     CoordinatorSend,
     HttpQueues,
     HttpService,
@@ -35,14 +36,16 @@ def store() -> Iterator[ServedStore]:
         yield opened
 
 
-@pytest.fixture(params=range(3))
+@pytest.fixture(params=range(4))
 def proxy(request: pytest.FixtureRequest, store: ServedStore) -> Iterator[LossyProxy]:
     with LossyProxy(store.url, seed=request.param, one_in=ONE_IN) as opened:
         yield opened
 
 
 def client(proxy: LossyProxy) -> Transport:
-    return Transport(Link(proxy.url), sleep=lambda _: None)
+    """Half of them go by HTTP."""
+    settings = ClientSettings(frames=proxy.seed % 2 == 0)
+    return Transport(Link(proxy.url, settings=settings), sleep=lambda _: None)
 
 
 def counted(

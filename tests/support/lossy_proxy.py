@@ -25,7 +25,7 @@ class LossyProxy:
     ) -> None:
         parts = urlsplit(url)
         self.one_in, self.double_one_in = one_in, double_one_in
-        self.lost = self.doubled = 0
+        self.seed, self.lost, self.doubled = seed, 0, 0
         self._server = (parts.hostname, parts.port)
         self._random = random.Random(seed)
         self._socket = socket.create_server(("127.0.0.1", 0))

@@ -80,10 +80,12 @@ def sleeps(connection: socket.socket, _: Received) -> bool:
 class ScriptedServer:
     """Each request takes the next act of `script`; without one it is answered 200.
 
-    `GET /v1/server` is answered beside the script. A context manager.
+    `GET /v1/server` is answered beside the script, and so is the question for frames,
+    which it does not have, unless they are `scripted` as well. A context manager.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, scripted: bool = False) -> None:
+        self._scripted = scripted
         self.script: list[Act] = []
         self.instance = "one"
         self.info: dict[str, object] = dict(INFO)
@@ -97,9 +99,10 @@ class ScriptedServer:
 
     @property
     def lines(self) -> list[str]:
-        """Methods and paths, without the questions for its limits."""
+        """Methods and paths, without the questions beside the script."""
         lines = [received.line for received in self.received]
-        return [line for line in lines if line != "GET /v1/server"]
+        beside = ("/v1/server", *([] if self._scripted else ["/v1/frames"]))
+        return [line for line in lines if not line.endswith(beside)]
 
     def of(self, path: str) -> list[Received]:
         """The requests whose path ends like that."""
@@ -147,6 +150,8 @@ class ScriptedServer:
         if received.path == "/v1/server":
             info = {**self.info, "instance": self.instance}
             return answers(200, info, Txaware_Instance=self.instance)
+        if received.path.endswith("/v1/frames") and not self._scripted:
+            return answers(404)
         if self.script:
             return self.script.pop(0)
         return answers(200, Txaware_Instance=self.instance)

@@ -153,6 +153,10 @@ class Connections:
         finally:
             self._free.release()
 
+    def adopt(self, connection: HttpConnection) -> None:
+        """Takes a connection that was made elsewhere, if it is at its end."""
+        self._give_back(connection)
+
     def _latest(self) -> HttpConnection | None:
         with suppress(IndexError):
             while True:

@@ -9,7 +9,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -22,7 +22,7 @@ from txaware.client.http_connection import (
     KEEP_IDLE_S,
     READ_BYTES,
     HttpConnection,
-    ServerAddress,
+    NotGranted,
 )
 from txaware.protocol.frames import FRAMES_PATH, PIECE_BYTES, PROTOCOL, RequestHead
 
@@ -44,8 +44,8 @@ def upgrade_request(request: HttpRequest, prefix: str) -> HttpRequest:
 class FrameConnection:
     """One connection; calls of any threads are under way on it at once."""
 
-    def __init__(self, to: ServerAddress, backend: httpcore.NetworkBackend) -> None:
-        self._http = HttpConnection(to, backend)
+    def __init__(self, http: HttpConnection) -> None:
+        self._http = http
         self._socket: Any = None
         self._streams = FrameStreams()
         self._state = threading.Lock()  # of the streams
@@ -56,6 +56,7 @@ class FrameConnection:
         self._dead: Exception | None = None
         self._used_s = time.monotonic()
         self._is_tls = False
+        self._unsent = memoryview(b"")  # what has its turn, of whoever writes
 
     @property
     def version(self) -> str:
@@ -65,13 +66,23 @@ class FrameConnection:
 
     @property
     def in_use(self) -> int:
-        """The number of calls under way."""
-        return len(self._streams.under_way)
+        """1 while calls are under way on it."""
+        return int(self._dead is None and bool(self._streams.under_way))
+
+    @property
+    def idle(self) -> int:
+        """1 while it waits for a call."""
+        return int(self._dead is None and not self._streams.under_way)
 
     def connect(self, request: HttpRequest) -> None:
-        """Connects and asks for frames; `NotGranted` where the answer is another."""
+        """Connects and asks for frames; `NotGranted` where the answer is another.
+
+        The connection is one of HTTP then, as it was.
+        """
         try:
             self._connect(request)
+        except NotGranted:
+            raise
         except BaseException:
             self._dead = httpcore.ConnectError("it was not made")
             self._http.close()
@@ -145,18 +156,9 @@ class FrameConnection:
         is_streamed: bool = False,
     ) -> Iterator[tuple[FramedAnswer, "SimpleQueue[None]"]]:
         woken: SimpleQueue[None] = SimpleQueue()
-        with self._state:
-            if self._dead is not None:
-                raise httpcore.ConnectError("the connection was lost") from self._dead
-            if self._streams.is_full:
-                raise httpcore.PoolTimeout
-            answer = self._streams.begin(
-                head,
-                body,
-                request.answer_bytes,
-                lambda: woken.put(None),
-                is_streamed=is_streamed,
-            )
+        answer = self._begin(
+            head, body, request, lambda: woken.put(None), is_streamed=is_streamed
+        )
         try:
             self._flush(request.deadline, request.write_s)
             yield answer, woken
@@ -169,6 +171,25 @@ class FrameConnection:
                     self._flush(None, request.write_s)
             self._hand_on()
             self._close_socket()
+
+    def _begin(
+        self,
+        head: RequestHead,
+        body: bytes,
+        request: HttpRequest,
+        notify: Callable[[], object],
+        *,
+        is_streamed: bool = False,
+    ) -> FramedAnswer:
+        with self._state:
+            if self._dead is not None:
+                raise httpcore.ConnectError("the connection was lost") from self._dead
+            if self._streams.is_full:
+                raise httpcore.PoolTimeout
+            limit_bytes = request.answer_bytes
+            return self._streams.begin(
+                head, body, limit_bytes, notify, is_streamed=is_streamed
+            )
 
     def _await(
         self,
@@ -224,8 +245,11 @@ class FrameConnection:
         connection is.
         """
         has_more = self._is_tls and self._socket.pending()
-        if not has_more and not self._in_poll.poll(timeout_s * 1000):
-            return
+        if has_more or self._in_poll.poll(timeout_s * 1000):
+            self._receive()
+
+    def _receive(self) -> None:
+        """Takes what has come."""
         try:
             with self._one_at_a_time:
                 data = self._socket.recv(READ_BYTES)
@@ -240,40 +264,53 @@ class FrameConnection:
             if not isinstance(error, Exception):
                 raise
             return
+        self._after_read()
+
+    def _after_read(self) -> None:
+        """Gives the credit that is due."""
         if self._streams.queue.is_ready:
             self._flush(None, _CREDIT_S)
 
+    @property
+    def _has_unsent(self) -> bool:
+        return bool(self._unsent) or self._streams.queue.is_ready
+
     def _flush(self, deadline: Deadline | None, write_s: float) -> None:
         """Writes what has its turn."""
-        queue = self._streams.queue
         until_s = time.monotonic() + write_s
-        while queue.is_ready and self._dead is None:
+        while self._has_unsent and self._dead is None:
             with self._writing:
-                with self._state:
-                    data = b"".join(queue.take(PIECE_BYTES))
                 try:
-                    self._write(data, until_s, deadline)
-                except httpcore.TimeoutException as error:
-                    self._die(error)
-                    raise
+                    while not self._write_some():
+                        self._await_room(until_s, deadline)
                 except BaseException as error:
                     self._die(error)
-                    if not isinstance(error, Exception):
+                    is_told = isinstance(error, httpcore.TimeoutException)
+                    if is_told or not isinstance(error, Exception):
                         raise
 
-    def _write(self, data: bytes, until_s: float, deadline: Deadline | None) -> None:
-        left = memoryview(data)
-        while left:
-            try:
+    def _write_some(self) -> bool:
+        """Writes the next piece; False where there is no room for all of it."""
+        if not self._unsent:
+            with self._state:
+                data = b"".join(self._streams.queue.take(PIECE_BYTES))
+            self._unsent = memoryview(data)
+        try:
+            while self._unsent:
                 with self._one_at_a_time:
-                    left = left[self._socket.send(left) :]
-            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
-                if time.monotonic() > until_s:
-                    raise httpcore.WriteTimeout from None
-                if deadline is not None:
-                    deadline.within(1)
-                if not self._out_poll.poll(_LOOK_MS):
-                    self._read_meanwhile()
+                    sent = self._socket.send(self._unsent)
+                self._unsent = self._unsent[sent:]
+        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            return False
+        return True
+
+    def _await_room(self, until_s: float, deadline: Deadline | None) -> None:
+        if time.monotonic() > until_s:
+            raise httpcore.WriteTimeout
+        if deadline is not None:
+            deadline.within(1)
+        if not self._out_poll.poll(_LOOK_MS):
+            self._read_meanwhile()
 
     def _read_meanwhile(self) -> None:
         """Reads while writing waits: a server that is not read from reads nothing."""
@@ -307,7 +344,8 @@ class FrameConnection:
 
         The number of a socket that is closed under one would be the next one's.
         """
-        if self._dead is None or not self._reading.acquire(blocking=False):
+        is_open = self._dead is None or self._socket is None
+        if is_open or not self._reading.acquire(blocking=False):
             return
         try:
             if self._writing.acquire(blocking=False):

@@ -166,7 +166,8 @@ class HttpConnection(_OneAtATime):
     def upgrade(self, request: HttpRequest) -> tuple[httpcore.NetworkStream, bytes]:
         """Asks for another protocol; returns the stream, and what came behind.
 
-        Raises `NotGranted` where the answer is another one.
+        Raises `NotGranted` where the answer is another one; the connection goes on in
+        HTTP then, if that is at its end.
         """
         self.begin(request)
         came = b""
@@ -175,7 +176,22 @@ class HttpConnection(_OneAtATime):
             came += data
             if not data or len(came) > MOST_BYTES_WITHOUT_BODY:
                 raise httpcore.RemoteProtocolError("it ended without an answer")
-        return self._stream, granted(came)
+        try:
+            return self._stream, granted(came)
+        except NotGranted:
+            self._read_refusal(came)
+            raise
+
+    def _read_refusal(self, came: bytes) -> None:
+        """Reads an answer to its end, if that is short and comes soon."""
+        answer = AnswerParser(MOST_BYTES_WITHOUT_BODY)
+        self._read_s = min(self._read_s, self._to.connect_timeout_s)
+        with suppress(
+            httpcore.ProtocolError, httpcore.NetworkError, httpcore.TimeoutException
+        ):
+            self._came(answer, came)
+            while not answer.is_complete:
+                self.read_more(answer)
 
     def read_more(self, answer: AnswerParser) -> None:
         """Waits for the next piece of an answer that is not complete."""

@@ -56,7 +56,7 @@ class ClientSettings:
     retry_for_s: float = attrs.field(default=10, validator=_number(LONGEST_RETRY_S))
     """The time after its beginning in which a call is tried again; 0 for one try."""
     frames: bool = attrs.field(
-        default=False, validator=attrs.validators.instance_of(bool)
+        default=True, validator=attrs.validators.instance_of(bool)
     )
     """Goes on in frames where the server grants it: one connection for all calls."""
     pool_connections: int = attrs.field(default=64, validator=_number(100_000, least=1))

@@ -4,9 +4,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import httpcore
 import tenacity
@@ -15,9 +15,15 @@ from coordinator.brief_errors import shorten
 from txaware.client.calls.call import Call, Steps
 from txaware.client.calls.verb_calls import steps_of
 from txaware.client.connections import Connections, destination, shown
-from txaware.client.frame_choice import FRAMES, HTTP, FrameChoice
+from txaware.client.frame_choice import (
+    FRAMES,
+    HTTP,
+    FrameChoice,
+    once_more,
+    raise_not_asked,
+)
 from txaware.client.frame_connection import FrameConnection, upgrade_request
-from txaware.client.frame_streams import head_of
+from txaware.client.frame_streams import FramedAnswer, head_of
 from txaware.client.http11 import HttpRequest
 from txaware.client.http_connection import HttpConnection, NotGranted
 from txaware.client.link import Link, ServerPlace
@@ -26,11 +32,19 @@ from txaware.client.server_info import ServerInfo
 from txaware.errors import TxAwareError, Unavailable
 from txaware.model.reports import MessagingStatus
 from txaware.model.signatures import signed_as
+from txaware.protocol.frames import RequestHead
 from txaware.protocol.verb import Verb
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Key = tuple[int, ServerPlace, bool]
+
+
+class AsksInFrames(Protocol):
+    """A connection of frames, as far as calls need it."""
+
+    def ask(self, head: RequestHead, body: bytes, request: HttpRequest) -> FramedAnswer:
+        """Sends a request, and returns its whole answer."""
 
 
 class Transport:
@@ -57,7 +71,10 @@ class Transport:
         # Frames have one connection for all, and begin with the first call.
         self._choice = FrameChoice(link, can=network_backend is None)
         self._framed: dict[tuple[int, ServerPlace], FrameConnection] = {}
-        self._connecting: dict[int, threading.Lock] = {}
+        self._connecting: dict[tuple[int, ServerPlace], threading.Lock] = {}
+        self._upgrading: set[tuple[int, HttpConnection]] = set()
+        # Why the last attempt failed: those who waited for it make none of their own.
+        self._not_made: dict[tuple[int, ServerPlace], Exception] = {}
         self._closed = False
 
     def status(self, info: ServerInfo) -> MessagingStatus:
@@ -109,7 +126,7 @@ class Transport:
         tries = Retry(call, self.link)
         request = tries.request()
         try:
-            framed = self._in_frames(tries, request)
+            framed = self._own_frames(tries, request)
         except FAILURES as error:
             raise tries.failed(error) from error
         if framed is not None:
@@ -165,21 +182,37 @@ class Transport:
 
     def _in_frames(
         self, tries: Retry[Any], request: HttpRequest
-    ) -> FrameConnection | None:
+    ) -> AsksInFrames | None:
         """Returns the connection that carries all calls, or None for HTTP."""
-        place, pid = tries.place, os.getpid()
+        return self._own_frames(tries, request)
+
+    def _own_frames(
+        self, tries: Retry[Any], request: HttpRequest
+    ) -> FrameConnection | None:
+        """Returns the connection that threads of this process share."""
+        place = tries.place
+        key = os.getpid(), place
         if not self._choice.tries_frames(place):
             return None
-        found = self._framed.get((pid, place))
+        found = self._framed.get(key)
         if found is not None and found.is_usable():
             return found
-        with self._connecting.setdefault(pid, threading.Lock()):
-            found = self._framed.get((pid, place))
+        before = self._not_made.get(key)
+        with self._connecting.setdefault(key, threading.Lock()):
+            found = self._framed.get(key)
             if found is not None and found.is_usable():
                 return found
             if not self._choice.tries_frames(place):
                 return None
-            return self._connect_frames(place, request)
+            failed = self._not_made.pop(key, None)
+            if failed is not None and failed is not before:
+                self._not_made[key] = failed
+                raise once_more(failed)
+            try:
+                return self._connect_frames(place, request)
+            except Exception as error:
+                self._not_made[key] = error
+                raise
 
     def _connect_frames(
         self, place: ServerPlace, request: HttpRequest
@@ -189,17 +222,32 @@ class Transport:
             raise Unavailable(f"{self.link.url}: this client is closed")
         for key in [key for key in list(self._framed) if key[0] != pid]:
             self._framed.pop(key).forsake()
-        made = FrameConnection(self._destinations[place], self._backend)
+        http = HttpConnection(self._destinations[place], self._backend)
+        made = FrameConnection(http)
+        self._upgrading.add((pid, http))
         try:
             made.connect(upgrade_request(request, place.address.path))
-        except (NotGranted, *FAILURES) as error:
-            self._choice.not_made(place, error)
+        except NotGranted as error:
+            self._keep(http, (pid, place, False))
+            self._choice.refused(place, error.status)
             return None
+        except FAILURES as error:
+            raise_not_asked(error)
+        finally:
+            self._upgrading.discard((pid, http))
         self._framed[pid, place] = made
         self._choice.granted(place, made.version)
         if self._closed:  # just now, and it was not seen there
             made.close()
         return made
+
+    def _keep(self, http: HttpConnection, key: Key) -> None:
+        """Goes on in HTTP on the connection that asked for frames."""
+        try:
+            (self._pools.get(key) or self._open(key)).adopt(http)
+        except BaseException:
+            http.close()
+            raise
 
     def _one(self, tries: Retry[Any]) -> AbstractContextManager[HttpConnection]:
         key = (os.getpid(), tries.place, tries.waits)
@@ -225,6 +273,10 @@ class Transport:
     def close(self) -> None:
         """Closes all connections; what is asked later is `Unavailable`."""
         self._closed = True
+        for process_id, http in list(self._upgrading):
+            if process_id == os.getpid():
+                with suppress(Exception):
+                    http.shut_down()
         for at in list(self._framed):
             framed = self._framed.pop(at, None)
             if framed is not None:
@@ -239,10 +291,9 @@ class Transport:
                 pool.forsake()
 
     def __repr__(self) -> str:
-        pools = [
-            pool for key, pool in list(self._pools.items()) if key[0] == os.getpid()
-        ]
-        state = "closed" if self._closed else shown(*pools)
+        found = (*list(self._framed.items()), *list(self._pools.items()))
+        own = [carrier for key, carrier in found if key[0] == os.getpid()]
+        state = "closed" if self._closed else shown(*own)
         return f"<Transport to {self.link.url}, {state}>"
 
 

@@ -59,7 +59,7 @@ def open_parts(
     token: str | None = None,
     *,
     pause: Pause | None = None,
-    frames: bool = False,
+    frames: bool = True,
 ) -> Parts:
     """Opens everything behind an address; if this fails, nothing stays open.
 

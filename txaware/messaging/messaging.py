@@ -16,7 +16,6 @@ from coordinator.context import current_transaction
 from coordinator.fork_guard import guard
 from coordinator.optional_ports import begins_later
 from txaware.auth import AuditLog, Tokens
-from txaware.client.frame_choice import FRAMES_BY_DEFAULT
 from txaware.consume import Consumer, consumer_of
 from txaware.consume.start_places import StartAt
 from txaware.errors import BadRequest, MisusedTransaction, Unavailable
@@ -671,7 +670,7 @@ def connect(
     token: str | None = None,
     settings: Settings | None = None,
     clock_ms: ClockMs = system_clock_ms,
-    frames: bool = FRAMES_BY_DEFAULT,
+    frames: bool = True,
 ) -> Messaging:
     """Opens `memory:`, `leveldb:PATH`, `hbase://HOST:PORT/PREFIX` or `http://HOST:PORT`.
 
@@ -686,9 +685,9 @@ def connect(
     a server (`http://HOST:PORT`), or a `Coordinator` of the caller's. By default it is
     the embedded one, or the server's own. `token` is sent to a server; by default it
     comes from `TXAWARE_TOKEN` or the file that `TXAWARE_TOKEN_FILE` names. `settings`
-    are read from the environment by default. With `frames` all calls to a server go
-    over one connection, where it and what is in front of it grant that, and by HTTP/1.1
-    where not.
+    are read from the environment by default. All calls to a server go over one
+    connection of frames, where it and what is in front of it grant that, and by
+    HTTP/1.1 where not, or where `frames` is False.
     """
     settings = Settings.load() if settings is None else settings
     parts = open_parts(url, coordinator, settings, clock_ms, token, frames=frames)

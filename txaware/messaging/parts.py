@@ -122,13 +122,13 @@ def open_remote(
     clock_ms: ClockMs,
     *,
     coordinator_token: str | None,
-    frames: bool = False,
+    frames: bool = True,
 ) -> Parts:
     """Opens a server's service, and its coordinator unless another one is named.
 
     The server is asked nothing before its first call, unless another coordinator has to
-    fit it. `coordinator_token` is for that one. With `frames` calls go by those, where
-    the server grants them.
+    fit it. `coordinator_token` is for that one. Calls go in `frames` where the server
+    grants them, unless that is False.
     """
     reach = attrs.evolve(reach, token=token_to_send(reach.token))
     client_settings = ClientSettings(
@@ -139,12 +139,17 @@ def open_remote(
     )
     link = Link(reach.url, token=reach.token, settings=client_settings)
     return parts_over(
-        link, coordinator, settings, clock_ms, reach=reach, token=coordinator_token
+        Transport(link),
+        coordinator,
+        settings,
+        clock_ms,
+        reach=reach,
+        token=coordinator_token,
     )
 
 
 def parts_over(
-    link: Link,
+    transport: Transport,
     coordinator: str | Coordinator | None = None,
     settings: Settings | None = None,
     clock_ms: ClockMs = system_clock_ms,
@@ -152,8 +157,7 @@ def parts_over(
     reach: Reach | None = None,
     token: str | None = None,
 ) -> Parts:
-    """Makes the parts that lie behind a link; `token` is for another coordinator."""
-    transport = Transport(link)
+    """Makes the parts behind a connection; `token` is for another coordinator."""
     service = HttpService(transport)
     settings = settings or Settings()
 

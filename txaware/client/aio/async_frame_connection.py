@@ -1,127 +1,106 @@
-"""A connection of frames for any number of tasks of one event loop."""
+"""A connection of frames for the tasks of one event loop, and for its threads.
+
+The event loop reads it, and nobody else; whoever asks writes. So a call of a thread
+wakes the loop once, for its answer.
+"""
 
 import asyncio
+import threading
 import time
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from queue import Empty, SimpleQueue
 
 import httpcore
 
-from txaware.client.frame_streams import FramedAnswer, FrameStreams
-from txaware.client.http11 import MOST_BYTES_WITHOUT_BODY, HttpRequest
-from txaware.client.http_connection import (
-    KEEP_IDLE_S,
-    ServerAddress,
-    granted,
-)
-from txaware.protocol.frames import PIECE_BYTES, RequestHead
-
-_HEAD_ENDS = b"\r\n\r\n"
+from txaware.client.frame_connection import FrameConnection
+from txaware.client.frame_streams import FramedAnswer
+from txaware.client.http11 import HttpRequest
+from txaware.client.http_connection import KEEP_IDLE_S, HttpConnection
+from txaware.protocol.frames import RequestHead
 
 
-class AsyncFrameConnection(asyncio.Protocol):
-    """One connection; calls of any tasks are under way on it at once."""
+def _nothing() -> None:
+    """Tells nobody."""
 
-    def __init__(self) -> None:
-        self._transport: Any = None
-        self._streams = FrameStreams()
-        self._begun = b""
-        self._is_granted = False
-        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._dead: Exception | None = None
-        self._is_paused = False
-        self._used_s = time.monotonic()
 
-    @property
-    def version(self) -> str:
-        """The software of the server, as it says."""
-        hello = self._streams.hello
-        return "" if hello is None else hello.software
+class AsyncFrameConnection(FrameConnection):
+    """One connection; calls of tasks, and of threads that block, are under way at once.
 
-    @property
-    def in_use(self) -> int:
-        """The number of calls under way."""
-        return len(self._streams.under_way)
+    Tasks begin a call and await its answer; threads `ask`.
+    """
 
-    @property
-    def is_usable(self) -> bool:
-        """True while a call may go out on it."""
-        is_idle = not self._streams.under_way
-        if is_idle and time.monotonic() - self._used_s > KEEP_IDLE_S:
-            self.close()
-        return self._dead is None
+    def __init__(self, http: HttpConnection) -> None:
+        super().__init__(http)
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._flushes = self._is_read = self._waits_to_write = False
 
-    @classmethod
-    async def connect(
-        cls, to: ServerAddress, request: HttpRequest
-    ) -> "AsyncFrameConnection":
-        """Connects and asks for frames; `NotGranted` where the answer is another."""
-        made = cls()
+    async def open(self, request: HttpRequest) -> None:
+        """Connects and asks for frames; `NotGranted` where the answer is another.
+
+        Who connects blocks, in a thread that ends by itself.
+        """
+        made: asyncio.Future[None] = self._loop.create_future()
+
+        def ended(error: BaseException | None) -> None:
+            if made.done():  # nobody waits for it any more
+                self.close()
+            elif error is None:
+                made.set_result(None)
+            else:
+                made.set_exception(error)
+
+        def connect() -> None:
+            outcome: BaseException | None = None
+            try:
+                self.connect(request)
+            except BaseException as error:
+                self._http.close()
+                outcome = error
+            try:
+                self._loop.call_soon_threadsafe(ended, outcome)
+            except RuntimeError:  # the loop is closed
+                self.close()
+
+        threading.Thread(target=connect, name="connecting", daemon=True).start()
         try:
-            async with asyncio.timeout(request.deadline.within(to.connect_timeout_s)):
-                await asyncio.get_running_loop().create_connection(
-                    lambda: made,
-                    to.host,
-                    to.port,
-                    ssl=to.ssl_context,
-                    server_hostname=to.host if to.ssl_context else None,
-                )
-        except TimeoutError as error:
-            raise httpcore.ConnectTimeout from error
-        except OSError as error:
-            raise httpcore.ConnectError(str(error)) from error
-        try:
-            opened = made._transport.get_extra_info("socket")
-            for option in to.socket_options:
-                opened.setsockopt(*option)
-            made._transport.write(request.head())
-            async with asyncio.timeout(request.deadline.within(request.read_s)):
-                await made._ready
-        except TimeoutError as error:
-            made.close()
-            raise httpcore.ConnectTimeout from error
-        except BaseException:
-            made.close()
+            await made
+        except asyncio.CancelledError:
+            with suppress(Exception):
+                self._http.shut_down()
             raise
-        return made
+        self._loop.add_reader(self._socket, self._readable)
+        self._is_read = True
+        self._readable()
 
-    def end_wait(self, answer: FramedAnswer) -> None:
-        """Has the server answer with what it has by now."""
-        if self._dead is None:
-            self._streams.end_wait(answer)
-            self._flush()
+    @property
+    def is_fresh(self) -> bool:
+        """True while a call may go out on it."""
+        is_used = time.monotonic() - self._used_s <= KEEP_IDLE_S
+        return self._dead is None and (is_used or bool(self.in_use))
 
-    async def rest(self, answer: FramedAnswer, request: HttpRequest) -> FramedAnswer:
-        """Returns an answer under way once it is whole, and ends its call."""
-        try:
-            return await self.whole(answer, request)
-        finally:
-            self.forget(answer)
-
+    # ---- calls of tasks
     def begin(
         self, head: RequestHead, body: bytes, request: HttpRequest
     ) -> FramedAnswer:
         """Sends a request; `forget` has to follow, whatever comes of it."""
-        if self._dead is not None:
-            raise httpcore.ConnectError("the connection was lost") from self._dead
-        if self._streams.is_full:
-            raise httpcore.PoolTimeout
-        answer = self._streams.begin(head, body, request.answer_bytes, _nothing)
-        self._flush()
+        answer = self._begin(head, body, request, _nothing)
+        self._flush_soon()
         return answer
 
     async def whole(self, answer: FramedAnswer, request: HttpRequest) -> FramedAnswer:
         """Returns an answer once it is whole."""
-        loop = asyncio.get_running_loop()
         while not answer.is_over:
-            came: asyncio.Future[None] = loop.create_future()
-            answer.notify = partial(_tell, came)
+            came: asyncio.Future[None] = self._loop.create_future()
+            answer.notify = partial(self._tell, came)
             left_s = answer.came_s + request.read_s - time.monotonic()
             left_s = request.deadline.within(left_s)
             if left_s <= 0:
                 raise httpcore.ReadTimeout
-            timer = loop.call_later(left_s, answer.notify)
+            if answer.is_over:  # by a thread that ended it just now
+                break
+            timer = self._loop.call_later(left_s, _set, came)
             try:
                 await came
             finally:
@@ -131,76 +110,130 @@ class AsyncFrameConnection(asyncio.Protocol):
             raise answer.error
         return answer
 
+    async def rest(self, answer: FramedAnswer, request: HttpRequest) -> FramedAnswer:
+        """Returns an answer under way once it is whole, and ends its call."""
+        try:
+            return await self.whole(answer, request)
+        finally:
+            self.forget(answer)
+
+    def end_wait(self, answer: FramedAnswer) -> None:
+        """Has the server answer with what it has by now."""
+        with self._state:
+            if self._dead is None:
+                self._streams.end_wait(answer)
+        self._flush_soon()
+
     def forget(self, answer: FramedAnswer) -> None:
         """Ends a call; the server hears of one that is not answered."""
         self._used_s = time.monotonic()
         if not answer.is_over and self._dead is None:
-            self._streams.forget(answer)
-            self._flush()
+            with self._state:
+                self._streams.forget(answer)
+            self._flush_soon()
 
-    # ---- the connection
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keeps what it writes to."""
-        self._transport = transport
+    def _tell(self, came: "asyncio.Future[None]") -> None:
+        """Wakes the task that waits, also from a thread that ended the connection."""
+        if threading.get_ident() == self._thread:
+            _set(came)
+        else:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(_set, came)
 
-    def data_received(self, data: bytes) -> None:
-        """Takes the answer to the upgrade, and frames."""
-        try:
-            if not self._is_granted:
-                self._begun += data
-                if _HEAD_ENDS not in self._begun:
-                    if len(self._begun) > MOST_BYTES_WITHOUT_BODY:
-                        raise httpcore.RemoteProtocolError("its head has no end")
-                    return
-                data, self._is_granted = granted(self._begun), True
-            self._streams.fed(data)
-        except Exception as error:
-            self._die(error)
-            return
-        if self._streams.hello is not None and not self._ready.done():
-            self._ready.set_result(None)
-        self._flush()
+    # ---- calls of threads
+    def _await(
+        self,
+        answer: FramedAnswer,
+        woken: "SimpleQueue[None]",
+        request: HttpRequest,
+        *,
+        is_streamed: bool = False,
+    ) -> None:
+        """Returns once an answer is whole: the event loop reads it."""
+        while not answer.is_over:
+            left_s = self._left_s(answer, request, is_streamed=is_streamed)
+            if self._loop.is_closed():
+                raise httpcore.ReadError("its event loop has ended")
+            with suppress(Empty):
+                woken.get(timeout=left_s)
+        if answer.error is not None:
+            raise answer.error
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Ends all calls."""
-        why = str(exc) if exc is not None else "it ended"
-        self._die(httpcore.ReadError(why))
+    def _hand_on(self) -> None:
+        """Does nothing: no thread reads for the others."""
 
-    def pause_writing(self) -> None:
-        """Waits until the server reads."""
-        self._is_paused = True
-
-    def resume_writing(self) -> None:
-        """Goes on when the server reads on."""
-        self._is_paused = False
-        self._flush()
-
-    def _flush(self) -> None:
-        queue = self._streams.queue
-        while queue.is_ready and not self._is_paused and self._dead is None:
-            self._transport.write(b"".join(queue.take(PIECE_BYTES)))
-
-    def _die(self, error: Exception) -> None:
+    # ---- the event loop
+    def _readable(self) -> None:
+        """Reads what came, as long as TLS has some more."""
+        self._receive()
+        while self._dead is None and self._is_tls and self._socket.pending():
+            self._receive()
         if self._dead is not None:
-            return
-        self._dead = error
-        self._streams.fail(error)
-        if not self._ready.done():
-            self._ready.set_exception(error)
-            self._ready.exception()  # perhaps nobody waits for it
-        with suppress(Exception):
-            self._transport.abort()
+            self._detach()
 
-    def close(self) -> None:
-        """Closes it; tasks that wait are told at once."""
-        self._die(httpcore.ReadError("this client is closed"))
+    def _after_read(self) -> None:
+        if self._is_read:
+            self._flush_here()
+        else:  # it is being made, in a thread
+            super()._after_read()
+
+    def _read_meanwhile(self) -> None:
+        """Does nothing: the event loop reads."""
+
+    def _flush_soon(self) -> None:
+        """Writes what all tasks of this turn of the event loop ask, in one piece."""
+        if not self._flushes:
+            self._flushes = True
+            self._loop.call_soon(self._flush_here)
+
+    def _flush_here(self) -> None:
+        """Writes what can be written at once.
+
+        Where a thread writes, it goes on with this as well.
+        """
+        self._flushes = False
+        while self._has_unsent and self._dead is None:
+            if not self._writing.acquire(blocking=False):
+                return
+            try:
+                is_all = self._write_some()
+            except Exception as error:
+                self._die(error)
+                return
+            finally:
+                self._writing.release()
+            if not is_all:
+                if not self._waits_to_write:
+                    self._waits_to_write = True
+                    self._loop.add_writer(self._socket, self._writable)
+                return
+
+    def _writable(self) -> None:
+        self._loop.remove_writer(self._socket)
+        self._waits_to_write = False
+        self._flush_here()
+
+    def _die(self, error: BaseException) -> None:
+        super()._die(error)
+        if self._loop.is_closed():
+            self._is_read = False
+            self._close_socket()
+        elif threading.get_ident() == self._thread:
+            self._detach()
+
+    def _detach(self) -> None:
+        """Watches the socket no more, and closes it."""
+        if self._is_read:
+            self._is_read = False
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+        self._close_socket()
+
+    def _close_socket(self) -> None:
+        if not self._is_read:  # the loop, which watches it, closes it
+            super()._close_socket()
 
 
-def _tell(came: "asyncio.Future[None]") -> None:
-    """Wakes the task that waits."""
+def _set(came: "asyncio.Future[None]") -> None:
     if not came.done():
         came.set_result(None)
-
-
-def _nothing() -> None:
-    """Tells nobody."""

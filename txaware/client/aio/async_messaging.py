@@ -29,13 +29,12 @@ from txaware.client.aio.async_transaction import (
     Workers,
     open_transaction,
 )
-from txaware.client.aio.async_transport import AsyncTransport
+from txaware.client.aio.async_transport import AsyncTransport, TransportOfThreads
 from txaware.client.aio.async_typed_topic import AsyncTypedTopic
 from txaware.client.aio.handlers import Handlers, processing
 from txaware.client.calls.queue_calls import QueueCalls
 from txaware.client.calls.table_calls import TableCalls
 from txaware.client.calls.verb_calls import steps_of
-from txaware.client.frame_choice import FRAMES_BY_DEFAULT
 from txaware.client.link import Link
 from txaware.client.settings import ClientSettings
 from txaware.consume import Consumer, Subscriber
@@ -80,20 +79,22 @@ KNOWN_QUEUES = 1000
 class AsyncMessaging(AsyncService):
     """A `Messaging` for asyncio: an async context manager, of one event loop.
 
-    Verbs go through the loop's own connections, and thousands may wait at once.
-    Transactions, and consumers in them, run in threads, as many as there may be
-    connections: their participants are the same ones as everywhere and may block.
-    Loops have threads as well, and await their handlers in the event loop. Background
-    publishers, backups and the coordinator itself are not here.
+    Verbs go through the loop's own connection, and thousands may wait at once.
+    Transactions, and consumers in them, run in threads, `pool_connections` at most,
+    whose calls go through the same connection: their participants are the same ones as
+    everywhere and may block. Loops have threads as well, and await their handlers in
+    the event loop. Background publishers, backups and the coordinator itself are not
+    here.
     """
 
     def __init__(self, link: Link, coordinator: Coordinator | None = None) -> None:
         super().__init__(AsyncTransport(link))
-        self._messaging = Messaging(parts_over(link, coordinator))
+        self._workers = workers = Workers(link.settings.pool_connections)
+        transport = TransportOfThreads(self._transport, lambda: workers.loop)
+        self._messaging = Messaging(parts_over(transport, coordinator))
         self._queue_calls = QueueCalls(link)
         self._known_queues: dict[str, AsyncQueue] = {}
         self._coordinator = self._messaging.coordinator
-        self._workers = Workers(link.settings.pool_connections)
         guard(self, self._messaging)
 
     def transaction(
@@ -702,12 +703,13 @@ def connect_async(
     *,
     token: str | None = None,
     settings: ClientSettings | None = None,
-    frames: bool = FRAMES_BY_DEFAULT,
+    frames: bool = True,
 ) -> AsyncMessaging:
     """Connects: `async with connect_async("http://HOST:PORT", token=...) as m:`.
 
     Without a `token` it comes from the environment, as for `connect`; several servers
     may be named as there. `frames` says the same as there.
     """
-    settings = attrs.evolve(settings or ClientSettings(), frames=frames)
+    settings = settings or ClientSettings()
+    settings = attrs.evolve(settings, frames=settings.frames and frames)
     return AsyncMessaging(Link(url, token=token_to_send(token), settings=settings))

@@ -67,10 +67,13 @@ class Workers:
         self._free = asyncio.Semaphore(limit)
         self._idle: list[WorkerThread] = []
         self._closed = False
+        # That of the tasks which take threads, once one has.
+        self.loop: asyncio.AbstractEventLoop | None = None
 
     async def take(self) -> WorkerThread:
         """Returns a worker, to be given back."""
         await self._free.acquire()
+        self.loop = asyncio.get_running_loop()
         return self._idle.pop() if self._idle else WorkerThread()
 
     def give_back(self, worker: WorkerThread) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import CancelledError
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -15,14 +16,25 @@ from txaware.client.aio.async_frame_connection import AsyncFrameConnection
 from txaware.client.calls.call import Call, Steps
 from txaware.client.calls.verb_calls import steps_of
 from txaware.client.connections import destination, shown
-from txaware.client.frame_choice import FRAMES, HTTP, FrameChoice
+from txaware.client.frame_choice import (
+    FRAMES,
+    HTTP,
+    FrameChoice,
+    once_more,
+    raise_not_asked,
+)
 from txaware.client.frame_connection import upgrade_request
 from txaware.client.frame_streams import FramedAnswer, head_of
 from txaware.client.http11 import HttpRequest
-from txaware.client.http_connection import AsyncHttpConnection, NotGranted
+from txaware.client.http_connection import (
+    AsyncHttpConnection,
+    HttpConnection,
+    NotGranted,
+)
 from txaware.client.link import Link, ServerPlace
 from txaware.client.retry import FAILURES, Answer, Retry, again
 from txaware.client.server_info import ServerInfo
+from txaware.client.transport import AsksInFrames, Transport
 from txaware.errors import TxAwareError, Unavailable
 from txaware.model.reports import MessagingStatus
 from txaware.model.signatures import signed_as
@@ -147,7 +159,9 @@ class AsyncTransport:
         # Frames have one connection for all, and begin with the first call.
         self._choice = FrameChoice(link, can=network_backend is None)
         self._framed: dict[ServerPlace, AsyncFrameConnection] = {}
-        self._connecting = asyncio.Lock()
+        self._connecting: dict[
+            ServerPlace, asyncio.Task[AsyncFrameConnection | None]
+        ] = {}
         self._giving_back: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -241,26 +255,45 @@ class AsyncTransport:
         if not self._choice.tries_frames(place):
             return None
         found = self._framed.get(place)
-        if found is not None and found.is_usable:
-            return found
-        async with self._connecting:
-            found = self._framed.get(place)
-            if found is not None and found.is_usable:
+        if found is not None:
+            if found.is_fresh:
                 return found
-            if not self._choice.tries_frames(place):
-                return None
-            return await self._connect_frames(place, request)
+            found.close()
+        # All tasks wait for the same attempt, which none of them ends.
+        attempt = self._connecting.get(place)
+        if attempt is None:
+            connect = self._connect_frames(place, request)
+            attempt = self._connecting[place] = asyncio.create_task(connect)
+            attempt.add_done_callback(partial(self._connected, place))
+            return await asyncio.shield(attempt)
+        try:
+            async with asyncio.timeout(tries.deadline.within(request.read_s)):
+                return await asyncio.shield(attempt)
+        except TimeoutError as error:
+            raise httpcore.ConnectTimeout from error
+        except FAILURES as error:
+            raise once_more(error) from error
+
+    def _connected(self, place: ServerPlace, attempt: "asyncio.Task[Any]") -> None:
+        del self._connecting[place]
+        if not attempt.cancelled():
+            attempt.exception()  # perhaps nobody waits for it any more
 
     async def _connect_frames(
         self, place: ServerPlace, request: HttpRequest
     ) -> AsyncFrameConnection | None:
-        asked = upgrade_request(request, place.address.path)
+        made = AsyncFrameConnection(HttpConnection(self._destinations[place]))
         try:
-            made = await AsyncFrameConnection.connect(self._destinations[place], asked)
-        except (NotGranted, *FAILURES) as error:
-            self._choice.not_made(place, error)
+            await made.open(upgrade_request(request, place.address.path))
+        except NotGranted as error:
+            self._choice.refused(place, error.status)
             return None
+        except FAILURES as error:
+            raise_not_asked(error)
         self._framed[place] = made
+        if self._closed:
+            made.close()
+            raise Unavailable(f"{self.link.url}: this client is closed")
         self._choice.granted(place, made.version)
         return made
 
@@ -310,12 +343,62 @@ class AsyncTransport:
                 task.cancel()
             for pool in self._pools.values():
                 await pool.close()
+            for attempt in [*self._connecting.values()]:
+                attempt.cancel()
             for framed in self._framed.values():
                 framed.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else shown(*self._pools.values())
+        state = (
+            "closed"
+            if self._closed
+            else shown(*self._framed.values(), *self._pools.values())
+        )
         return f"<AsyncTransport to {self.link.url}, {state}>"
+
+
+class TransportOfThreads(Transport):
+    """Performs calls of an event loop's threads, over the connection of the loop.
+
+    `loop_of` returns that loop, once it is known. A thread that is the loop's own may
+    not wait for it, and connects by itself; so does what goes by HTTP.
+    """
+
+    def __init__(
+        self,
+        of_loop: AsyncTransport,
+        loop_of: Callable[[], asyncio.AbstractEventLoop | None],
+    ) -> None:
+        super().__init__(of_loop.link)
+        self._of_loop = of_loop
+        self._loop_of = loop_of
+        self._choice = of_loop._choice
+
+    def _in_frames(
+        self, tries: Retry[Any], request: HttpRequest
+    ) -> AsksInFrames | None:
+        loop = self._loop_of()
+        if loop is None or loop is asyncio._get_running_loop():
+            return super()._in_frames(tries, request)
+        if not self._choice.tries_frames(tries.place):
+            return None
+        found = self._of_loop._framed.get(tries.place)
+        if found is None or not found.is_fresh:
+            found = self._connected(loop, tries, request)
+        return found
+
+    def _connected(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        tries: Retry[Any],
+        request: HttpRequest,
+    ) -> AsyncFrameConnection | None:
+        connect = self._of_loop._in_frames(tries, request)
+        try:
+            return asyncio.run_coroutine_threadsafe(connect, loop).result()
+        except (RuntimeError, CancelledError) as error:
+            connect.close()
+            raise httpcore.ConnectError("its event loop has ended") from error
 
 
 def awaited(
