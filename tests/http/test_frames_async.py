@@ -11,6 +11,7 @@ from tests.support.concurrency import in_loop, until
 from tests.support.http_raw import Served, serving
 from tests.support.scripted_server import ScriptedServer, answers, loses_answer
 from txaware.client import ClientSettings, Link
+from txaware.client.aio import async_frame_connection
 from txaware.client.aio.async_messaging import AsyncMessaging, messaging_of
 from txaware.client.aio.async_transport import AsyncTransport
 from txaware.client.calls.call import Call, done
@@ -67,6 +68,29 @@ async def test_the_threads_of_blocks_use_the_same_connection(served: Served) -> 
 
 
 @in_loop
+async def test_tasks_and_threads_take_turns_in_reading(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(async_frame_connection, "WATCH_S", 0.001)
+    async with connect(served) as messaging:
+
+        async def in_threads(number: int) -> None:
+            for _ in range(20):
+                async with messaging.transaction():
+                    await messaging.publisher("t").publish(b"%d" % number)
+
+        async def in_tasks() -> None:
+            for number in range(20):
+                await messaging.topic("t")
+                await asyncio.sleep(0.002 * (number % 3))
+
+        both = (*map(in_threads, range(5)), *(in_tasks() for _ in range(5)))
+        await asyncio.gather(*both)
+        assert len(await messaging.poll("t", limit=1000)) == 100
+        assert served.connections == 1
+
+
+@in_loop
 async def test_a_thread_hears_of_the_connection_that_is_lost(served: Served) -> None:
     async with connect(served) as messaging:
         async with messaging.transaction():
@@ -83,9 +107,11 @@ async def test_a_thread_hears_of_the_connection_that_is_lost(served: Served) -> 
 
 def test_a_thread_whose_loop_has_ended_is_told() -> None:
     async def one_call(served: Served) -> AsyncMessaging:
-        messaging = connect(served)
+        settings = ClientSettings(retry_for_s=0)
+        messaging = txaware.connect_async(served.server.url, settings=settings)
         async with messaging.transaction():
             await messaging.publisher("t").publish(b"a")
+        messaging._workers.close()
         await messaging._transport.close()
         return messaging
 

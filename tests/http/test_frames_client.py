@@ -29,6 +29,7 @@ from txaware.client import ClientSettings, HttpService, Link, Transport
 from txaware.client.calls.call import Call, done
 from txaware.errors import TopicNotFound, Unavailable
 from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 from txaware.protocol.verb import Repeat
 from txaware.server.frame_connection import FrameConnection
 
@@ -131,6 +132,12 @@ def test_the_status_says_the_way(
         f"calls go to {url} by frames: it is txaware {version}",
         f"calls go to {url} by HTTP/1.1: frames are not asked for",
     ]
+
+
+def test_a_setting_keeps_a_client_at_http(served: Served) -> None:
+    settings = Settings(frames=False)
+    with txaware.connect(served.server.url, settings=settings) as messaging:
+        assert messaging.status().transport == "http"
 
 
 def test_a_server_without_frames_is_asked_by_http(

@@ -384,6 +384,11 @@ class Reader:
         return len(page)
 
 
+def connected(url: str, name: str) -> Messaging:
+    """A client in frames, and one in three by HTTP."""
+    return txaware.connect(url, frames=int(name) % 3 != 2)
+
+
 def load(url: str, log: Path, name: str) -> None:
     """Nine threads of load, until standard input ends."""
     over = threading.Event()
@@ -393,7 +398,7 @@ def load(url: str, log: Path, name: str) -> None:
             with suppress(Unavailable):
                 step()
 
-    with log.open("w", buffering=1) as file, txaware.connect(url) as messaging:
+    with log.open("w", buffering=1) as file, connected(url, name) as messaging:
         notes = Notes(file)
 
         def client(number: int) -> Client:

@@ -65,6 +65,11 @@ class FrameConnection:
         return "" if hello is None else hello.software
 
     @property
+    def _is_read_elsewhere(self) -> bool:
+        """True while it is no thread with a call that reads."""
+        return False
+
+    @property
     def in_use(self) -> int:
         """1 while calls are under way on it."""
         return int(self._dead is None and bool(self._streams.under_way))
@@ -206,9 +211,9 @@ class FrameConnection:
 
         while not is_there():
             left_s = self._left_s(answer, request, is_streamed=is_streamed)
-            if self._reading.acquire(blocking=False):
+            if not self._is_read_elsewhere and self._reading.acquire(blocking=False):
                 try:
-                    while not is_there():
+                    while not is_there() and not self._is_read_elsewhere:
                         self._read(left_s)
                         left_s = self._left_s(answer, request, is_streamed=is_streamed)
                 finally:
@@ -232,7 +237,7 @@ class FrameConnection:
 
     def _hand_on(self) -> None:
         """Wakes a thread to read, where some wait and nobody reads."""
-        if self._reading.locked():
+        if self._is_read_elsewhere or self._reading.locked():
             return
         for answer in self._streams.under_way:
             answer.notify()

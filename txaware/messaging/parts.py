@@ -128,14 +128,14 @@ def open_remote(
 
     The server is asked nothing before its first call, unless another coordinator has to
     fit it. `coordinator_token` is for that one. Calls go in `frames` where the server
-    grants them, unless that is False.
+    grants them, unless that or the setting is False.
     """
     reach = attrs.evolve(reach, token=token_to_send(reach.token))
     client_settings = ClientSettings(
         certificate=reach.certificate,
         call_timeout_s=settings.call_timeout_s,
         answer_limit_bytes=settings.answer_limit_bytes,
-        frames=frames,
+        frames=frames and settings.frames,
     )
     link = Link(reach.url, token=reach.token, settings=client_settings)
     return parts_over(

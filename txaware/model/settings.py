@@ -160,7 +160,7 @@ class Settings:
     """Server: requests at once that wait for messages; 503 above it."""
     frames: bool = attrs.field(default=True, validator=_one_of(True, False))
     """Server: whether connections may go on as frames, which carry many requests at
-    once; `--no-frames` says no."""
+    once; `--no-frames` says no. Client: whether it asks for them."""
     frame_requests: int = _setting(6000)
     """Server: requests under way on one connection of frames; 503 above it."""
     frame_requests_per_principal: int = _setting(0, least=0)

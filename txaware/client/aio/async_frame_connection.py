@@ -1,7 +1,7 @@
 """A connection of frames for the tasks of one event loop, and for its threads.
 
-The event loop reads it, and nobody else; whoever asks writes. So a call of a thread
-wakes the loop once, for its answer.
+Whoever asks writes. The event loop reads as long as tasks ask, and else the threads do,
+as without a loop: to read for each other costs both of them a change of threads.
 """
 
 import asyncio
@@ -9,7 +9,6 @@ import threading
 import time
 from contextlib import suppress
 from functools import partial
-from queue import Empty, SimpleQueue
 
 import httpcore
 
@@ -18,6 +17,9 @@ from txaware.client.frame_streams import FramedAnswer
 from txaware.client.http11 import HttpRequest
 from txaware.client.http_connection import KEEP_IDLE_S, HttpConnection
 from txaware.protocol.frames import RequestHead
+
+# The time after the last call of a task in which the event loop still reads.
+WATCH_S = 0.1
 
 
 def _nothing() -> None:
@@ -34,7 +36,8 @@ class AsyncFrameConnection(FrameConnection):
         super().__init__(http)
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._flushes = self._is_read = self._waits_to_write = False
+        self._flushes = self._is_watched = self._waits_to_write = False
+        self._tasks, self._task_s = 0, 0.0  # calls of tasks under way, and the last one
 
     async def open(self, request: HttpRequest) -> None:
         """Connects and asks for frames; `NotGranted` where the answer is another.
@@ -70,15 +73,14 @@ class AsyncFrameConnection(FrameConnection):
             with suppress(Exception):
                 self._http.shut_down()
             raise
-        self._loop.add_reader(self._socket, self._readable)
-        self._is_read = True
-        self._readable()
 
-    @property
-    def is_fresh(self) -> bool:
-        """True while a call may go out on it."""
-        is_used = time.monotonic() - self._used_s <= KEEP_IDLE_S
-        return self._dead is None and (is_used or bool(self.in_use))
+    def is_usable(self) -> bool:
+        """Tells whether a call may go out on it, of a task or a thread."""
+        if not self._is_read_elsewhere:
+            return super().is_usable()
+        if not self.in_use and time.monotonic() - self._used_s > KEEP_IDLE_S:
+            self.close()
+        return self._dead is None
 
     # ---- calls of tasks
     def begin(
@@ -86,6 +88,8 @@ class AsyncFrameConnection(FrameConnection):
     ) -> FramedAnswer:
         """Sends a request; `forget` has to follow, whatever comes of it."""
         answer = self._begin(head, body, request, _nothing)
+        self._tasks += 1
+        self._watch()
         self._flush_soon()
         return answer
 
@@ -126,6 +130,7 @@ class AsyncFrameConnection(FrameConnection):
 
     def forget(self, answer: FramedAnswer) -> None:
         """Ends a call; the server hears of one that is not answered."""
+        self._tasks -= 1
         self._used_s = time.monotonic()
         if not answer.is_over and self._dead is None:
             with self._state:
@@ -140,45 +145,50 @@ class AsyncFrameConnection(FrameConnection):
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(_set, came)
 
-    # ---- calls of threads
-    def _await(
-        self,
-        answer: FramedAnswer,
-        woken: "SimpleQueue[None]",
-        request: HttpRequest,
-        *,
-        is_streamed: bool = False,
-    ) -> None:
-        """Returns once an answer is whole: the event loop reads it."""
-        while not answer.is_over:
-            left_s = self._left_s(answer, request, is_streamed=is_streamed)
-            if self._loop.is_closed():
-                raise httpcore.ReadError("its event loop has ended")
-            with suppress(Empty):
-                woken.get(timeout=left_s)
-        if answer.error is not None:
-            raise answer.error
-
-    def _hand_on(self) -> None:
-        """Does nothing: no thread reads for the others."""
-
     # ---- the event loop
+    @property
+    def _is_read_elsewhere(self) -> bool:
+        return self._is_watched and not self._loop.is_closed()
+
+    def _watch(self) -> None:
+        """Has the event loop read, as long as tasks have calls."""
+        self._task_s = time.monotonic()
+        if not self._is_watched and self._dead is None:
+            self._is_watched = True
+            self._loop.add_reader(self._socket, self._readable)
+            self._loop.call_later(WATCH_S, self._look)
+
+    def _look(self) -> None:
+        """Leaves the reading to threads, where tasks have not called for a while."""
+        if not self._is_watched:
+            return
+        if self._tasks or time.monotonic() - self._task_s < WATCH_S:
+            self._loop.call_later(WATCH_S, self._look)
+            return
+        self._is_watched = False
+        self._loop.remove_reader(self._socket)
+        self._hand_on()
+
     def _readable(self) -> None:
-        """Reads what came, as long as TLS has some more."""
-        self._receive()
-        while self._dead is None and self._is_tls and self._socket.pending():
-            self._receive()
+        """Reads what came, as long as TLS has some more.
+
+        A thread that just began to do so ends with it.
+        """
+        if self._reading.acquire(blocking=False):
+            try:
+                self._receive()
+                while self._dead is None and self._is_tls and self._socket.pending():
+                    self._receive()
+            finally:
+                self._reading.release()
         if self._dead is not None:
             self._detach()
 
     def _after_read(self) -> None:
-        if self._is_read:
+        if threading.get_ident() == self._thread:
             self._flush_here()
-        else:  # it is being made, in a thread
+        else:
             super()._after_read()
-
-    def _read_meanwhile(self) -> None:
-        """Does nothing: the event loop reads."""
 
     def _flush_soon(self) -> None:
         """Writes what all tasks of this turn of the event loop ask, in one piece."""
@@ -211,26 +221,31 @@ class AsyncFrameConnection(FrameConnection):
     def _writable(self) -> None:
         self._loop.remove_writer(self._socket)
         self._waits_to_write = False
-        self._flush_here()
+        if self._dead is None:
+            self._flush_here()
+        else:
+            self._detach()
 
     def _die(self, error: BaseException) -> None:
         super()._die(error)
         if self._loop.is_closed():
-            self._is_read = False
+            self._is_watched = self._waits_to_write = False
             self._close_socket()
         elif threading.get_ident() == self._thread:
             self._detach()
 
     def _detach(self) -> None:
         """Watches the socket no more, and closes it."""
-        if self._is_read:
-            self._is_read = False
+        if self._is_watched:
+            self._is_watched = False
             self._loop.remove_reader(self._socket)
+        if self._waits_to_write:
+            self._waits_to_write = False
             self._loop.remove_writer(self._socket)
         self._close_socket()
 
     def _close_socket(self) -> None:
-        if not self._is_read:  # the loop, which watches it, closes it
+        if not (self._is_watched or self._waits_to_write):  # else the loop closes it
             super()._close_socket()
 
 

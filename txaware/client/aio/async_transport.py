@@ -255,10 +255,8 @@ class AsyncTransport:
         if not self._choice.tries_frames(place):
             return None
         found = self._framed.get(place)
-        if found is not None:
-            if found.is_fresh:
-                return found
-            found.close()
+        if found is not None and found.is_usable():
+            return found
         # All tasks wait for the same attempt, which none of them ends.
         attempt = self._connecting.get(place)
         if attempt is None:
@@ -383,7 +381,7 @@ class TransportOfThreads(Transport):
         if not self._choice.tries_frames(tries.place):
             return None
         found = self._of_loop._framed.get(tries.place)
-        if found is None or not found.is_fresh:
+        if found is None or not found.is_usable():
             found = self._connected(loop, tries, request)
         return found
 
