@@ -24,7 +24,10 @@ LAYERS = [
     ["txaware.model.duration"],
     ["txaware.model.labels"],
     ["txaware.model.topics", "txaware.model.messages"],
-    ["txaware.model.queues", "txaware.model.partitions", "txaware.model.latest"],
+    [
+        *("txaware.model.queues", "txaware.model.partitions", "txaware.model.latest"),
+        "txaware.model.groups",
+    ],
     ["txaware.model.settings", "txaware.model.loopback"],
     [
         "txaware.model.rows",
@@ -36,8 +39,11 @@ LAYERS = [
     ["txaware.model.encoding", "txaware.model.traced_messages"],
     ["txaware.model.event_type"],
     ["txaware.model.reports", "txaware.model.keeper"],
-    ["txaware.auth", "txaware.model.interfaces", "txaware.model.queue_service"],
-    ["txaware.model.table_service"],
+    [
+        *("txaware.auth", "txaware.model.interfaces"),
+        *("txaware.model.queue_service", "txaware.model.group_service"),
+    ],
+    ["txaware.model.table_service", "txaware.model.start_places"],
     ["txaware.model.producers"],
     ["txaware.protocol"],
     ["txaware.store", "txaware.local_hbase"],

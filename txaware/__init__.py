@@ -20,9 +20,13 @@ from txaware.consume import Consumer, Delivery, Subscriber, SubscriberMetrics
 from txaware.errors import (
     BadRequest,
     DuplicateSequence,
+    GroupFull,
+    GroupInUse,
+    GroupNotFound,
     InvalidTransactionTimeout,
     KeeperMissing,
     LeaseLost,
+    MemberFenced,
     MisusedTransaction,
     NotAuthenticated,
     NotAuthorized,
@@ -53,6 +57,12 @@ from txaware.messaging.processor import Processor
 from txaware.messaging.store_copy import copy
 from txaware.messaging.typed_topic import TypedTopic
 from txaware.model.encoding import from_json, from_json_as, to_json
+from txaware.model.groups import (
+    GroupDescription,
+    GroupMember,
+    NamedPartition,
+    PartitionPosition,
+)
 from txaware.model.interfaces import OperatorService
 from txaware.model.keeper import Keeper, KeepsRows
 from txaware.model.latest import Latest, LatestPage
@@ -166,6 +176,11 @@ __all__ = [
     "DirectPublisher",
     "DuplicateSequence",
     "EncodingPublisher",
+    "GroupDescription",
+    "GroupFull",
+    "GroupInUse",
+    "GroupMember",
+    "GroupNotFound",
     "HttpAdministration",
     "HttpServer",
     "Instance",
@@ -178,6 +193,7 @@ __all__ = [
     "Latest",
     "LatestPage",
     "LeaseLost",
+    "MemberFenced",
     "Message",
     "MessageId",
     "Messaging",
@@ -185,6 +201,7 @@ __all__ = [
     "MessagingTransaction",
     "Metrics",
     "MisusedTransaction",
+    "NamedPartition",
     "NotAuthenticated",
     "NotAuthorized",
     "OperatorService",
@@ -195,6 +212,7 @@ __all__ = [
     "Participant",
     "ParticipantFailed",
     "PartitionNeeded",
+    "PartitionPosition",
     "Peeked",
     "Popper",
     "PreparedTransaction",

@@ -19,6 +19,10 @@ TxAwareError
 ├── TooManyPipes        pop what waits, or have fewer pushers; then push again
 ├── LeaseLost           somebody else has the job, or had it: drop the work
 ├── ProducerFenced      also TransactionRefused: a newer one took over, or it expired
+├── MemberFenced        also TransactionRefused: it is no member any more: poll again
+├── GroupNotFound       join it, or create it first
+├── GroupInUse          it has members: wait until they leave
+├── GroupFull           it has as many members as it may have, or there are many groups
 ├── ProducerNotFound    the store knows no such producer: look at the list
 ├── OutOfOrderSequence  messages before these are missing: open a new producer
 │   └── DuplicateSequence   it was published long ago, and is not again: go on
@@ -139,6 +143,28 @@ class ProducerFenced(TransactionRefused):
     """A newer instance has taken over, or the producer is not known here any more."""
 
 
+class MemberFenced(TransactionRefused):
+    """It is no member of its group any more, or a newer incarnation took over."""
+
+
+class GroupNotFound(TxAwareError):
+    """There is no group of that name; who joins it makes it."""
+
+    changed_nothing = True
+
+
+class GroupInUse(TxAwareError):
+    """The group has members, and is deleted only when they have left."""
+
+    changed_nothing = True
+
+
+class GroupFull(TxAwareError):
+    """A group has as many members as it may have, or there are too many groups."""
+
+    changed_nothing = True
+
+
 class ProducerNotFound(TxAwareError):
     """The store knows no producer of that id; it expired, or never was."""
 
@@ -221,12 +247,16 @@ def reported(report: str) -> tuple[str, str]:
 __all__ = [
     "BadRequest",
     "DuplicateSequence",
+    "GroupFull",
+    "GroupInUse",
+    "GroupNotFound",
     "InvalidTransactionTimeout",
     "JournalCorrupted",
     "KeeperMissing",
     "KeeperNotFound",
     "LeaseLost",
     "MalformedTransaction",
+    "MemberFenced",
     "MissingExtra",
     "MisusedTransaction",
     "NotApplied",

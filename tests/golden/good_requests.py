@@ -12,6 +12,10 @@ from tests.golden.talk import JSON, TAKES_JSON, pointer_in, sent_by
 NAMESPACE = "/v1/namespaces/{namespace}"
 TOPIC = NAMESPACE + "/topics/{topic}"
 POSITION = NAMESPACE + "/groups/{group}/positions/{topic}"
+GROUPS = NAMESPACE + "/groups"
+GROUP = GROUPS + "/{group}"
+MEMBERS = GROUP + "/members"
+MEMBER = MEMBERS + "/{member}"
 TABLE = NAMESPACE + "/tables/{table}"
 QUEUE = NAMESPACE + "/queues/{queue}"
 TRANSACTIONS = "/v1/transactions"
@@ -22,6 +26,7 @@ PARAMS = {
     "namespace": "default",
     "topic": "orders",
     "group": "billing",
+    "member": "ann",
     "table": "accounts",
     "queue": "mail",
     "transactional_id": "loader",
@@ -89,6 +94,12 @@ class Prepared:
         found = self.call("POST", queue + "/pop", {})[0]
         return {name: found[name] for name in ("id", "lease")}
 
+    def member(self) -> dict[str, Any]:
+        """Joins a group, and returns who it is there."""
+        body = {"member": "ann", "topics": ["orders"], "sessionMs": 600_000}
+        joined = self.call("POST", self.path(MEMBERS), body)
+        return {"incarnation": joined["incarnation"]}
+
     def producer(self) -> dict[str, Any]:
         """Opens an instance of a transactional id."""
         opened = self.call("POST", "/v1/producers", {"transactionalId": "loader"})
@@ -118,6 +129,16 @@ def _delete(kind: str) -> Make:
 def _new(name: str, body: Mapping[str, Any] | None = None) -> Make:
     """A PUT of what is not there yet."""
     return lambda at: Good({**PARAMS, name: f"new{at.site.clock.now_ms}"}, body)
+
+
+def _of_group(at: Prepared) -> Good:
+    at.call("PUT", at.path(GROUP), {})
+    return Good()
+
+
+def _gone_group(at: Prepared) -> Good:
+    at.call("PUT", at.path(GROUPS) + "/gone", {})
+    return Good({**PARAMS, "group": "gone"})
 
 
 def _decided(at: Prepared) -> Good:
@@ -239,6 +260,58 @@ GOOD: dict[tuple[str, str], Make] = {
         body={"position": FIRST, "transaction": at.pointer()}
     ),
     ("GET", POSITION + "/lag"): _PLAIN,
+    ("GET", GROUPS): _PLAIN,
+    ("PUT", GROUP): lambda _: Good(
+        body={
+            "sessionMs": 10_000,
+            "heartbeatMs": 1000,
+            "ephemeral": False,
+            "assignment": "sticky",
+            "version": 0,
+            "correlationId": 7,
+        }
+    ),
+    ("GET", GROUP): _of_group,
+    ("DELETE", GROUP): _gone_group,
+    ("POST", MEMBERS): lambda _: Good(
+        body={
+            "member": "ann",
+            "static": True,
+            "topics": ["orders"],
+            "partitions": [{"topic": "orders", "partition": 0}],
+            "start": "first",
+            "sessionMs": 600_000,
+            "clientId": "till 3",
+            "version": 0,
+            "correlationId": 7,
+        }
+    ),
+    ("POST", MEMBER + "/heartbeat"): lambda at: Good(
+        body={
+            **at.member(),
+            "generation": 1,
+            "owned": [{"topic": "orders", "partition": 0}],
+            "waitMs": 0,
+            "version": 0,
+            "correlationId": 7,
+        }
+    ),
+    ("DELETE", MEMBER): lambda at: Good(
+        query={"incarnation": str(at.member()["incarnation"])}
+    ),
+    ("POST", MEMBER + "/positions"): lambda at: Good(
+        body={
+            **at.member(),
+            "partitions": [{"topic": "orders", "partition": 0}],
+            "transaction": None,
+        }
+    ),
+    ("POST", GROUP + "/rewind"): lambda _: Good(
+        body={"topic": "orders", "to": "first", "version": 0, "correlationId": 7}
+    ),
+    ("PUT", GROUP + "/assignment"): lambda _: Good(
+        body={"members": {"ann": {"orders": [0]}}}
+    ),
     ("GET", NAMESPACE + "/tables"): _PLAIN,
     ("POST", TABLE + "/get"): lambda at: Good(
         body={"key": "YW5u", "transaction": at.transaction()["transaction"]}

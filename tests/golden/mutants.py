@@ -26,6 +26,7 @@ BAD_NAMES = {
     "queue": ("nothing", "a.b", "a%20b", "%C3%A9", "%2F", "", "n" * 300),
     "table": ("nothing", "a.b", "a%20b", "%C3%A9", "%2F", "", "n" * 300),
     "group": ("nobody", "a.b", "a%20b", "%C3%A9", "%2F", "", "n" * 2000),
+    "member": ("nobody", "a.b", "a%20b", "%C3%A9", "%2F", "", "n" * 2000),
     "transactional_id": ("nobody", "a.b", "a%20b", "%C3%A9", "%00", "", "n" * 2000),
     "transaction": ("0", "1", "-1", "x", "1.5", "01", str(LONG_MAX), str(2**63)),
     "producer": ("0", "-1", "x", "1.5", str(LONG_MAX), str(2**63), "1" * 20),

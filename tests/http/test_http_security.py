@@ -13,6 +13,7 @@ from txaware.server.routing import Route
 X, NS = "/v1/transactions", "/v1/namespaces/{namespace}"
 T, P = NS + "/topics/{topic}", NS + "/groups/{group}/positions/{topic}"
 NAMED = "/v1/transactional-ids/{transactional_id}"
+G, M = NS + "/groups/{group}", NS + "/groups/{group}/members"
 R = NS + "/tables/{table}"
 Q = NS + "/queues/{queue}"
 ONE = X + "/{transaction}"
@@ -25,6 +26,7 @@ HOLDER = WRITER | {"holder", "saver", "loader", "keeper"} | PUSHES_WITHIN | POPS
 PUBLISHER = WRITER | {"publisher"}
 MEMBER = frozenset({"member", "saver"})
 CONSUMER = MEMBER | {"consumer", "watcher"}
+IN_GROUP = MEMBER | {"group only"}
 OWNER = frozenset({"loader"})
 OPERATOR = frozenset({"operator", "overseer"})
 ADMIN = OPERATOR | {"admin"}
@@ -55,6 +57,16 @@ NEEDS = {
     ("POST", P): MEMBER,
     ("PUT", P): frozenset({"saver"}),
     ("GET", P + "/lag"): MEMBER,
+    ("GET", NS + "/groups"): EVERYBODY,
+    ("PUT", G): IN_GROUP,
+    ("GET", G): IN_GROUP,
+    ("DELETE", G): IN_GROUP,
+    ("POST", M): IN_GROUP,
+    ("POST", M + "/{member}/heartbeat"): IN_GROUP,
+    ("DELETE", M + "/{member}"): IN_GROUP,
+    ("POST", M + "/{member}/positions"): IN_GROUP,
+    ("POST", G + "/rewind"): IN_GROUP,
+    ("PUT", G + "/assignment"): IN_GROUP,
     ("GET", NS + "/tables"): EVERYBODY,
     ("POST", R + "/get"): frozenset({"reader"}),
     ("POST", R + "/scan"): frozenset({"reader"}),
@@ -140,6 +152,7 @@ NAMES = {
     "namespace": "default",
     "topic": "orders",
     "group": "billing",
+    "member": "ann",
     "transactional_id": "loader-7",
     "table": "accounts",
     "queue": "mail",

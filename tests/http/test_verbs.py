@@ -22,7 +22,14 @@ from txaware.client.transport import blocking_verb
 from txaware.errors import BadRequest, TxAwareError
 from txaware.messaging import Messaging
 from txaware.model.producers import Begun, ProducerIdentity
-from txaware.protocol import jobs, operator, producers, queues, transactional_ids
+from txaware.protocol import (
+    jobs,
+    members,
+    operator,
+    producers,
+    queues,
+    transactional_ids,
+)
 from txaware.protocol.fields import REQUIRED
 from txaware.protocol.verb import Repeat, Verb
 from txaware.protocol.verbs import VERBS, number_of
@@ -36,6 +43,11 @@ SETTLED: dict[AnyVerb, Callable[[Any], Any]] = {
     producers.OPEN_PRODUCER: lambda found: found.epoch,
     producers.LIST_PRODUCERS: len,
     producers.DESCRIBE_PRODUCER: lambda found: found.transactional_id,
+    members.JOIN_GROUP: lambda joined: joined.heartbeat_ms,
+    members.ASSIGN_GROUP: lambda found: found.assignment,
+    members.LIST_GROUPS: lambda found: [one.group for one in found],
+    members.DESCRIBE_GROUP: lambda found: found.group,
+    members.HEARTBEAT: lambda beat: beat.revoke,
     jobs.PIPE_FOR: lambda pipe: pipe.partition(".")[0],
     jobs.PIPES_FOR: lambda shares: [share.items for share in shares],
     jobs.POP: lambda popped: [one.payload for one in popped],
@@ -52,7 +64,7 @@ SETTLED: dict[AnyVerb, Callable[[Any], Any]] = {
 # Here a server refuses in other words than the engine: it knows less, or more.
 OTHER_WORDS = {(operator.CLEAN_PIECE, "piece")}
 # What a client says by itself.
-BESIDE = {"ahead"}
+BESIDE = {"ahead", "version", "correlation_id"}
 # What stands where another value is meant, and what is nearly a value.
 ODD_JSON = (
     *("null", "true", "0", "-1", "1", "5.0", "1e2", str(2**63), "9" * 30, '"x"', '""'),
@@ -89,6 +101,7 @@ def part_of(messaging: Any, port: str) -> Any:
         "ProducerService": "producers",
         "BeginsTransactions": "service",
         "QueueService": "queues",
+        "GroupService": "groups",
         "TableService": "tables",
     }[port]
     return getattr(messaging._parts, name)

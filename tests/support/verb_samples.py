@@ -7,12 +7,14 @@ import attrs
 
 from coordinator.transaction import Transaction
 from tests.support.messagings import Site, administration_of
+from txaware.model.groups import NamedPartition
 from txaware.model.messages import MessageId
 from txaware.model.producers import ProducerIdentity
 from txaware.model.rows import RowChange
 from txaware.protocol import (
     groups,
     jobs,
+    members,
     messages,
     operator,
     producers,
@@ -51,6 +53,13 @@ class Sample:
         [popped] = self.site.embedded._parts.queues.pop("work")
         return queue | {"item": popped.id, "lease": popped.lease}
 
+    def member(self) -> dict[str, Any]:
+        """Joins a group, and names the member."""
+        groups = self.site.embedded._parts.groups
+        joined = groups.join_group("reading", "ann", topics=["orders"])
+        named = {"member": joined.member, "incarnation": joined.incarnation}
+        return {"group": "reading", **named}
+
 
 def expire(site: Site) -> None:
     """Publishes a message, and waits until it has expired."""
@@ -77,6 +86,8 @@ def prepared(site: Site) -> Sample:
     messaging.create_queue("pushes")
     messaging.create_queue("mail")
     messaging.queue("mail").push_all([b"a", b"b"])
+    messaging.create_group("sharing")
+    messaging.create_group("gone")
     loader = messaging._parts.producers.open_producer("loader")
     return Sample(site, tx, ids[0], ids[-1], opened.producer_id, loader.identity)
 
@@ -117,6 +128,38 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
         "transaction": s.tx,
     },
     groups.LAG: lambda _: {"group": "billing", "topic": "orders"},
+    members.LIST_GROUPS: lambda _: {"namespace": "default"},
+    members.CREATE_GROUP: lambda _: {
+        **{"group": "shipping", "session_s": 5, "heartbeat_s": 1, "ephemeral": False},
+        "assignment": "range",
+    },
+    members.DESCRIBE_GROUP: lambda _: {"group": "sharing"},
+    members.DELETE_GROUP: lambda _: {"group": "gone"},
+    members.JOIN_GROUP: lambda _: {
+        **{"group": "sharing", "member": "ben", "static": True, "session_s": 5},
+        **{"topics": ["orders"], "partitions": [NamedPartition("changed", 0)]},
+        **{"start": "next", "client": "a test"},
+    },
+    members.HEARTBEAT: lambda s: (
+        s.member()
+        | {
+            **{"generation": 1, "owned": [NamedPartition("orders", 0)], "wait_s": 0},
+        }
+    ),
+    members.LEAVE_GROUP: lambda s: s.member(),
+    members.MEMBER_POSITIONS: lambda s: (
+        s.member()
+        | {
+            **{"partitions": [NamedPartition("orders", 0)], "transaction": s.tx},
+        }
+    ),
+    members.REWIND_GROUP: lambda s: {
+        **{"group": "sharing", "topic": "orders", "to": {"0": s.first}},
+    },
+    members.ASSIGN_GROUP: lambda _: {
+        "group": "sharing",
+        "members": {"ann": {"orders": [0]}},
+    },
     producers.OPEN_PRODUCER: lambda _: {"transactional_id": "another"},
     producers.LIST_PRODUCERS: lambda _: {},
     producers.DESCRIBE_PRODUCER: lambda s: {"producer_id": s.producer_id},

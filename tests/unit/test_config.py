@@ -221,8 +221,9 @@ FLAGS = {"accept_damage", "accept_unknown_pointers", "allow_plain_tokens", "fram
 
 
 def test_every_setting_has_a_unit_and_can_come_from_the_environment() -> None:
-    units = ("_s", "_bytes", "_messages", "_bits", "_per_principal", "_per_queue")
-    counts = ("_threads", "_connections", "_requests")
+    units = ("_s", "_bytes", "_messages", "_bits")
+    per = ("_per_principal", "_per_queue", "_per_group", "_per_namespace")
+    counts = ("_threads", "_connections", "_requests", *per)
     for name in NAMES - {"topics", "compression", *FLAGS}:
         assert name.endswith((*units, *counts))
         default = getattr(Settings(), name)

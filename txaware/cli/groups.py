@@ -22,12 +22,12 @@ from txaware.cli.values import (
     place,
     yes_option,
 )
-from txaware.consume.start_places import BEGINNING, StartAt, place_of
 from txaware.errors import BadRequest, NotAuthorized, TxAwareError
 from txaware.messaging import Messaging
 from txaware.model.markers import is_marker
 from txaware.model.messages import MessageId
 from txaware.model.metrics import GroupLag
+from txaware.model.start_places import BEGINNING, StartAt, place_of
 from txaware.service.administration import MOST_COUNTED
 
 

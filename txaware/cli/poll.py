@@ -18,11 +18,11 @@ from txaware.cli.stop import TICK_S, Stop, stopped_by_signal
 from txaware.cli.transactions.transaction_view import known
 from txaware.cli.values import place
 from txaware.consume import Consumer
-from txaware.consume.start_places import StartAt
 from txaware.errors import NotAuthorized, Unavailable
 from txaware.messaging import Messaging
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED, Isolation
 from txaware.model.messages import BlockedBy, Message, MessageId, Page
+from txaware.model.start_places import StartAt
 
 PAGE_MESSAGES = 1000
 LOOK_AGAIN_S = 5.0

@@ -34,11 +34,11 @@ from txaware.cli.values import (
     topic_json,
     yes_option,
 )
-from txaware.consume.start_places import StartAt
 from txaware.messaging import Messaging
 from txaware.model.event_type import EventType
 from txaware.model.messages import BlockedBy, MessageId, text_or_base64
 from txaware.model.reports import Peeked, TopicReport
+from txaware.model.start_places import StartAt
 from txaware.model.topics import Topic
 
 

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import click
 
 from txaware.cli.show import NOTHING
-from txaware.consume.start_places import StartAt
 from txaware.errors import BadRequest
 from txaware.model.duration import UNITS_S, seconds_of
 from txaware.model.requests import MAX_POINTER, parsed_start
+from txaware.model.start_places import StartAt
 from txaware.model.topics import DEFAULT_NAMESPACE, Topic, TopicName
 
 MOST_INTERVAL_S = 52 * UNITS_S["w"]

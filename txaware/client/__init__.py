@@ -5,6 +5,7 @@ from txaware.client.link import Link
 from txaware.client.server_info import ServerInfo
 from txaware.client.service import (
     HttpAdministration,
+    HttpGroups,
     HttpQueues,
     HttpService,
     HttpTables,
@@ -17,6 +18,7 @@ __all__ = [
     "ClientSettings",
     "CoordinatorSend",
     "HttpAdministration",
+    "HttpGroups",
     "HttpQueues",
     "HttpService",
     "HttpTables",

@@ -10,6 +10,7 @@ from coordinator.transaction import Transaction
 from txaware.client.calls.admin_calls import AdminCalls
 from txaware.client.calls.coordinator_calls import CoordinatorSend
 from txaware.client.calls.queue_calls import QueueCalls
+from txaware.client.calls.server_calls import ServerCalls
 from txaware.client.calls.service_calls import ServiceCalls
 from txaware.client.calls.table_calls import TableCalls
 from txaware.client.carried import Carrier
@@ -25,7 +26,7 @@ from txaware.model.queue_service import QueueService
 from txaware.model.requests import Start
 from txaware.model.settings import Settings
 from txaware.model.table_service import TableService
-from txaware.protocol import operator
+from txaware.protocol import members, operator
 from txaware.protocol.formats import ColumnarPage
 from txaware.protocol.topics import LIST_NAMESPACES
 
@@ -165,6 +166,25 @@ class HttpQueues:
 
     def settle_jobs(self, name: str) -> None:
         """Does nothing: the server notices a commit at the next call for the queue."""
+
+
+class HttpGroups:
+    """A `GroupService` by way of a server."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._calls = ServerCalls(transport.link)
+
+    create_group = blocking_verb(members.CREATE_GROUP)
+    group = blocking_verb(members.DESCRIBE_GROUP)
+    groups = blocking_verb(members.LIST_GROUPS)
+    delete_group = blocking_verb(members.DELETE_GROUP)
+    join_group = blocking_verb(members.JOIN_GROUP)
+    heartbeat = blocking_verb(members.HEARTBEAT)
+    leave_group = blocking_verb(members.LEAVE_GROUP)
+    member_positions = blocking_verb(members.MEMBER_POSITIONS)
+    rewind_group = blocking_verb(members.REWIND_GROUP)
+    assign_group = blocking_verb(members.ASSIGN_GROUP)
 
 
 class HttpAdministration:

@@ -13,12 +13,12 @@ from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.consume.cursors import Group, GroupCursor, LocalCursor
-from txaware.consume.start_places import BEGINNING, ReadPlace, StartAt, place_of
 from txaware.errors import MisusedTransaction
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED, Isolation, MessagingService
 from txaware.model.messages import BlockedBy, MessageId, Page, T
 from txaware.model.partitions import full_name
+from txaware.model.start_places import BEGINNING, ReadPlace, StartAt, place_of
 from txaware.model.topics import checked_group
 
 logger = logging.getLogger(__name__)

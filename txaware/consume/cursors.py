@@ -13,11 +13,12 @@ from coordinator.interfaces import Coordinator, Participant
 from coordinator.participants import TrackedWrite
 from coordinator.resolve_outcome import settle
 from coordinator.transaction import Transaction, TransactionType
-from txaware.consume.start_places import ReadPlace
 from txaware.errors import MisusedTransaction, TransactionConflict
+from txaware.model.groups import position_change_key
 from txaware.model.interfaces import CargoCounted, MessagingService
 from txaware.model.messages import MessageId
 from txaware.model.partitions import parsed_rows
+from txaware.model.start_places import ReadPlace
 
 
 @attrs.frozen
@@ -33,8 +34,7 @@ class Group:
     @property
     def change_key(self) -> bytes:
         """The key on which two transactions conflict that both move the group."""
-        rows = parsed_rows(self.topic)
-        return b"position:" + self.name.encode("ascii") + b":" + rows.key
+        return position_change_key(self.name, parsed_rows(self.topic))
 
     def saved(self, transaction: Transaction | None = None) -> MessageId | None:
         """Returns the position, as a transaction or a fresh snapshot sees it."""

@@ -5,10 +5,10 @@ from abc import ABC, abstractmethod
 from coordinator import tracing
 from coordinator.interfaces import Participant
 from txaware.consume.consumer import is_ahead
-from txaware.consume.start_places import BEGINNING, StartAt, place_of
 from txaware.model.interfaces import COMMITTED, MessagingService
 from txaware.model.messages import BlockedBy, MessageId, Page
 from txaware.model.partitions import full_name
+from txaware.model.start_places import BEGINNING, StartAt, place_of
 from txaware.model.topics import checked_group
 
 

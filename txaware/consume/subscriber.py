@@ -19,12 +19,12 @@ from txaware.consume.cursors import Group
 from txaware.consume.inbox import Inbox, KeepsPositions
 from txaware.consume.loop_retry import retrying
 from txaware.consume.poison import Publish
-from txaware.consume.start_places import StartAt
 from txaware.consume.subscribe_options import Delivery, SubscriberMetrics
 from txaware.errors import BadRequest, MisusedTransaction, ProducerFenced
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.interfaces import MessagingService
 from txaware.model.partitions import full_name, parsed_rows
+from txaware.model.start_places import StartAt
 
 
 class Subscriber:

@@ -28,6 +28,7 @@ from txaware.server.served import Served
 from txaware.server.server_file import forget_server, read_server_file
 from txaware.service.administration import Administration
 from txaware.service.coordinator_kind import EMBEDDED, OTHER, claim, coordinator_of
+from txaware.service.groups.local_groups import LocalGroups
 from txaware.service.local import LocalService
 from txaware.service.monitor.overview import Overview
 from txaware.service.queue.local_queues import LocalQueues
@@ -218,6 +219,7 @@ def _put_together(store_context: StoreContext, close: Callable[[], None]) -> Par
         store_context.barrier.on_write_elsewhere(store_context.keepers.took_part)
     queues = LocalQueues(store_context, service)
     retention.clean_with(queues)
+    groups = LocalGroups(store_context, service)
     interval_s = store_context.settings.janitor_interval_s
     janitor = Janitor(retention, interval_s=interval_s) if interval_s else None
 
@@ -235,6 +237,7 @@ def _put_together(store_context: StoreContext, close: Callable[[], None]) -> Par
         service,
         tables,
         queues,
+        groups,
         service.producing,
         store_context.coordinator,
         administration,
@@ -245,6 +248,7 @@ def _put_together(store_context: StoreContext, close: Callable[[], None]) -> Par
             service=service,
             tables=tables,
             queues=queues,
+            groups=groups,
             administration=administration,
             coordinator=store_context.coordinator,
             settings=store_context.settings,

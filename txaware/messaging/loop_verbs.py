@@ -21,7 +21,6 @@ from coordinator.context import TransactionContext
 from coordinator.interfaces import TransactionAware
 from txaware.consume import Subscriber, subscribe
 from txaware.consume.batches import HandlesAtOnce
-from txaware.consume.start_places import StartAt
 from txaware.consume.subscribe_options import TIMEOUT_S
 from txaware.consume.subscriber import deciding
 from txaware.errors import BadRequest
@@ -31,6 +30,7 @@ from txaware.model.clock import ClockMs
 from txaware.model.encoding import Decode
 from txaware.model.interfaces import MessagingService, Payload
 from txaware.model.messages import Message
+from txaware.model.start_places import StartAt
 from txaware.publish import Publisher
 from txaware.publish.transactional_producer import TransactionalProducer
 

@@ -17,7 +17,6 @@ from coordinator.fork_guard import guard
 from coordinator.optional_ports import begins_later
 from txaware.auth import AuditLog, Tokens
 from txaware.consume import Consumer, consumer_of
-from txaware.consume.start_places import StartAt
 from txaware.errors import BadRequest, MisusedTransaction, Unavailable
 from txaware.messaging.addresses import open_parts, served_already
 from txaware.messaging.broadcast import (
@@ -30,13 +29,20 @@ from txaware.messaging.loop_verbs import Closes, LoopVerbs
 from txaware.messaging.parts import Limits, Parts, Reach
 from txaware.messaging.times_pushed import TimesPushed
 from txaware.messaging.typed_topic import TopicVerbs
-from txaware.messaging.verbs import OperatorVerbs, PreparedVerbs, QueueVerbs, Verbs
+from txaware.messaging.verbs import (
+    GroupVerbs,
+    OperatorVerbs,
+    PreparedVerbs,
+    QueueVerbs,
+    Verbs,
+)
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.encoding import Decode, Encode
 from txaware.model.interfaces import COMMITTED, Isolation
 from txaware.model.partitions import checked_partition
 from txaware.model.reports import MessagingStatus
 from txaware.model.settings import Settings
+from txaware.model.start_places import StartAt
 from txaware.model.topics import QueueName
 from txaware.publish import (
     AsyncPublisher,
@@ -69,7 +75,15 @@ V = TypeVar("V")
 KNOWN_PUBLISHERS = 10_000
 
 
-class Messaging(TopicVerbs, Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
+class Messaging(
+    TopicVerbs,
+    Verbs,
+    PreparedVerbs,
+    QueueVerbs,
+    GroupVerbs,
+    OperatorVerbs,
+    LoopVerbs,
+):
     """The object that a program holds: its topics, transactions and participants.
 
     It is a context manager. Any number of threads may share it. A forked child connects
@@ -80,6 +94,7 @@ class Messaging(TopicVerbs, Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, Loo
         Verbs.__init__(self, parts.service, parts.coordinator)
         self._parts = parts
         QueueVerbs.__init__(self, parts.queues)
+        GroupVerbs.__init__(self, parts.groups)
         OperatorVerbs.__init__(self, parts.administration, parts.producers)
         self._publishes_once = parts.producers
         self._known_topics = KnownTopics(parts.service)

@@ -16,6 +16,7 @@ from txaware.client import (
     ClientSettings,
     CoordinatorSend,
     HttpAdministration,
+    HttpGroups,
     HttpQueues,
     HttpService,
     HttpTables,
@@ -26,6 +27,7 @@ from txaware.client import (
 )
 from txaware.errors import BadRequest, NotAuthorized, Unavailable
 from txaware.model.clock import ClockMs, system_clock_ms
+from txaware.model.group_service import GroupService
 from txaware.model.interfaces import MessagingService, OperatorService
 from txaware.model.producers import BeginsTransactions, ProducerService
 from txaware.model.queue_service import QueueService
@@ -75,6 +77,7 @@ class Parts:
     service: MessagingService
     tables: TableService
     queues: QueueService
+    groups: GroupService
     producers: ProducerService
     coordinator: Coordinator
     administration: OperatorService
@@ -199,6 +202,7 @@ def parts_over(
         service,
         HttpTables(transport, service.carrier),
         HttpQueues(transport),
+        HttpGroups(transport),
         service,
         chosen,
         HttpAdministration(transport, chosen),

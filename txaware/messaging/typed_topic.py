@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Literal, Protocol, TypeVar, Unpack, overload
 
 from txaware.consume import Consumer, Subscriber
-from txaware.consume.start_places import StartAt
 from txaware.messaging.loop_verbs import LoopOptions
 from txaware.model.event_type import EventType
 from txaware.model.interfaces import COMMITTED, Isolation, MessagingService
 from txaware.model.messages import Message, Outgoing
 from txaware.model.partitions import full_name
+from txaware.model.start_places import StartAt
 from txaware.model.topics import Topic
 from txaware.publish import Publisher
 from txaware.publish.publisher import checked_many

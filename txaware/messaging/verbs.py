@@ -8,6 +8,7 @@ from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
 from coordinator.prepared_transactions import PreparedTransaction, two_phases
 from coordinator.transaction import Transaction
+from txaware.model.group_service import GroupService
 from txaware.model.interfaces import (
     UNSAID,
     Isolation,
@@ -239,6 +240,20 @@ class QueueVerbs:
     queues = passed_on(QueueService.queues, to="_queue_service")
     delete_queue = passed_on(QueueService.delete_queue, to="_queue_service")
     end_handled = passed_on(QueueService.end_handled, to="_queue_service")
+
+
+class GroupVerbs:
+    """The verbs that make, show, rewind, assign and delete groups with members."""
+
+    def __init__(self, groups: GroupService) -> None:
+        self._group_service = groups
+
+    create_group = passed_on(GroupService.create_group, to="_group_service")
+    group = passed_on(GroupService.group, to="_group_service")
+    groups = passed_on(GroupService.groups, to="_group_service")
+    delete_group = passed_on(GroupService.delete_group, to="_group_service")
+    rewind_group = passed_on(GroupService.rewind_group, to="_group_service")
+    assign_group = passed_on(GroupService.assign_group, to="_group_service")
 
 
 class OperatorVerbs:

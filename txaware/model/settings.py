@@ -103,6 +103,11 @@ class Settings:
     max_pipes_per_queue: int = _setting(100_000)
     """The most pipes of a queue, each of one pusher or for one second of delay; a push
     that needs one more is refused, over HTTP with 429."""
+    max_groups_per_namespace: int = _setting(10_000)
+    """The most groups of a namespace that have members, or settings of their own; more
+    are refused."""
+    max_members_per_group: int = _setting(1000)
+    """The most members of a group at once; who joins above it is refused."""
     producer_expiry_s: float = _setting(7 * 86_400)
     """The time after its last publish for which a producer is known; a later publish is
     refused, and it has to open a new one."""

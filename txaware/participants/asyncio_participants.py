@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from txaware.client.aio.async_messaging import AsyncMessaging, messaging_of
 from txaware.consume import Inbox
-from txaware.consume.start_places import StartAt
 from txaware.errors import BadRequest
 from txaware.model.messages import MessageId, Page
+from txaware.model.start_places import StartAt
 from txaware.participants.asyncpg_connection import AsyncpgConnection
 from txaware.participants.database_outbox import DatabaseOutbox
 from txaware.participants.database_steps import InLoop, library_of

@@ -12,12 +12,12 @@ from coordinator.joining import require_own
 from coordinator.transaction import Transaction
 from txaware.consume import Inbox
 from txaware.consume.inbox import KeepsPositions
-from txaware.consume.start_places import StartAt
 from txaware.errors import MisusedTransaction, TxAwareError
 from txaware.messaging import Messaging
 from txaware.model.interfaces import Payload
 from txaware.model.messages import MessageId
 from txaware.model.queues import PushOptions
+from txaware.model.start_places import StartAt
 from txaware.participants.database_link import DatabaseLink
 from txaware.participants.database_outbox import DatabaseOutbox
 from txaware.participants.database_steps import (

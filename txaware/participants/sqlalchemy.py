@@ -9,10 +9,10 @@ from coordinator.joining import require_own
 from coordinator.transaction import Transaction
 from txaware.consume import Inbox
 from txaware.consume.inbox import KeepsPositions
-from txaware.consume.start_places import StartAt
 from txaware.errors import BadRequest, MisusedTransaction, Unavailable
 from txaware.messaging import Messaging
 from txaware.model.messages import MessageId
+from txaware.model.start_places import StartAt
 from txaware.participants.database_outbox import DatabaseOutbox
 from txaware.participants.database_steps import library_of
 from txaware.participants.deciding_database import DecidingDatabase

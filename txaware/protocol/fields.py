@@ -216,6 +216,22 @@ def plain(
     )
 
 
+def seconds_in_ms(
+    most_ms: int, *, least_ms: int = 0, given: Callable[..., Any], write: Any
+) -> Kind:
+    """Returns the kind of times in seconds that travel in whole ms."""
+    ms = plain(least_ms, most_ms)
+    return Kind(
+        lambda value, *, what: ms.read(value, what=what) / 1000,
+        ms.schema,
+        given=given,
+        write=write,
+        read_text=lambda text, *, what: whole_in_text(text, what=what) / 1000,
+        form=ms.form,
+        made=lambda value, *, what: value / 1000,
+    )
+
+
 def whole_in_text(text: str, *, what: str) -> int:
     """Reads the number of a field in a query; raises `BadRequest` for other text."""
     if not (text.isascii() and text.isdigit() and len(text) < 20):

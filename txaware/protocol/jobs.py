@@ -36,8 +36,8 @@ from txaware.protocol.fields import (
     array_of,
     by,
     plain,
+    seconds_in_ms,
     text,
-    whole_in_text,
 )
 from txaware.protocol.formats import format_of
 from txaware.protocol.formats.requests import Listed, milliseconds
@@ -57,20 +57,6 @@ from txaware.protocol.verb import (
 )
 
 
-def _seconds(most_ms: int, *, least_ms: int = 0, given: Any, write: Any) -> Kind:
-    """Returns the kind of times in seconds that travel in whole ms."""
-    ms = plain(least_ms, most_ms)
-    return Kind(
-        lambda value, *, what: ms.read(value, what=what) / 1000,
-        ms.schema,
-        given=given,
-        write=write,
-        read_text=lambda text, *, what: whole_in_text(text, what=what) / 1000,
-        form=ms.form,
-        made=lambda value, *, what: value / 1000,
-    )
-
-
 def _given_text(value: object, *, what: str) -> str:
     return checked_text(what, value)
 
@@ -86,7 +72,7 @@ _ITEM = text(
     given=by(checked_item),
 )
 _LEASE = text({"type": "string", "pattern": "^[0-9a-f]{16}$"}, given=by(checked_lease))
-_LASTS = _seconds(
+_LASTS = seconds_in_ms(
     MAX_LEASE_S * 1000,
     least_ms=1,
     given=lambda value, *, what: checked_seconds(
@@ -94,12 +80,12 @@ _LASTS = _seconds(
     ),
     write=lambda seconds: max(1, int(seconds * 1000)),
 )
-_DELAY = _seconds(
+_DELAY = seconds_in_ms(
     MAX_DELAY_S * 1000,
     given=by(checked_delay_s),
     write=lambda seconds: math.ceil(seconds * 1000),
 )
-_WAIT = _seconds(MAX_TIME_MS // 2, given=by(checked_wait_s), write=milliseconds)
+_WAIT = seconds_in_ms(MAX_TIME_MS // 2, given=by(checked_wait_s), write=milliseconds)
 _PRIORITY = plain(0, MAX_PRIORITY, given=by(checked_priority))
 _LENT = plain(
     1, MOST_LENT, given=by(lambda n: checked_count("items", n, most=MOST_LENT))

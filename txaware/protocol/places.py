@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import attrs
 import msgspec
 
+from txaware.model.groups import GroupName, checked_member
 from txaware.model.partitions import named_partition, partition_name
 from txaware.model.queues import pipe_of
 from txaware.model.topics import (
@@ -54,6 +55,11 @@ def _topic_words(topic: str) -> dict[str, str]:
     return {"namespace": parsed.namespace, "topic": name}
 
 
+def _group_words(group: str) -> dict[str, str]:
+    name = GroupName.parse(group)
+    return {"namespace": name.namespace, "group": in_path(name.name)}
+
+
 def _queue_words(name: str) -> dict[str, str]:
     queue = QueueName.parse(name)
     return {"namespace": queue.namespace, "queue": queue.name}
@@ -82,6 +88,11 @@ TABLE = Place(
 GROUP = Place(
     lambda group: {"group": in_path(checked_group(group))},
     lambda words: words["group"],
+)
+GROUP_NAME = Place(_group_words, lambda words: f"{words['namespace']}:{words['group']}")
+MEMBER = Place(
+    lambda member: {"member": in_path(checked_member(member))},
+    lambda words: checked_member(words["member"]),
 )
 
 

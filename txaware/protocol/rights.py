@@ -134,6 +134,12 @@ def in_group(*, transactions: bool = False) -> Allow:
     return allow
 
 
+def in_group_alone(principal: Principal, params: Params) -> None:
+    """Allows those who may be in the group; the topics are named elsewhere."""
+    namespace = checked_namespace(params["namespace"])
+    principal.require_group(namespace, checked_group(params["group"]))
+
+
 def with_transactional_id(principal: Principal, params: Params) -> None:
     """Allows those who may use that transactional id, and transactions."""
     name = checked_transactional_id(params["transactional_id"])

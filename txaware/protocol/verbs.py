@@ -5,6 +5,7 @@ from typing import Any
 from txaware.protocol import (
     groups,
     jobs,
+    members,
     messages,
     operator,
     producers,
@@ -18,6 +19,7 @@ from txaware.protocol.verb import Verb
 VERBS: tuple[Verb[..., Any], ...] = (
     *groups.VERBS,
     *jobs.VERBS,
+    *members.VERBS,
     *messages.VERBS,
     *operator.VERBS,
     *producers.VERBS,
@@ -93,6 +95,16 @@ NUMBERED = (
     "GET /v1/namespaces/{namespace}/topics/{topic}/bounds",
     "POST /v1/namespaces/{namespace}/topics/{topic}/latest",
     "GET /v1/namespaces/{namespace}/queues/{queue}/items",
+    "GET /v1/namespaces/{namespace}/groups",
+    "PUT /v1/namespaces/{namespace}/groups/{group}",
+    "GET /v1/namespaces/{namespace}/groups/{group}",
+    "DELETE /v1/namespaces/{namespace}/groups/{group}",
+    "POST /v1/namespaces/{namespace}/groups/{group}/members",
+    "POST /v1/namespaces/{namespace}/groups/{group}/members/{member}/heartbeat",
+    "DELETE /v1/namespaces/{namespace}/groups/{group}/members/{member}",
+    "POST /v1/namespaces/{namespace}/groups/{group}/members/{member}/positions",
+    "POST /v1/namespaces/{namespace}/groups/{group}/rewind",
+    "PUT /v1/namespaces/{namespace}/groups/{group}/assignment",
 )
 NUMBERS = {name: number for number, name in enumerate(NUMBERED, 1)}
 

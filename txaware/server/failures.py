@@ -6,6 +6,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from txaware.errors import (
     BadRequest,
+    GroupFull,
+    GroupInUse,
+    GroupNotFound,
     KeeperMissing,
     KeeperNotFound,
     LeaseLost,
@@ -47,6 +50,9 @@ _STATUS: tuple[tuple[type[TxAwareError], int], ...] = (
     (TransactionPrepared, 409),
     (TopicExists, 409),
     (QueueExists, 409),
+    (GroupNotFound, 404),
+    (GroupInUse, 409),
+    (GroupFull, 429),
     (LeaseLost, 409),
     (PlanForgotten, 409),
     (ProducerNotFound, 404),

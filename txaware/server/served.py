@@ -11,6 +11,7 @@ from txaware.model.settings import Settings
 from txaware.server.owners import Owners
 from txaware.server.server_file import ServerFile
 from txaware.service.administration import Administration
+from txaware.service.groups.local_groups import LocalGroups
 from txaware.service.local import LocalService
 from txaware.service.monitor.overview import Overview
 from txaware.service.queue.local_queues import LocalQueues
@@ -29,6 +30,7 @@ class Served:
     service: LocalService
     tables: TableStore
     queues: LocalQueues
+    groups: LocalGroups
     administration: Administration
     coordinator: Coordinator
     settings: Settings

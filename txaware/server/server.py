@@ -328,6 +328,7 @@ class HttpServer:
             served.service,
             served.tables,
             served.queues,
+            served.groups,
             served.administration,
             served.coordinator,
             served.settings,

@@ -22,6 +22,7 @@ from txaware.server.answer_memory import AnswerMemory
 from txaware.server.hidden_paths import HiddenPaths
 from txaware.server.owners import Owners
 from txaware.service.administration import Administration
+from txaware.service.groups.local_groups import LocalGroups
 from txaware.service.local import LocalService
 from txaware.service.queue.event_loop_queues import EventLoopQueues
 from txaware.service.queue.local_queues import LocalQueues
@@ -152,6 +153,7 @@ class ServerContext:
     service: LocalService
     tables: TableStore
     queues: LocalQueues
+    groups: LocalGroups
     administration: Administration
     coordinator: Coordinator
     settings: Settings
@@ -190,6 +192,7 @@ class ServerContext:
             "ProducerService": self.service.producing,
             "BeginsTransactions": self.service.producing,
             "QueueService": self.queues,
+            "GroupService": self.groups,
             "TableService": self.tables,
         }[port]
 

@@ -9,6 +9,8 @@ PRODUCER = b"s"
 # topic, and who has which transactional id.
 PRODUCER_ROW, SEQUENCE_ROW = PRODUCER + b"p", PRODUCER + b"q"
 TRANSACTIONAL_ID_ROW = PRODUCER + b"t"
+# The members of groups, and who has which partition.
+GROUP_ROW = PRODUCER + b"g"
 KEEPER = b"n"
 # The pipes of queues with their counts, and what is known of items that were popped.
 PIPE, LEASE = b"i", b"l"

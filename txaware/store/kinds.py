@@ -2,6 +2,7 @@
 
 import attrs
 
+from txaware.model.groups import GroupName
 from txaware.model.markers import (
     MARKERS,
     PRODUCERS,
@@ -15,7 +16,9 @@ from txaware.model.partitions import parsed_rows
 from txaware.model.queues import PIPE_BYTES
 from txaware.model.settings import Settings
 from txaware.model.topics import TableName, TopicName, checked_group
+from txaware.store.group_table import GroupRow
 from txaware.store.keys import (
+    GROUP_ROW,
     JOURNAL,
     KEEPER,
     LEASE,
@@ -61,6 +64,17 @@ def _encode_group(place: Place) -> bytes:
 def _decode_group(data: bytes) -> Place:
     group, namespace, topic = _place(data)
     return checked_group(group), parsed_rows(f"{namespace}:{topic}")
+
+
+def _encode_group_row(name: GroupName) -> bytes:
+    return GROUP_ROW[1:] + name.key
+
+
+def _decode_group_row(data: bytes) -> GroupName:
+    kind, namespace, group, rest = data[:1], *data[1:].decode("ascii").split(":")
+    if kind != GROUP_ROW[1:] or rest:
+        raise ValueError(f"{data!r:.100} names no group")
+    return GroupName.parse(f"{namespace}:{group}")
 
 
 def _encode_producer(place: Place) -> bytes:
@@ -171,6 +185,18 @@ USERS_ROWS = VersionedKind[UsersRow, bytes](
     is_newest=True,
 )
 
+# The second byte of these keys tells them from those of producers.
+GROUPS = VersionedKind[GroupName, GroupRow](
+    name="groups",
+    prefix=GROUP_ROW,
+    key=Codec(_encode_group_row, _decode_group_row),
+    value=Codec(GroupRow.to_bytes, GroupRow.from_bytes),
+    noun="group",
+    owner=lambda name: f"group {name}",
+    is_listed=True,
+    is_newest=True,
+)
+
 
 def commits_prefix(transactional_id: str) -> bytes:
     """Returns the beginning of the keys of all rows of an id: commits and keys."""
@@ -227,11 +253,17 @@ KINDS = RowKinds(
             name="sequences", prefix=SEQUENCE_ROW, as_of=state_before, is_newest=True
         ),
         RowKind(name="transactional ids", prefix=TRANSACTIONAL_ID_ROW, is_newest=True),
+        GROUPS,
         RowKind(name="keepers", prefix=KEEPER),
         RowKind(name="journal entries", prefix=JOURNAL, is_copied=False),
         RowKind(name="state rows", prefix=STATE, is_copied=False),
     ]
 )
+
+
+def versioned_prefixes() -> list[bytes]:
+    """Returns what the keys of versioned kinds begin with."""
+    return [kind.prefix for kind in KINDS if isinstance(kind, VersionedKind)]
 
 
 def versioned_tables() -> dict[bytes, bool]:

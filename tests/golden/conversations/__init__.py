@@ -5,6 +5,7 @@ from collections.abc import Callable
 import attrs
 
 from tests.golden.conversations import (
+    groups,
     messages,
     operator,
     producers,
@@ -32,6 +33,9 @@ CONVERSATIONS = {
     "waits": Conversation(messages.waits),
     "latest": Conversation(messages.latest),
     "positions": Conversation(messages.positions),
+    "groups": Conversation(groups.groups),
+    "group-members": Conversation(groups.members),
+    "group-rights": Conversation(groups.rights, tokens=groups.RULES),
     "tables": Conversation(messages.tables),
     "queues": Conversation(queues.queues),
     "queue-jobs": Conversation(queues.queue_jobs),

@@ -8,10 +8,10 @@ from coordinator.interfaces import Coordinator
 from txaware.client.aio.async_service import AsyncService
 from txaware.client.aio.async_transaction import Workers, open_transaction
 from txaware.consume import Consumer
-from txaware.consume.start_places import StartAt
 from txaware.errors import MisusedTransaction
 from txaware.model.interfaces import Isolation
 from txaware.model.messages import BlockedBy, Message, MessageId, Page, T
+from txaware.model.start_places import StartAt
 
 R = TypeVar("R")
 

@@ -38,7 +38,6 @@ from txaware.client.calls.verb_calls import steps_of
 from txaware.client.link import Link
 from txaware.client.settings import ClientSettings
 from txaware.consume import Consumer, Subscriber
-from txaware.consume.start_places import StartAt
 from txaware.messaging import Messaging
 from txaware.messaging.broadcast import LEASE_S, BroadcastConsumer, Instance
 from txaware.messaging.loop_verbs import LoopOptions
@@ -60,6 +59,7 @@ from txaware.model.queues import Popped, QueueDescriptor, checked_count
 from txaware.model.reports import MessagingStatus
 from txaware.model.requests import Payload, Pointer, checked_positions
 from txaware.model.signatures import showing, signed_as
+from txaware.model.start_places import StartAt
 from txaware.model.topics import Topic
 from txaware.model.traced_messages import sent
 from txaware.protocol.operator import REPORT_KEEPER

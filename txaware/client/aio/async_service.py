@@ -13,7 +13,7 @@ from txaware.client.server_info import ServerInfo
 from txaware.model.interfaces import MessagingService, OperatorService
 from txaware.model.producers import ProducerService
 from txaware.model.reports import CleanUp, Report
-from txaware.protocol import operator
+from txaware.protocol import members, operator
 from txaware.protocol.topics import LIST_NAMESPACES
 
 
@@ -52,6 +52,13 @@ class AsyncService:
     forget_producer = awaited(
         ProducerService.forget_producer, ProducerCalls.forget_producer
     )
+
+    create_group = awaited_verb(members.CREATE_GROUP)
+    group = awaited_verb(members.DESCRIBE_GROUP)
+    groups = awaited_verb(members.LIST_GROUPS)
+    delete_group = awaited_verb(members.DELETE_GROUP)
+    rewind_group = awaited_verb(members.REWIND_GROUP)
+    assign_group = awaited_verb(members.ASSIGN_GROUP)
 
     peek = awaited(OperatorService.peek, AdminCalls.peek)
     namespaces = awaited_verb(LIST_NAMESPACES)

@@ -6,12 +6,12 @@ from typing import Any, Generic, Literal, Protocol, Self, TypeVar, Unpack, overl
 from txaware.client.aio.async_consumer import TopicConsumer
 from txaware.client.aio.async_loops import AsyncSubscriber
 from txaware.client.aio.async_publisher import TopicPublisher
-from txaware.consume.start_places import StartAt
 from txaware.messaging.loop_verbs import LoopOptions
 from txaware.model.event_type import EventType
 from txaware.model.interfaces import COMMITTED, Isolation
 from txaware.model.messages import Message, Outgoing
 from txaware.model.partitions import full_name
+from txaware.model.start_places import StartAt
 from txaware.publish.publisher import checked_many
 
 T = TypeVar("T")

@@ -109,15 +109,16 @@ _REASONS = {
     401: "No token was sent, or none that is known.",
     403: "The rules do not give this to whoever sent the token; or a page of another "
     "site sent the request.",
-    404: "There is no such topic, queue, transaction, producer or keeper.",
+    404: "There is no such topic, group, queue, transaction, producer or keeper.",
     408: "The body did not come in time.",
     409: "The topic exists already, the transaction is refused, the lease is over, the "
-    "producer is fenced or out of order, or there is no such plan any more.",
+    "producer or the member is fenced, or out of order, the group has members, or "
+    "there is no such plan any more.",
     413: "The body, or a message in it, is above a limit.",
     422: "The Idempotency-Key has been used for another request; nothing was stored.",
     426: "It goes on in frames alone: ask with Upgrade: txaware/1.",
     429: "As many transactions are open as one principal may have; or a queue has as "
-    "many pipes as it may have.",
+    "many pipes, or a group as many members, as it may have.",
     503: "Part of the server is away, or has too much to do; or what became of an "
     "earlier try is not known.",
 }
@@ -185,6 +186,7 @@ _PATH_NAMES: dict[str, Schema] = {
     "namespace": {"type": "string", "pattern": NAMESPACE},
     "topic": {"type": "string", "pattern": TOPIC},
     "group": {"type": "string", "pattern": GROUP},
+    "member": {"type": "string", "pattern": GROUP, "maxLength": LONGEST_ID},
     "table": {"type": "string", "pattern": TOPIC},
     "queue": {"type": "string", "pattern": TOPIC},
     "transactional_id": {

@@ -9,6 +9,7 @@ from txaware.protocol.verb import Verb
 from txaware.server.metrics.exposition import Exposition
 from txaware.server.routes import (
     groups,
+    members,
     operator,
     producers,
     queue_jobs,
@@ -35,6 +36,7 @@ from txaware.service.monitor.overview import Overview
 
 ACTS = (
     groups.ACTS
+    | members.ACTS
     | operator.ACTS
     | producers.ACTS
     | queue_jobs.ACTS
@@ -44,7 +46,7 @@ ACTS = (
     | transactional_ids.ACTS
 )
 # The verbs that the event loop begins.
-SOON: dict[Verb[..., Any], Soon] = {**queue_jobs.SOON}
+SOON: dict[Verb[..., Any], Soon] = {**members.SOON, **queue_jobs.SOON}
 
 
 def all_performers(server_context: ServerContext) -> list[VerbPerformer]:

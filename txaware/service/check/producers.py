@@ -1,4 +1,7 @@
-"""Checks the rows of producers, of their sequences, and of transactional ids."""
+"""Checks the rows of producers, of their sequences, of transactional ids and groups.
+
+They are one table: its second byte tells them apart.
+"""
 
 import json
 from itertools import pairwise
@@ -7,15 +10,18 @@ from txaware.errors import StoreCorrupted
 from txaware.model.producers import ProducerIdentity, checked_identity
 from txaware.model.topics import Topic, checked_transactional_id, data_prefix
 from txaware.service.check.groups import Judging
+from txaware.service.check.rows import check_version
 from txaware.service.check.table_scan import CheckScan
 from txaware.store.columns import PRODUCED, decode
 from txaware.store.keys import (
+    GROUP_ROW,
     MESSAGE,
     PRODUCER,
     PRODUCER_ROW,
     SEQUENCE_ROW,
     TRANSACTIONAL_ID_ROW,
 )
+from txaware.store.kinds import GROUPS
 from txaware.store.producer_table import (
     ID_BYTES,
     ProducerRow,
@@ -45,6 +51,9 @@ def check_producers(scan: CheckScan, judging: Judging) -> None:
                 _check_sequence(judging, key, value)
             elif kind == TRANSACTIONAL_ID_ROW:
                 _check_transactional_id(judging, key, value)
+            elif kind == GROUP_ROW:
+                judging.findings.counts[GROUPS.name] += 1
+                check_version(judging, GROUPS, key, value)
             else:
                 judging.problem("key", key, "no row of a producer has such a key")
         except (StoreCorrupted, ValueError, OverflowError) as error:

@@ -32,11 +32,21 @@ def check_rows(scan: CheckScan, judging: Judging, table: bytes) -> None:
             if group_of is None or group_of(tail) is not None:
                 _check_value(judging, kind, key, value)
             continue
-        name = _name_of(judging, kind, key)
-        if name is not None:
-            found = _check_version(judging, kind, kind.owner(name), key, value)
-            if found is not None and kind is COMMITS:
-                commits.check(key, name, value, found)
+        checked = check_version(judging, kind, key, value)
+        if checked is not None and kind is COMMITS:
+            name, found = checked
+            commits.check(key, name, value, found)
+
+
+def check_version(
+    judging: Judging, kind: AnyKind, key: bytes, value: bytes
+) -> tuple[Any, Any] | None:
+    """Checks a versioned row; returns its name and value where it has both."""
+    name = _name_of(judging, kind, key)
+    if name is None:
+        return None
+    found = _check_version(judging, kind, kind.owner(name), key, value)
+    return None if found is None else (name, found)
 
 
 def _groups(

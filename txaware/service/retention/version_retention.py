@@ -19,7 +19,7 @@ from txaware.model.settings import Settings
 from txaware.service.retention.deletion import BATCH_ROWS, Deleting
 from txaware.service.visibility import ForeignPointers, Visibility
 from txaware.store.columns import pointer_of
-from txaware.store.kinds import versioned_kind, versioned_tables
+from txaware.store.kinds import versioned_kind, versioned_prefixes, versioned_tables
 from txaware.store.ranges import pieces
 from txaware.store.versioned_rows import (
     AnyKind,
@@ -103,7 +103,7 @@ class VersionRetention:
 
     def has_any(self) -> bool:
         """Tells whether there is any versioned row."""
-        return any(self._table.scan(table, limit=1) for table in versioned_tables())
+        return any(self._table.scan(one, limit=1) for one in versioned_prefixes())
 
     def as_seen(
         self,

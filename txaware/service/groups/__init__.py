@@ -1,0 +1,1 @@
+"""Groups that share topics: who is a member, and who has which partition."""
