@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.example_runs import EXAMPLES, prints_what_it_promises
 
-# They kill and restart for seconds what tests/crash and tests/docs kill as well.
-LONG = ("read_process_write", "workflow_scheduler")
+# It kills and restarts for seconds what tests/crash kills as well.
+LONG = ("read_process_write",)
 PATHS = [
     pytest.param(
         path, marks=pytest.mark.long if path.stem in LONG else (), id=path.stem

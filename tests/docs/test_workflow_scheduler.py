@@ -1,9 +1,6 @@
-"""The scheduler of the examples: one run for each trigger, whenever it is killed."""
+"""The scheduler of the examples: what triggers, constraints and steps make of runs."""
 
-import importlib
-import shutil
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,243 +9,529 @@ import pytest
 
 import txaware
 from coordinator import retry_on_conflict
+from examples.workflow_scheduler import StepContext
+from examples.workflow_scheduler.runs import Told, WorkflowState
+from examples.workflow_scheduler.store import SHARDS, inbox_of, shard_of
+from examples.workflow_scheduler.triggers import DATA, EVENTS, DefinitionError
 from tests.support.messagings import Site
-from txaware.messaging import Messaging
-from txaware.model.settings import Settings
+from tests.support.workflow_office import TRUE, Office
 
-example: Any = importlib.import_module("examples.workflow_scheduler")
-DAY = {
-    "backup 1": ("finished", 600, ("time 09:00", "time 10:00")),
-    "backup 2": ("finished", 660, ("time 11:00",)),
-    "backup 3": ("pending", 0, ("time 12:00",)),
-    "ingest 1": ("finished", 510, ("arrived orders 1", "arrived orders 2")),
-    "ingest 2": ("finished", 590, ("arrived orders 3", "arrived orders 4")),
-    "ingest 3": ("obsolete", 0, ("arrived orders 5",)),
-    "ingest 4": ("finished", 680, ("arrived orders 6",)),
-    "report 1": ("finished", 520, ("finished ingest 1",)),
-    "report 2": ("finished", 630, ("finished ingest 2",)),
-    "report 3": ("finished", 690, ("finished ingest 4",)),
-}
-
-
-class Office:
-    """A state, a clock that is set by hand, and schedules over them."""
-
-    def __init__(self, messaging: Messaging) -> None:
-        self.messaging = messaging
-        self.state = example.State(messaging)
-        self.now = 0
-
-    def scheduler(self, *schedules: Any) -> Any:
-        """As a program makes it when it starts."""
-        return example.Scheduler(
-            self.messaging, self.state, schedules, clock=lambda: self.now
-        )
-
-    def work(self) -> bool:
-        """Ends one run, however long it takes."""
-        worked: bool = example.work(self.messaging, self.state, now=self.now + 1000)
-        return worked
-
-    def jobs(self) -> dict[str, tuple[str, int, tuple[str, ...]]]:
-        """State, time of the launch, and notifications of each."""
-        return {
-            str(job): (job.state, job.launched, job.notifications)
-            for job in self.state.jobs()
-        }
+STATES = ("pending_launch_ms", "launched_ms", "ended_ms")
+ON_EVENT = {"on": {"event": "arrived"}, **TRUE}
 
 
 @pytest.fixture
 def office(site: Site) -> Office:
-    """With all topics, and nothing in them."""
-    example.create_topics(site.messaging)
-    return Office(site.messaging)
+    return Office(site)
 
 
-def until_idle(scheduler: Any) -> None:
-    while scheduler.step():
-        pass
+def run_of(office: Office, name: str, number: int = 1) -> Any:
+    return office.runs(name)[number - 1]
 
 
-def on_orders(**conditions: Any) -> Any:
-    return example.Schedule("ingest", example.On("arrived", "orders"), **conditions)
+def steps_of(office: Office, name: str) -> dict[str, str]:
+    return {step: of.state for step, of in run_of(office, name).steps.items()}
 
 
-def test_two_triggers_before_the_conditions_hold_make_one_run(office: Office) -> None:
-    scheduler = office.scheduler(on_orders(hours=(10, 24)))
-    for order in (b"orders 1", b"orders 2"):
-        office.messaging.publish("arrived", [order])
-        until_idle(scheduler)
-    both = ("arrived orders 1", "arrived orders 2")
-    assert office.jobs() == {"ingest 1": ("pending", 0, both)}
-    office.now = 600
-    until_idle(scheduler)
-    assert office.jobs() == {"ingest 1": ("running", 600, both)}
+# Triggers
 
 
-def test_a_schedule_that_changes_makes_its_pending_job_obsolete(office: Office) -> None:
-    office.messaging.publish("arrived", [b"orders 1"])
-    until_idle(office.scheduler(on_orders(at_least=2)))
-    updated = office.scheduler(on_orders(at_least=1))
-    until_idle(updated)
-    gone = ("obsolete", 0, ("arrived orders 1",))
-    assert office.jobs() == {"ingest 1": gone}
-    office.messaging.publish("arrived", [b"orders 2"])
-    until_idle(updated)
-    assert office.jobs()["ingest 1"] == gone
-    assert office.jobs()["ingest 2"] == ("running", 0, ("arrived orders 2",))
+def test_each_event_is_one_run_and_no_run_has_two(office: Office) -> None:
+    office.deploy({"load": ON_EVENT})
+    for mark in ("a", "b", "c"):
+        office.event("load", "arrived", mark=mark)
+    office.work()
+    assert office.states("load") == ["succeeded"] * 3
+    marks = [[note.id for note in run.triggers] for run in office.runs("load")]
+    assert marks == [["a"], ["b"], ["c"]]
 
 
-def test_a_trigger_after_the_change_does_not_join_the_obsolete_job(
+def test_a_collecting_workflow_has_one_run_for_what_came_before_its_launch(
     office: Office,
 ) -> None:
-    office.messaging.publish("arrived", [b"orders 1"])
-    until_idle(office.scheduler(on_orders(at_least=2)))
-    updated = office.scheduler(on_orders(at_least=1))
-    office.messaging.publish("arrived", [b"orders 2"])
-    until_idle(updated)
-    assert office.jobs() == {
-        "ingest 1": ("obsolete", 0, ("arrived orders 1",)),
-        "ingest 2": ("running", 0, ("arrived orders 2",)),
-    }
+    office.deploy({"load": {**ON_EVENT, "collect": True, "delay": "60s"}})
+    office.event("load", "arrived")
+    office.work()
+    for mark in ("a", "b", "c"):
+        office.event("load", "arrived", mark=mark)
+    office.work()
+    assert office.states("load") == ["succeeded", "pending constraint"]
+    office.advance_s(60)
+    office.work()
+    assert office.states("load") == ["succeeded"] * 2
+    assert [note.id for note in run_of(office, "load", 2).triggers] == ["a", "b", "c"]
 
 
-def test_a_restart_keeps_the_pending_job_of_an_unchanged_schedule(
+def test_a_count_of_messages_of_a_topic_is_one_run(office: Office) -> None:
+    office.deploy({"load": {"on": {"topic": "orders", "count": 3}, **TRUE}})
+    for number in range(7):
+        office.site.messaging.publish("orders", [b"order %d" % number])
+    office.work()
+    assert len(office.runs("load")) == 2
+    assert len(office.state("load").notes) == 1
+
+
+def test_a_partition_that_is_told_twice_counts_once(office: Office) -> None:
+    office.deploy({"load": {"on": {"dataset": "clicks", "partitions": 2}, **TRUE}})
+    publisher = office.site.messaging.publisher(DATA)
+    for partition in (b"monday", b"monday", b"tuesday"):
+        publisher.publish(partition, key=b"clicks")
+    publisher.publish(b"tuesday", key=b"orders")
+    office.work()
+    values = [note.value for note in run_of(office, "load").triggers]
+    assert values == ["monday", "monday", "tuesday"]
+    assert len(office.runs("load")) == 1
+
+
+def test_messages_from_before_a_workflow_waited_for_their_topic_are_no_triggers(
     office: Office,
 ) -> None:
-    office.messaging.publish("arrived", [b"orders 1"])
-    until_idle(office.scheduler(on_orders(at_least=2)))
-    again = Office(office.messaging)
-    office.messaging.publish("arrived", [b"orders 2"])
-    until_idle(again.scheduler(on_orders(at_least=2)))
-    both = ("arrived orders 1", "arrived orders 2")
-    assert again.jobs() == {"ingest 1": ("running", 0, both)}
+    office.deploy({"other": TRUE})
+    office.site.messaging.publisher(EVENTS).publish(b"", key=b"arrived")
+    office.deploy({"load": ON_EVENT})
+    office.work()
+    assert office.runs("load") == []
+    office.site.messaging.publisher(EVENTS).publish(b"", key=b"arrived")
+    office.site.messaging.publisher(EVENTS).publish(b"", key=b"something else")
+    office.work()
+    assert office.states("load") == ["succeeded"]
 
 
-def test_a_job_of_a_schedule_that_is_gone_is_obsolete(office: Office) -> None:
-    office.messaging.publish("arrived", [b"orders 1"])
-    until_idle(office.scheduler(on_orders(at_least=2)))
-    until_idle(office.scheduler(example.Schedule("backup", example.Every(60))))
-    assert office.jobs() == {"ingest 1": ("obsolete", 0, ("arrived orders 1",))}
+def test_a_workflow_follows_another_one_that_ended_as_it_waits_for(
+    office: Office,
+) -> None:
+    office.deploy(
+        {
+            "good": TRUE,
+            "bad": {"steps": {"only": {"command": ["false"]}}},
+            "after-good": {"on": {"workflow": "good"}, **TRUE},
+            "after-bad": {"on": {"workflow": "bad", "state": "failed"}, **TRUE},
+            "never": {"on": {"workflow": "bad"}, **TRUE},
+        }
+    )
+    office.tell("run", "good")
+    office.tell("run", "bad")
+    office.work()
+    assert office.states("after-good") == ["succeeded"]
+    assert [note.value for note in run_of(office, "after-bad").triggers] == ["bad-1"]
+    assert office.runs("never") == []
 
 
-def test_times_slept_through_are_one_run(office: Office) -> None:
-    hourly = example.Schedule("backup", example.Every(60))
-    until_idle(office.scheduler(hourly))
-    office.now = 185
-    until_idle(office.scheduler(hourly))
-    slept = ("time 01:00", "time 02:00", "time 03:00")
-    assert office.jobs() == {"backup 1": ("running", 185, slept)}
+def test_all_of_several_triggers_take_one_each(office: Office) -> None:
+    both = {"all": [{"event": "orders"}, {"event": "prices"}]}
+    office.deploy({"load": {"on": both, **TRUE}})
+    for name in ("orders", "orders", "prices"):
+        office.event("load", name)
+    office.work()
+    assert len(office.runs("load")) == 1
+    assert [note.source for note in office.state("load").notes] == ["event orders"]
 
 
-def test_a_job_waits_while_another_workflow_runs(office: Office) -> None:
-    hourly = example.Schedule("backup", example.Every(60))
-    until_idle(office.scheduler(hourly, on_orders(not_while="backup")))
-    office.now = 60
-    scheduler = office.scheduler(hourly, on_orders(not_while="backup"))
-    until_idle(scheduler)
-    office.messaging.publish("arrived", [b"orders 1"])
-    until_idle(scheduler)
-    assert office.jobs()["ingest 1"][0] == "pending"
-    assert office.work()
-    until_idle(scheduler)
-    assert office.jobs()["ingest 1"][0] == "running"
+def test_a_new_file_is_one_run_and_so_is_one_that_changed(
+    office: Office, tmp_path: Path
+) -> None:
+    office.deploy({"load": {"on": {"file": f"{tmp_path}/in/*.csv"}, **TRUE}})
+    scheduler = office.scheduler()
+    path = tmp_path / "in" / "orders.csv"
+    path.parent.mkdir()
+    path.write_text("1,2,3")
+    age_s = office.now_ms / 1000 - path.stat().st_mtime
+    assert not scheduler.look_for_files() or age_s > 2
+    office.advance_s(max(0, -age_s) + 10)
+    scheduler.look_for_files()
+    assert not scheduler.look_for_files()
+    office.work()
+    assert [note.value for note in run_of(office, "load").triggers] == [str(path)]
+    path.write_text("1,2,3,4")
+    scheduler.look_for_files()
+    office.work()
+    assert office.states("load") == ["succeeded"] * 2
 
 
-def test_schedulers_at_the_same_time_use_each_trigger_once(office: Office) -> None:
-    orders = [f"orders {number}" for number in range(40)]
-    published = threading.Event()
-    patient = retry_on_conflict(tries=50)  # one of three may lose often
-
-    def schedule() -> None:
-        mine = Office(office.messaging)
-        scheduler = patient(mine.scheduler)(on_orders())
-        work, step = patient(mine.work), patient(scheduler.step)
-        while work() or step() or not published.is_set():
-            pass
-
-    def publish() -> None:
-        for order in orders:
-            with office.messaging.transaction():
-                office.messaging.publisher("arrived").publish(order.encode())
-        published.set()
-
-    with ThreadPoolExecutor(4) as threads:
-        for done in [threads.submit(one) for one in (*[schedule] * 3, publish)]:
-            done.result()
-    last = office.scheduler(on_orders())
-    while office.work() or last.step():
-        pass
-    jobs = office.jobs()
-    assert {state for state, *_ in jobs.values()} == {"finished"}
-    noted = [one for *_, notifications in jobs.values() for one in notifications]
-    assert noted == [f"arrived {order}" for order in orders]
-    results = office.messaging.consumer("results").poll(1000)
-    assert sorted(one.payload.decode() for one in results) == sorted(jobs)
+# Time
 
 
-class Crashes:
-    """Copies of the data as a kill would leave it, around the commits of a day."""
+def test_times_that_were_slept_through_are_caught_up_as_the_definition_says(
+    office: Office,
+) -> None:
+    hourly = {"on": {"cron": "0 * * * *"}, **TRUE}
+    office.deploy(
+        {
+            "all": hourly,
+            "last": {**hourly, "catch_up": "last"},
+            "none": {**hourly, "catch_up": "none"},
+        }
+    )
+    office.advance_s(5 * 3600 + 120)
+    office.work()
+    assert [len(office.runs(name)) for name in ("all", "last", "none")] == [5, 1, 0]
+    assert run_of(office, "last").at_ms == run_of(office, "all", 5).at_ms
+    office.advance_s(3600)
+    office.work()
+    assert [len(office.runs(name)) for name in ("all", "last")] == [6, 2]
 
-    def __init__(self, data: Path, copies: Path, *, every: int) -> None:
-        self.found: list[tuple[Path, int]] = []
-        self.until = 0
-        self._data = data
-        self._copies = copies
-        self._every = every
-        self._moments = 0
 
-    def around(self, commit: Callable[..., Any]) -> Callable[..., Any]:
-        """A commit that may be the last thing somebody did, or nearly so."""
+def test_a_clock_that_is_set_back_makes_no_time_come_twice(office: Office) -> None:
+    office.deploy({"tick": {"on": {"every": "1h"}, **TRUE}})
+    office.advance_s(2 * 3600)
+    office.work()
+    before = [run.at_ms for run in office.runs("tick")]
+    office.advance_s(-3600)
+    office.work()
+    office.advance_s(3600)
+    office.work()
+    assert [run.at_ms for run in office.runs("tick")] == before
 
-        def committed(*arguments: Any) -> Any:
-            self._moment()
-            found = commit(*arguments)
-            self._moment()
-            return found
 
-        return committed
+# Constraints
 
-    def _moment(self) -> None:
-        self._moments += 1
-        if self._moments % self._every == 0:
-            copy = self._copies / f"{self._moments}"
-            shutil.copytree(
-                self._data, copy, ignore=shutil.ignore_patterns("LOCK", "lock")
-            )
-            self.found.append((copy, self.until))
+
+def test_no_more_runs_than_the_concurrency_go_on_at_once(office: Office) -> None:
+    office.deploy({"load": {**ON_EVENT, "concurrency": 1}})
+    for _ in range(3):
+        office.event("load", "arrived")
+    office.scheduler().run_until_idle()
+    assert office.states("load") == ["running", *["pending constraint"] * 2]
+    office.work()
+    assert office.states("load") == ["succeeded"] * 3
+
+
+def test_a_run_waits_for_its_window(office: Office) -> None:
+    window = {"from": "03:00", "to": "04:00"}
+    office.deploy({"load": {**ON_EVENT, "window": window}})
+    office.event("load", "arrived")
+    office.work()
+    waited = office.states("load") == ["pending constraint"]
+    wake_ms = office.state("load").wake_ms
+    minute = (wake_ms or office.now_ms) // 60_000 % 1440
+    assert waited
+    assert minute == 180
+    office.advance_s((wake_ms - office.now_ms) / 1000)
+    office.work()
+    assert office.states("load") == ["succeeded"]
+
+
+def test_nothing_follows_a_run_that_failed_until_one_succeeds(office: Office) -> None:
+    fails = {"steps": {"only": {"command": ["false"]}}}
+    office.deploy({"load": {**fails, "last_succeeded": True}})
+    office.tell("run", "load")
+    office.work()
+    office.tell("run", "load")
+    office.work()
+    assert office.states("load") == ["failed", "pending constraint"]
+
+
+def test_a_paused_workflow_keeps_its_triggers(office: Office) -> None:
+    office.deploy({"load": ON_EVENT})
+    office.tell("pause", "load")
+    office.event("load", "arrived")
+    office.work()
+    assert office.states("load") == ["pending constraint"]
+    office.tell("resume", "load")
+    office.work()
+    assert office.states("load") == ["succeeded"]
+
+
+# Obsolete
 
 
 @pytest.mark.parametrize(
-    "every", [31, pytest.param(1, marks=pytest.mark.soak, id="each moment")]
+    ("change", "reason"),
+    [
+        ({"delay": "2h"}, "the schedule has changed"),
+        ({"enabled": False}, "the schedule has changed"),
+        (None, "the schedule is disabled"),
+    ],
 )
-def test_a_day_is_the_same_wherever_it_was_killed(
-    every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_pending_job_of_a_schedule_that_is_no_more_is_obsolete(
+    office: Office, change: dict[str, Any] | None, reason: str
 ) -> None:
-    crashes = Crashes(tmp_path / "data", tmp_path / "copies", every=every)
-    with connect(tmp_path / "data") as messaging:
-        example.create_topics(messaging)
-        coordinator = messaging.coordinator
-        for name in ("commit", "commit_with"):
-            watched = crashes.around(getattr(coordinator, name))
-            monkeypatch.setattr(coordinator, name, watched)
-        for crashes.until in (example.NEW_RELEASE, example.NOON):
-            live(messaging, crashes.until)
-        assert Office(messaging).jobs() == DAY
-    assert crashes.found
-    for copy, until in crashes.found:
-        with connect(copy) as messaging:
-            for later in sorted({until, example.NOON}):
-                live(messaging, later)
-            example.verified(messaging)
-            assert Office(messaging).jobs() == DAY, copy.name
+    office.deploy({"load": {**ON_EVENT, "delay": "1h"}, "other": TRUE})
+    office.event("load", "arrived")
+    office.work()
+    office.event("load", "arrived")
+    office.work()
+    assert office.states("load") == ["succeeded", "pending constraint"]
+    changed = {} if change is None else {"load": {**ON_EVENT, **change}}
+    office.deploy({**changed, "other": TRUE})
+    office.work()
+    assert office.states("load") == ["succeeded", "obsolete"]
+    assert run_of(office, "load", 2).reason == reason
 
 
-def connect(directory: Path) -> Messaging:
-    return txaware.connect(
-        f"leveldb:{directory}", settings=Settings(janitor_interval_s=0)
+def test_a_job_that_waits_too_long_is_obsolete(office: Office) -> None:
+    waits = {**ON_EVENT, "concurrency": 1, "pending_timeout": "10m"}
+    office.deploy({"load": waits})
+    for _ in range(2):
+        office.event("load", "arrived")
+    office.scheduler().run_until_idle()
+    office.advance_s(601)
+    office.scheduler().run_until_idle()
+    assert office.states("load") == ["running", "obsolete"]
+
+
+def test_a_run_goes_on_with_the_definition_that_it_began_with(office: Office) -> None:
+    two = {"steps": {"a": {"command": ["true"]}}}
+    two["steps"]["b"] = {"command": ["true"], "after": ["a"]}
+    office.deploy({"load": two})
+    office.tell("run", "load")
+    office.scheduler().run_until_idle()
+    office.deploy({"load": {"steps": {"c": {"command": ["true"]}}}})
+    office.work()
+    assert steps_of(office, "load") == {"a": "succeeded", "b": "succeeded"}
+    office.tell("run", "load")
+    office.work()
+    assert list(run_of(office, "load", 2).steps) == ["c"]
+
+
+def test_an_older_version_of_a_file_changes_nothing(office: Office) -> None:
+    office.deploy({"load": {**ON_EVENT, "version": 2}})
+    office.deploy({"load": {"on": {"event": "left"}, **TRUE, "version": 1}})
+    office.event("load", "arrived")
+    office.work()
+    assert office.states("load") == ["succeeded"]
+
+
+def test_state_of_a_newer_scheduler_is_refused_in_a_sentence(office: Office) -> None:
+    office.deploy({"load": TRUE})
+    table = office.site.messaging.table(
+        "workflow-states", encode=txaware.to_json, decode=WorkflowState
     )
+    newer = WorkflowState("load", "default", "", "", 0, 0, format=2)
+    table.put(f"{shard_of('load')}/load".encode(), newer)
+    with pytest.raises(DefinitionError, match="a newer scheduler has written"):
+        office.scheduler().deploy()
 
 
-def live(messaging: Messaging, until: int) -> None:
-    example.live(messaging, example.State(messaging), until=until)
+# Steps
+
+
+def test_a_later_step_reads_what_an_earlier_one_returned(office: Office) -> None:
+    write = 'echo "[1, 2]" > $TXAWARE_RESULT; echo from $TXAWARE_RUN'
+    steps = {
+        "first": {"command": ["sh", "-c", write]},
+        "second": {"command": ["sh", "-c", "echo $TXAWARE_STEPS"], "after": ["first"]},
+    }
+    office.deploy({"load": {"steps": steps}})
+    office.tell("run", "load")
+    office.work()
+    assert run_of(office, "load").token == {"first": [1, 2], "second": None}
+    said = {name: log.text for name, log in office.store.logs("load-1").items()}
+    assert said == {"first/1": "from load-1\n", "second/1": '{"first": [1, 2]}\n'}
+
+
+def test_a_function_commits_its_rows_with_the_end_of_its_step(office: Office) -> None:
+    def load(step: StepContext) -> dict[str, str]:
+        step.messaging.table("rows").put(step.run.encode(), b"here")
+        step.log("loading")
+        return {"day": step.parameters["day"]}
+
+    async def report(step: StepContext) -> int:
+        step.messaging.publisher("reports").publish(step.token["load"]["day"].encode())
+        raise ValueError("no report today")
+
+    office.site.messaging.create_topic("reports")
+    office.deploy(
+        {
+            "load": {
+                "parameters": {"day": "monday"},
+                "steps": {
+                    "load": {"call": "here:load"},
+                    "report": {"call": "here:report", "after": ["load"]},
+                },
+            }
+        },
+        {("load", "load"): load, ("load", "report"): report},
+    )
+    office.tell("run", "load", parameters={"day": "tuesday"})
+    office.work()
+    run = run_of(office, "load")
+    assert run.token == {"load": {"day": "tuesday"}}
+    assert run.reason == "step report: ValueError: no report today"
+    assert office.site.messaging.table("rows").get(b"load-1") == b"here"
+    assert list(office.site.messaging.consumer("reports").poll()) == []
+
+
+def test_a_step_that_failed_is_tried_again_later_each_time(office: Office) -> None:
+    fails = {"command": ["false"], "retries": 2, "backoff": "10s"}
+    steps = {"only": fails, "after": {"command": ["true"], "after": ["only"]}}
+    office.deploy({"load": {"steps": steps}})
+    office.tell("run", "load")
+    assert office.work() == 1
+    office.advance_s(9)
+    assert office.work() == 0
+    office.advance_s(2)
+    assert office.work() == 1
+    office.advance_s(19)
+    assert office.work() == 0
+    office.advance_s(2)
+    assert office.work() == 1
+    run = run_of(office, "load")
+    assert run.state == "failed"
+    assert run.reason == "step only: it ended with 1"
+    assert steps_of(office, "load") == {"only": "failed", "after": "skipped"}
+    assert run.steps["only"].attempt == 3
+
+
+@pytest.mark.parametrize("result", [object(), "x" * 70_000, float("nan")])
+def test_a_step_that_returns_what_cannot_be_stored_fails_and_says_so(
+    office: Office, result: object
+) -> None:
+    steps = {"only": {"call": "here:only"}}
+    office.deploy({"load": {"steps": steps}}, {("load", "only"): lambda: result})
+    office.tell("run", "load")
+    office.work()
+    assert run_of(office, "load").state == "failed"
+    assert "what it returned cannot be stored" in run_of(office, "load").reason
+
+
+def test_a_command_is_stopped_at_its_time_out(office: Office) -> None:
+    slow = {"command": ["sleep", "60"], "timeout": "0.2s"}
+    office.deploy({"load": {"steps": {"only": slow}}})
+    office.tell("run", "load")
+    office.work()
+    assert run_of(office, "load").reason == "step only: it took longer than 0.2 s"
+
+
+def test_a_step_that_killed_its_workers_is_dead_and_the_run_failed(
+    office: Office,
+) -> None:
+    office.deploy({"load": TRUE})
+    office.tell("run", "load")
+    office.scheduler().run_until_idle()
+    queue = office.site.messaging.queue("workflow-steps-default")
+    while (job := queue.pop()) is not None:
+        assert job.deliveries <= 5
+        office.advance_s(31)
+    office.work()
+    run = run_of(office, "load")
+    assert run.state == "failed"
+    assert run.reason == "step only: it was handed out 5 times and never ended"
+
+
+def test_a_step_ends_once_however_often_it_is_handed_out(office: Office) -> None:
+    called: list[str] = []
+    steps = {"only": {"call": "here:only"}}
+    office.deploy(
+        {"load": {"steps": steps}},
+        {("load", "only"): lambda step: called.append(step.run)},
+    )
+    office.tell("run", "load")
+    office.scheduler().run_until_idle()
+    queue = office.site.messaging.queue("workflow-steps-default")
+    first = queue.pop()
+    assert first is not None
+    office.worker().carry_out(first)  # and dies before the job ends
+    office.advance_s(31)
+    office.work()
+    assert called == ["load-1"]
+    assert office.states("load") == ["succeeded"]
+
+
+# By hand
+
+
+def test_a_cancelled_run_begins_no_further_step(office: Office) -> None:
+    steps = {
+        "first": {"command": ["true"]},
+        "second": {"command": ["true"], "after": ["first"]},
+    }
+    office.deploy({"load": {"steps": steps}})
+    office.tell("run", "load")
+    office.scheduler().run_until_idle()
+    office.tell("cancel", "load", number=1)
+    office.work()
+    assert office.states("load") == ["cancelled"]
+    assert set(steps_of(office, "load").values()) == {"cancelled"}
+
+
+def test_a_function_whose_run_was_cancelled_meanwhile_commits_nothing(
+    office: Office,
+) -> None:
+    def only(step: StepContext) -> None:
+        step.messaging.table("rows").put(b"row", b"")
+        thread = threading.Thread(target=cancel)  # which has no transaction open
+        thread.start()
+        thread.join()
+
+    def cancel() -> None:
+        office.tell("cancel", "load", number=1)
+        office.scheduler().run_until_idle()
+
+    steps = {"only": {"call": "here:only"}}
+    office.deploy({"load": {"steps": steps}}, {("load", "only"): only})
+    office.tell("run", "load")
+    office.work()
+    assert office.states("load") == ["cancelled"]
+
+
+def test_a_run_that_takes_too_long_failed(office: Office) -> None:
+    office.deploy({"load": {**TRUE, "timeout": "1h"}})
+    office.tell("run", "load")
+    office.scheduler().run_until_idle()
+    office.advance_s(3601)
+    office.work()
+    assert run_of(office, "load").state == "failed"
+    assert "longer than its time-out" in run_of(office, "load").reason
+
+
+# Several
+
+
+def test_schedulers_at_the_same_time_use_each_trigger_once(office: Office) -> None:
+    names = [f"load-{number}" for number in range(6)]
+    office.deploy(dict.fromkeys(names, ON_EVENT))
+    published = threading.Event()
+    patient = retry_on_conflict(tries=100)  # one of three may lose often
+
+    def schedule(name: str) -> None:
+        scheduler = office.scheduler(name)
+        is_last = False
+        while not is_last:
+            is_last = published.is_set()
+            for shard in range(SHARDS):
+                scheduler.forget(shard)
+                patient(scheduler.look_after)(shard)
+
+    def publish() -> None:
+        for number in range(30):
+            office.event(names[number % 6], "arrived", mark=str(number))
+        published.set()
+
+    with ThreadPoolExecutor(4) as threads:
+        ended = [threads.submit(schedule, name) for name in ("a", "b", "c")]
+        ended.append(threads.submit(publish))
+        for one in ended:
+            one.result()
+    office.work()
+    marks = [
+        note.id
+        for name in names
+        for run in office.runs(name)
+        for note in run.triggers
+        if run.state == "succeeded"
+    ]
+    assert sorted(marks, key=int) == [str(number) for number in range(30)]
+
+
+def test_what_is_no_message_is_passed_over(office: Office) -> None:
+    office.deploy({"load": ON_EVENT})
+    for payload in (b"what?", txaware.to_json(Told("dance", "load"))):
+        office.site.messaging.publish(inbox_of(shard_of("load")), [payload])
+    office.event("load", "arrived")
+    office.event("nobody", "arrived")
+    office.work()
+    assert office.states("load") == ["succeeded"]
+
+
+def test_a_topic_that_is_deleted_is_told_and_waited_for(office: Office) -> None:
+    office.deploy({"load": {"on": {"topic": "orders"}, **TRUE}})
+    office.site.messaging.delete_topic("orders")
+    office.work()
+    assert office.state("load").problem == (
+        "topic orders is gone; it waits until that is made again"
+    )
+    office.site.messaging.create_topic("orders")
+    office.site.messaging.publish("orders", [b"one"])
+    office.work()
+    assert office.states("load") == ["succeeded"]
