@@ -39,6 +39,7 @@ from txaware.errors import (
     QueueFull,
     QueueNotFound,
     RequestTooLarge,
+    SequenceAhead,
     StoreCorrupted,
     TooManyPipes,
     TopicExists,
@@ -101,6 +102,10 @@ from txaware.publish import (
     EncodingPublisher,
     Producer,
     Publisher,
+    Sender,
+    SenderMetrics,
+    Sent,
+    SentFuture,
 )
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Job, Popper, Pusher, Queue, Worker, WorkerMetrics
@@ -130,6 +135,7 @@ if typing.TYPE_CHECKING:
         AsyncPusher,
         AsyncQueue,
     )
+    from txaware.client.aio.async_sender import AsyncSender
     from txaware.client.aio.async_table import AsyncTable
     from txaware.client.aio.async_transaction import AsyncTransaction
     from txaware.client.aio.async_typed_topic import AsyncTypedTopic
@@ -154,6 +160,7 @@ __all__ = [
     "AsyncPublisher",
     "AsyncPusher",
     "AsyncQueue",
+    "AsyncSender",
     "AsyncSubscriber",
     "AsyncTable",
     "AsyncTransaction",
@@ -238,6 +245,11 @@ __all__ = [
     "Receipt",
     "Report",
     "RequestTooLarge",
+    "Sender",
+    "SenderMetrics",
+    "Sent",
+    "SentFuture",
+    "SequenceAhead",
     "ServerInfo",
     "Settings",
     "Status",
@@ -291,6 +303,7 @@ _WHERE = {
     "AsyncProducer": "txaware.client.aio.async_producer",
     "AsyncPusher": "txaware.client.aio.async_queue",
     "AsyncQueue": "txaware.client.aio.async_queue",
+    "AsyncSender": "txaware.client.aio.async_sender",
     "AsyncSubscriber": "txaware.client.aio.async_loops",
     "AsyncBroadcastConsumer": "txaware.client.aio.async_broadcast",
     "AsyncTable": "txaware.client.aio.async_table",

@@ -25,7 +25,8 @@ TxAwareError
 ├── GroupFull           it has as many members as it may have, or there are many groups
 ├── ProducerNotFound    the store knows no such producer: look at the list
 ├── OutOfOrderSequence  messages before these are missing: open a new producer
-│   └── DuplicateSequence   it was published long ago, and is not again: go on
+│   ├── DuplicateSequence   it was published long ago, and is not again: go on
+│   └── SequenceAhead       those before it are still on their way: send it again
 ├── QueueFull           the asynchronous publisher has too much waiting: slow down
 ├── NotApplied          a committed file cannot be put in place: mend it, or skip it
 └── StoreCorrupted      the data on disk is not what was written: run check, restore
@@ -194,6 +195,13 @@ class DuplicateSequence(OutOfOrderSequence):
     """
 
 
+class SequenceAhead(OutOfOrderSequence):
+    """A request of a sender came before the one ahead of it; send it again.
+
+    Nothing was stored, and the producer goes on.
+    """
+
+
 class StoreCorrupted(TxAwareError):
     """The data on disk is not what was written; `txaware check` says what is wrong."""
 
@@ -276,6 +284,7 @@ __all__ = [
     "QueueFull",
     "QueueNotFound",
     "RequestTooLarge",
+    "SequenceAhead",
     "StoreCorrupted",
     "TooManyPipes",
     "TopicExists",

@@ -17,6 +17,7 @@ from txaware.errors import (
     NotWritten,
     PublisherClosed,
 )
+from txaware.publish import Sent
 from txaware.publish.background_publishers import AsyncPublisher
 
 
@@ -77,7 +78,7 @@ def test_a_close_loses_nothing_that_was_taken_from_many_threads(
     publisher = here.publisher(
         batch_limit_messages=10, queue_limit_messages=50, linger_ms=1
     )
-    futures: list[list[Future[None]]] = [[] for _ in range(8)]
+    futures: list[list[Future[Sent]]] = [[] for _ in range(8)]
     started = threading.Barrier(9, timeout=PATIENCE_S)
 
     def work(name: int) -> None:
@@ -109,7 +110,7 @@ def test_a_close_loses_nothing_that_was_taken_from_many_threads(
 def test_a_forgotten_publisher_is_published_to_its_end(here: Setting) -> None:
     gate = here.gate()
     publisher = AsyncPublisher(here.service, "a", message_limit_bytes=100)
-    thread, seen = publisher._background._thread, weakref.ref(publisher)
+    thread, seen = publisher._background.thread, weakref.ref(publisher)
     futures = [publisher.publish(b"%d" % number) for number in range(3)]
     del publisher
     gc.collect()
@@ -176,7 +177,7 @@ publisher.publish(b"0")
 held, over = threading.Event(), threading.Event()
 
 def hold():
-    with publisher._background._backlog._changed:
+    with publisher._background.lock:
         held.set()
         over.wait()
 
@@ -205,7 +206,7 @@ def test_a_forked_child_is_told_that_the_thread_stayed_behind() -> None:
 
 def test_a_closed_publisher_leaves_nothing_behind(here: Setting) -> None:
     publisher = AsyncPublisher(here.service, "a", message_limit_bytes=100)
-    seen = weakref.ref(publisher._background._backlog)
+    seen = weakref.ref(publisher._background.machine)
     publisher.close()
     del publisher
     gc.collect()

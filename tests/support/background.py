@@ -1,5 +1,6 @@
 """What tests of background publishers share: time that is told, and gates."""
 
+import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -7,13 +8,15 @@ from typing import Any
 
 from tests.support.fake_service import FakeService
 from txaware.publish.background_publishers import AsyncPublisher, AtMostOncePublisher
+from txaware.publish.send_batch import Sent
 
 HOUR_MS = 3_600_000
 PATIENCE_S = 20
+LONGEST_PAUSE_S = 60
 
 
 class Time:
-    """A clock in seconds that moves by the sleeping."""
+    """A clock in seconds that moves by the pauses between two tries."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -25,7 +28,10 @@ class Time:
             self.asked_in_background.set()
         return self.now_s
 
-    def sleep(self, seconds: float) -> None:
+    async def pause(self, event: asyncio.Event, seconds: float) -> None:
+        if seconds > LONGEST_PAUSE_S:  # it lingers, until somebody hurries it
+            await event.wait()
+            return
         self.slept.append(seconds)
         self.now_s += seconds
 
@@ -52,7 +58,7 @@ class Setting:
         self._made: list[AsyncPublisher | AtMostOncePublisher] = []
 
     def _options(self, options: dict[str, Any]) -> dict[str, Any]:
-        times = {"clock_s": self.time.clock_s, "sleep": self.time.sleep}
+        times = {"clock_s": self.time.clock_s, "pause": self.time.pause}
         return {"message_limit_bytes": 1 << 20, "linger_ms": 0, **times, **options}
 
     def publisher(self, topic: str = "a", **options: Any) -> AsyncPublisher:
@@ -96,5 +102,5 @@ class Setting:
             publisher.close()
 
 
-def done(future: Future[None]) -> None:
+def done(future: Future[Sent]) -> None:
     future.result(PATIENCE_S)

@@ -19,10 +19,10 @@ from txaware.errors import (
     RequestTooLarge,
     TopicNotFound,
 )
-from txaware.model.messages import Outgoing
+from txaware.model.messages import MessageId, Outgoing
 from txaware.publish.background_publishers import AsyncPublisher
 from txaware.publish.publisher import OVERHEAD_BYTES
-from txaware.publish.send_queue import QueueLimits, SendQueue
+from txaware.publish.send_batch import Sent
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def here() -> Iterator[Setting]:
 
 def test_a_future_is_done_once_its_message_is_published(here: Setting) -> None:
     publisher = here.publisher()
-    assert done(publisher.publish(b"1")) is None  # type: ignore[func-returns-value]
+    done(publisher.publish(b"1"))
     assert here.service.published("a") == [b"1"]
 
 
@@ -110,56 +110,6 @@ def test_a_lingering_batch_goes_out_by_itself(here: Setting) -> None:
     )
     publisher.publish(b"x").result(10)
     publisher.close()
-
-
-def limits(**changes: Any) -> QueueLimits:
-    some = {"batch_limit_bytes": 1000, "batch_limit_messages": 3, "linger_s": 5}
-    return QueueLimits(
-        **{"queue_limit_bytes": 9000, "queue_limit_messages": 9, **some, **changes}
-    )
-
-
-def test_a_batch_is_due_its_linger_after_its_first_message(here: Setting) -> None:
-    backlog = SendQueue(limits(), here.time.clock_s)
-    backlog.put(b"1", 1, waits=False)
-    assert backlog.due_in_s() == 5
-    here.time.now_s += 2
-    backlog.put(b"2", 1, waits=False)
-    assert backlog.due_in_s() == 3
-    here.time.now_s += 3
-    assert backlog.due_in_s() == 0
-    assert [waiting.message for waiting in backlog.take()] == [b"1", b"2"]
-    backlog.put(b"3", 1, waits=False)
-    assert backlog.due_in_s() == 5
-
-
-def test_a_batch_that_is_taken_out_no_longer_fills_the_next(here: Setting) -> None:
-    backlog = SendQueue(limits(batch_limit_bytes=1000), here.time.clock_s)
-    for _ in range(2):
-        backlog.put(b"large", 600, waits=False)
-    assert backlog.due_in_s() == 0
-    assert len(backlog.take()) == 1
-    assert backlog.due_in_s() == 5
-
-
-def test_a_caller_who_got_room_no_longer_hurries_anything(here: Setting) -> None:
-    backlog = SendQueue(limits(queue_limit_messages=1), here.time.clock_s)
-    backlog.put(b"1", 1, waits=True)
-    caller = threading.Thread(target=backlog.put, args=(b"2", 1), kwargs={"waits": 1})
-    caller.start()
-    backlog.over(backlog.take())
-    caller.join(PATIENCE_S)
-    assert backlog.due_in_s() == 5
-
-
-def test_a_flush_hurries_only_what_was_there(here: Setting) -> None:
-    backlog = SendQueue(limits(), here.time.clock_s)
-    backlog.put(b"1", 1, waits=False)
-    assert not backlog.flush(timeout_s=0)
-    assert backlog.due_in_s() == 0
-    backlog.over(backlog.take())
-    backlog.put(b"2", 1, waits=False)
-    assert backlog.due_in_s() == 5
 
 
 def test_order_is_kept_through_batches_and_outages(here: Setting) -> None:
@@ -366,7 +316,7 @@ def test_an_outage_is_one_warning(
 
 def test_a_future_that_somebody_else_has_set_stops_nothing(here: Setting) -> None:
     publisher, gate = here.busy()
-    publisher.publish(b"1").set_result(None)
+    publisher.publish(b"1").set_result(Sent("a", 0, MessageId()))
     last = publisher.publish(b"2")
     gate.open.set()
     done(last)

@@ -32,6 +32,7 @@ NO = {
     "QueueFull",
     "QueueNotFound",
     "RequestTooLarge",
+    "SequenceAhead",
     "TooManyPipes",
     "TopicExists",
     "TopicNotFound",

@@ -36,11 +36,21 @@ WHO_NAMES = [
     *(txaware.AsyncTransaction, txaware.Publisher, txaware.TopicPublisher),
     *(txaware.Consumer, txaware.TopicConsumer, txaware.Subscriber, txaware.Delivery),
     *(txaware.AsyncPublisher, txaware.AtMostOncePublisher, txaware.DirectPublisher),
+    *(txaware.Sender, txaware.AsyncSender),
     *(txaware.Page, txaware.Outgoing, txaware.TransactionContext),
 ]
 # What a `Messaging` gives by itself.
 GIVEN = {"service", "coordinator", "shares_journal", "clock_ms", "clock_s", "sleep"} | {
-    *("message_limit_bytes", "options", "begin", "target", "publish", "at_once"),
+    *(
+        "pause",
+        "way",
+        "message_limit_bytes",
+        "options",
+        "begin",
+        "target",
+        "publish",
+        "at_once",
+    ),
 }
 
 

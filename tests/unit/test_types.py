@@ -91,7 +91,7 @@ def program(messaging: txaware.Messaging) -> None:
     orders.publish_all([Order("ann")])
     values = messaging.publisher("t", encode=txaware.to_json)
     reveal_type(values)  # EncodingPublisher[object]
-    reveal_type(messaging.async_publisher("t").publish(b"a"))  # Future[None]
+    reveal_type(messaging.async_publisher("t").publish(b"a"))  # Future[Sent]
     reveal_type(messaging.producer())  # Producer
     reveal_type(messaging.producer().publish("t", b"a"))  # list[MessageId]
     reveal_type(messaging.producer("id"))  # TransactionalProducer

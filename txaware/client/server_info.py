@@ -31,6 +31,7 @@ class ServerInfo:
     takes_producers: bool = False
     carried_bytes: int = 0
     max_transaction_timeout_s: float = 900.0
+    takes_senders: bool = False
 
     @classmethod
     def parse(cls, body: bytes) -> Self:
@@ -52,6 +53,7 @@ class ServerInfo:
             fields.get("takesProducers") is True,
             int(_limit(limits, "carriedBytes", 0, least=0)),
             _limit(limits, "maxTransactionTimeoutS", cls().max_transaction_timeout_s),
+            fields.get("takesSenders") is True,
         )
 
     @property

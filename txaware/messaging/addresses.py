@@ -23,6 +23,7 @@ from txaware.messaging.parts import (
 from txaware.model.clock import ClockMs
 from txaware.model.interfaces import OrderedTable
 from txaware.model.settings import Settings
+from txaware.publish.send_way import SendsBatches
 from txaware.server.owners import Owners
 from txaware.server.served import Served
 from txaware.server.server_file import forget_server, read_server_file
@@ -230,6 +231,12 @@ def _put_together(store_context: StoreContext, close: Callable[[], None]) -> Par
             janitor.close()
         close()
 
+    def way() -> SendsBatches:
+        # Most programs have no sender, and its loop takes long to import.
+        from txaware.messaging.local_way import LocalWay
+
+        return LocalWay(service)
+
     administration = Administration(service, retention, store_context)
     table = store_context.table
     limits = Limits(store_context.settings, store_context.barrier is not None)
@@ -244,6 +251,7 @@ def _put_together(store_context: StoreContext, close: Callable[[], None]) -> Par
         lambda: limits,
         store_context.clock_ms,
         close_all,
+        way,
         Served(
             service=service,
             tables=tables,

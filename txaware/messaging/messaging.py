@@ -1,5 +1,6 @@
 """The entry of a program: `connect`, and the `Messaging` that it returns."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from weakref import WeakSet
@@ -52,11 +53,16 @@ from txaware.publish import (
     KnownTopics,
     Producer,
     Publisher,
+    Sender,
+    SenderOptions,
     TransactionPublisher,
     publisher_key,
 )
 from txaware.publish.background_publishers import WhenFull
 from txaware.publish.fenced_transaction import FencedTransaction
+from txaware.publish.send_machine import MOST_IN_FLIGHT
+from txaware.publish.send_way import SendsBatches
+from txaware.publish.sender import WhenSenderFull
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Queue
 from txaware.queue.handled_items import handled_key
@@ -424,6 +430,39 @@ class Messaging(
         limit_bytes = self._parts.settings.message_limit_bytes
         return DirectPublisher(self._service, topic, message_limit_bytes=limit_bytes)
 
+    def sender(
+        self,
+        *,
+        in_flight: int = MOST_IN_FLIGHT,
+        linger_ms: float = 5,
+        batch_limit_bytes: int = 256 << 10,
+        queue_limit_bytes: int = 32 << 20,
+        when_full: WhenSenderFull = "wait",
+        give_up_after_s: float = 120,
+    ) -> Sender:
+        """Returns a sender to any topics, which keeps the line full; see `Sender`."""
+        limits = self._parts.ask_limits()
+        limits.require_senders()
+        sender = Sender(
+            self._parts.way,
+            SenderOptions(
+                in_flight=in_flight,
+                linger_ms=linger_ms,
+                batch_limit_bytes=batch_limit_bytes,
+                queue_limit_bytes=queue_limit_bytes,
+                when_full=when_full,
+                give_up_after_s=give_up_after_s,
+            ),
+            message_limit_bytes=limits.settings.message_limit_bytes,
+            request_bytes=limits.largest_buffer_bytes,
+        )
+        self._to_close.add(sender)
+        return sender
+
+    def _way(self) -> Callable[[], SendsBatches] | None:
+        """Returns the way of a sender; None at a server of a version before them."""
+        return self._parts.way if self._parts.ask_limits().takes_senders else None
+
     def async_publisher(
         self,
         topic: str,
@@ -440,6 +479,7 @@ class Messaging(
         publisher = AsyncPublisher(
             self._publishes_once,
             topic,
+            way=self._way(),
             message_limit_bytes=self._parts.settings.message_limit_bytes,
             when_full=when_full,
             linger_ms=linger_ms,
@@ -466,6 +506,7 @@ class Messaging(
         publisher = AtMostOncePublisher(
             self._service,
             topic,
+            way=self._way(),
             message_limit_bytes=self._parts.settings.message_limit_bytes,
             linger_ms=linger_ms,
             batch_limit_bytes=batch_limit_bytes,

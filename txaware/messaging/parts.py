@@ -34,6 +34,7 @@ from txaware.model.queue_service import QueueService
 from txaware.model.reports import MessagingStatus
 from txaware.model.settings import Settings
 from txaware.model.table_service import TableService
+from txaware.publish.send_way import SendsBatches
 from txaware.server.served import Served
 
 
@@ -64,6 +65,15 @@ class Limits:
     largest_buffer_bytes: int | None = None
     largest_row_bytes: int | None = None
     longest_timeout_s: float | None = None
+    takes_senders: bool = True
+
+    def require_senders(self) -> None:
+        """Raises `BadRequest` where the data is at a server that has no senders."""
+        if not self.takes_senders:
+            raise BadRequest(
+                "the server is of a version before senders; update it, or use an "
+                "async_publisher meanwhile"
+            )
 
 
 @attrs.frozen
@@ -84,6 +94,8 @@ class Parts:
     ask_limits: Callable[[], Limits]
     clock_ms: ClockMs
     close: Callable[[], None]
+    # Makes the way of a sender to the data, in the event loop of that.
+    way: Callable[[], SendsBatches]
     served: Served | None = None
     reach: Reach | None = None
     begins: BeginsTransactions | None = None
@@ -180,6 +192,7 @@ def parts_over(
             longest_timeout_s=(
                 found.max_transaction_timeout_s if coordinator is None else None
             ),
+            takes_senders=found.takes_senders,
         )
 
     try:
@@ -198,6 +211,12 @@ def parts_over(
         finally:
             transport.close()
 
+    def way() -> SendsBatches:
+        # Most programs have no sender, and its loop takes long to import.
+        from txaware.client.aio.remote_way import RemoteWay
+
+        return RemoteWay.by(transport.link)
+
     return Parts(
         service,
         HttpTables(transport, service.carrier),
@@ -209,6 +228,7 @@ def parts_over(
         limits,
         clock_ms,
         close,
+        way,
         reach=reach,
         begins=service if coordinator is None else None,
         unasked=Limits(settings, shares_journal=False),

@@ -137,6 +137,14 @@ class MessageId(bytes):
         """Returns the least id above this one; the greatest id returns itself."""
         return _from_number(min(int.from_bytes(self, "big") + 1, _GREATEST))
 
+    def later(self, number: int) -> "MessageId":
+        """Returns the id of a message so many behind this one in the same publish."""
+        if not number:
+            return self
+        place = int.from_bytes(self[8:10], "big") + number
+        ms, sequence = divmod(place, 1 << 16)
+        return MessageId.of(self.publish_time_ms + ms, sequence)
+
     def __str__(self) -> str:
         return self.hex()
 

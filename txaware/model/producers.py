@@ -34,12 +34,15 @@ class ProducerIdentity:
     """The id of a producer and its epoch; a newer epoch fences all older ones.
 
     A producer `by_client` is opened by its first publish, under an id that its client
-    drew. It is forgotten after an hour without any.
+    drew. It is forgotten after an hour without any. One that is a sender has several
+    requests under way: one that comes before its turn is `SequenceAhead`, and does not
+    end the producer. Of its messages only the first id is answered.
     """
 
     producer_id: int
     epoch: int = 0
     by_client: bool = False
+    is_sender: bool = False
 
 
 @attrs.frozen

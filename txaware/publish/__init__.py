@@ -10,6 +10,8 @@ from txaware.publish.publisher import (
     Publisher,
     publisher_key,
 )
+from txaware.publish.send_batch import Sent, SentFuture
+from txaware.publish.sender import Sender, SenderMetrics, SenderOptions
 from txaware.publish.tracked_calls import WrittenByHand, written_by_hand
 
 __all__ = [
@@ -20,6 +22,11 @@ __all__ = [
     "KnownTopics",
     "Producer",
     "Publisher",
+    "Sender",
+    "SenderMetrics",
+    "SenderOptions",
+    "Sent",
+    "SentFuture",
     "TakesItems",
     "TransactionPublisher",
     "WrittenByHand",

@@ -22,6 +22,7 @@ from txaware.client.aio.async_producer import (
 )
 from txaware.client.aio.async_publisher import TopicPublisher
 from txaware.client.aio.async_queue import AsyncQueue, Loop
+from txaware.client.aio.async_sender import AsyncSender
 from txaware.client.aio.async_service import AsyncService
 from txaware.client.aio.async_table import AsyncTable
 from txaware.client.aio.async_transaction import (
@@ -63,6 +64,8 @@ from txaware.model.start_places import StartAt
 from txaware.model.topics import Topic
 from txaware.model.traced_messages import sent
 from txaware.protocol.operator import REPORT_KEEPER
+from txaware.publish.send_machine import MOST_IN_FLIGHT
+from txaware.publish.sender import SenderOptions, WhenSenderFull
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Queue
 from txaware.tables import Table
@@ -83,8 +86,8 @@ class AsyncMessaging(AsyncService):
     Transactions, and consumers in them, run in threads, `pool_connections` at most,
     whose calls go through the same connection: their participants are the same ones as
     everywhere and may block. Loops have threads as well, and await their handlers in
-    the event loop. Background publishers, backups and the coordinator itself are not
-    here.
+    the event loop. A sender is a task of the loop. Publishers in the background,
+    backups and the coordinator itself are not here.
     """
 
     def __init__(self, link: Link, coordinator: Coordinator | None = None) -> None:
@@ -300,6 +303,31 @@ class AsyncMessaging(AsyncService):
             self._coordinator,
             self._workers,
         )
+
+    def sender(
+        self,
+        *,
+        in_flight: int = MOST_IN_FLIGHT,
+        linger_ms: float = 5,
+        batch_limit_bytes: int = 256 << 10,
+        queue_limit_bytes: int = 32 << 20,
+        when_full: WhenSenderFull = "wait",
+        give_up_after_s: float = 120,
+    ) -> AsyncSender:
+        """Returns a sender to any topics: `async with messaging.sender() as s:`.
+
+        It keeps the line full from this event loop; see `AsyncSender`.
+        """
+        options = SenderOptions(
+            in_flight=in_flight,
+            linger_ms=linger_ms,
+            batch_limit_bytes=batch_limit_bytes,
+            queue_limit_bytes=queue_limit_bytes,
+            when_full=when_full,
+            give_up_after_s=give_up_after_s,
+        )
+        ask_limits = partial(self.in_thread, self._messaging._parts.ask_limits)
+        return AsyncSender(self._transport, options, ask_limits)
 
     @overload
     async def consumer(

@@ -49,6 +49,7 @@ class ProducerCalls(TransactionalCalls):
         identity, base = checked_identity(producer), checked_sequence(sequence)
         body = encode_once(OnceRequest(identity, base, payloads))
         require_fit(len(payloads), len(body), info)
-        read = _no_ids if identity.by_client else _ids
+        is_told = identity.is_sender or not identity.by_client
+        read = _ids if is_told else _no_ids
         ids: list[MessageId] = yield msgpack_call(path, body, read)
         return ids

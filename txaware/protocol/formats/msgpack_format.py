@@ -121,6 +121,7 @@ class OnceFields(Messages, kw_only=True):
     epoch: Annotated[int, Meta(ge=0, le=MAX_EPOCH)]
     sequence: Annotated[int, Meta(ge=0, lt=SEQUENCES)]
     by_client: bool = False
+    is_sender: bool = False
 
 
 class IdsFields(_Fields):
@@ -483,6 +484,7 @@ def encode_once(request: OnceRequest) -> bytes:
             epoch=producer.epoch,
             sequence=request.sequence,
             by_client=producer.by_client,
+            is_sender=producer.is_sender,
         )
     )
 
@@ -490,7 +492,9 @@ def encode_once(request: OnceRequest) -> bytes:
 def read_once(body: bytes) -> OnceRequest:
     """Reads a publish that may be repeated."""
     sent: OnceFields = _read_once(body)
-    identity = ProducerIdentity(sent.producer_id, sent.epoch, sent.by_client)
+    identity = ProducerIdentity(
+        sent.producer_id, sent.epoch, sent.by_client, sent.is_sender
+    )
     return OnceRequest(identity, sent.sequence, _payloads_of(sent))
 
 

@@ -28,6 +28,7 @@ _SERVER = fields(
         "sharesJournal": {"type": "boolean"},
         "takesParticipants": {"type": "boolean"},
         "takesProducers": {"type": "boolean"},
+        "takesSenders": {"type": "boolean"},
     }
 )
 _TEXT: Content = {"text/plain": {"schema": TEXT}}

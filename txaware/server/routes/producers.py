@@ -1,5 +1,7 @@
 """Routes of producers: they open, publish once, and operators see them."""
 
+import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,7 +23,8 @@ from txaware.server.routes.messages import begun_at_topic
 from txaware.server.routing import Begun, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext
 from txaware.server.verb_performer import Act
-from txaware.service.topic_handles import PartitionedTopic, Place
+from txaware.service.producers.pipelines import Pipelines, SenderRequest
+from txaware.service.topic_handles import PartitionedTopic, Place, TopicHandle
 
 PUBLISH_ONCE = TOPIC + "/publish-once"
 
@@ -65,6 +68,10 @@ class ProducerRoutes:
     def __init__(self, server_context: ServerContext) -> None:
         self._server_context = server_context
         self._producing = server_context.service.producing
+        self._pipelines = Pipelines(
+            self._producing, server_context.outcomes.tell, self._elsewhere
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""
@@ -93,6 +100,9 @@ class ProducerRoutes:
         if isinstance(place, PartitionedTopic):
             raise partition_needed(place.topic)
         asked = read_once(request.body, format_)
+        if asked.producer.is_sender:
+            self._publish_in_order(place, format_, request, asked, told)
+            return None
 
         def answered(error: Unavailable | None) -> None:
             told(_reply(asked, ids or [], format_) if error is None else error)
@@ -111,6 +121,52 @@ class ProducerRoutes:
             )
         return None
 
+    def _publish_in_order(
+        self,
+        place: TopicHandle,
+        format_: Format,
+        request: Request,
+        asked: OnceRequest,
+        told: Told,
+    ) -> None:
+        def answered(outcome: list[MessageId] | Exception) -> None:
+            if isinstance(outcome, Exception):
+                told(outcome)
+            else:
+                told(_reply(asked, outcome, format_))
+
+        self._pipelines.publish(
+            SenderRequest(
+                request.topic,
+                place,
+                asked.messages,
+                asked.producer,
+                asked.sequence,
+                answered,
+                request.principal,
+            )
+        )
+
+    def _elsewhere(
+        self,
+        publish: Callable[[], list[MessageId]],
+        told: Callable[[list[MessageId] | Exception], None],
+    ) -> None:
+        """Has a thread do what may wait for a disk, or raises."""
+
+        async def published() -> None:
+            try:
+                outcome: (
+                    list[MessageId] | Exception
+                ) = await self._server_context.in_thread(publish)
+            except Exception as error:
+                outcome = error
+            told(outcome)
+
+        task = asyncio.ensure_future(published())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     def _publish_large(self, request: Request, format_: Format) -> Reply:
         return self._publish_asked(request, format_, read_once(request.body, format_))
 
@@ -128,6 +184,8 @@ class ProducerRoutes:
 
 
 def _reply(asked: OnceRequest, ids: list[MessageId], format_: Format) -> Reply:
+    if asked.producer.is_sender:  # which counts on from the first
+        return Reply(200, write_ids(ids[:1], format_), format_.media_type)
     if asked.producer.by_client:  # whose plain publish returns no ids
         return DONE
     return Reply(200, write_ids(ids, format_), format_.media_type)

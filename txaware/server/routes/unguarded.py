@@ -105,6 +105,7 @@ class OpenRoutes:
                 "sharesJournal": self._server_context.shares_journal,
                 "takesParticipants": True,
                 "takesProducers": True,
+                "takesSenders": True,
                 "settleGraceS": self._server_context.coordinator.settle_grace_s,
             }
         )

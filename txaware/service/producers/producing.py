@@ -13,6 +13,7 @@ from txaware.errors import (
     OutOfOrderSequence,
     ProducerFenced,
     ProducerNotFound,
+    SequenceAhead,
     TxAwareError,
     Unavailable,
 )
@@ -255,6 +256,8 @@ class Producing:
         except ProducerFenced:
             self.counters.add("fenced")
             raise
+        except SequenceAhead:
+            raise  # it comes again
         except OutOfOrderSequence as error:
             self.counters.add("out_of_order")
             if isinstance(error, SequenceGap):

@@ -12,6 +12,7 @@ from txaware.errors import (
     DuplicateSequence,
     OutOfOrderSequence,
     ProducerFenced,
+    SequenceAhead,
     Unavailable,
 )
 from txaware.model.interfaces import OrderedTable
@@ -51,6 +52,12 @@ def judge(
     expected = 0 if begins or state is None else state.next
     if base == expected:
         return None
+    is_above = begins or (base - expected) % SEQUENCES < SEQUENCES // 2
+    if producer.is_sender and is_above:
+        raise SequenceAhead(
+            f"{number} publishes at sequence {base}, and {expected} is next: send it "
+            f"again when those before it are stored"
+        )
     if state is None or begins:
         raise SequenceGap(
             f"{number} begins in this topic at sequence {base}, and not at 0: messages "

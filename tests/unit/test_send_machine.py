@@ -1,0 +1,427 @@
+"""What a sender decides: any history stores each message once, and in order."""
+
+import random
+from collections import defaultdict
+from typing import Any, ClassVar
+
+import attrs
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from coordinator.threads import Condition
+from txaware.errors import (
+    BadRequest,
+    DuplicateSequence,
+    ProducerFenced,
+    QueueFull,
+    SequenceAhead,
+    TopicNotFound,
+    Unavailable,
+)
+from txaware.model.messages import MessageId
+from txaware.model.partitions import partition_of
+from txaware.publish.send_batch import SendBatch, Sent, SentFuture
+from txaware.publish.send_machine import Retries, SendLimits, SendMachine
+
+REMEMBERED = 5
+
+
+@attrs.frozen
+class Request:
+    """A batch as it goes over the network: a copy that may come at any time."""
+
+    batch: SendBatch
+    name: tuple[str, int]
+    producer: int
+    base: int
+    payloads: tuple[bytes, ...]
+
+
+class Store:
+    """Stores each request of a producer once, as the real one does."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, int] = {}
+        self.messages: dict[tuple[str, int], list[bytes]] = defaultdict(list)
+        self.states: dict[tuple[int, tuple[str, int]], list[tuple[int, int, int]]] = {}
+        self.producers: set[int] = set()
+
+    def take(self, request: Request) -> MessageId:
+        if request.name[0] not in self.topics:
+            raise TopicNotFound(request.name[0])
+        if request.producer not in self.producers:
+            if request.base:
+                raise ProducerFenced("not known")
+            self.producers.add(request.producer)
+        state = self.states.setdefault((request.producer, request.name), [])
+        count = len(request.payloads)
+        after = state[-1][0] + state[-1][1] if state else 0
+        if request.base == after:
+            place = len(self.messages[request.name])
+            self.messages[request.name] += request.payloads
+            state.append((request.base, count, place))
+            del state[:-REMEMBERED]
+            return id_at(place)
+        for base, size, place in state:
+            if (base, size) == (request.base, count):
+                return id_at(place)
+        if request.base > after:
+            raise SequenceAhead("ahead")
+        raise DuplicateSequence("old")
+
+
+def id_at(place: int) -> MessageId:
+    return MessageId.of(1 + (place >> 16), place & 0xFFFF)
+
+
+class World:
+    """A sender's machine, a network that does anything, and a store."""
+
+    PASSES_S: ClassVar = {
+        "turn": 0,
+        "a moment": 0.01,
+        "half a minute": 30,
+        "an hour": 3600,
+    }
+
+    def __init__(self, **limits: Any) -> None:
+        self.now_s = 0.0
+        self.store = Store()
+        lock = Condition()
+        self.machine = SendMachine(
+            SendLimits(**{"give_up_after_s": 60, "batch_limit_messages": 3, **limits}),
+            Retries(jitter=lambda low, high: high),
+            lock=lock,
+            wake=lambda: None,
+        )
+        self.flying: list[Request] = []
+        self.late: list[Request] = []
+        self.sent: list[tuple[bytes, str, bytes | None, SentFuture]] = []
+        self.told: dict[str, list[tuple[bytes, Sent | BaseException]]] = defaultdict(
+            list
+        )
+        self.turn()
+
+    def put(self, topic: str, key: bytes | None) -> SentFuture:
+        payload = b"%d" % len(self.sent)
+
+        def on_done(ended: Sent | BaseException) -> None:
+            self.told[topic].append((payload, ended))
+
+        size_bytes = len(payload) + len(key or b"") + 64
+        future = self.machine.put(
+            topic, payload, key, size_bytes, self.now_s, None, on_done
+        )
+        self.sent.append((payload, topic, key, future))
+        return future
+
+    def turn(self) -> None:
+        actions = self.machine.turn(self.now_s)
+        for batch in actions.over:
+            batch.tell()
+        for batch in actions.send:
+            assert batch.producer is not None
+            assert batch.base is not None
+            name = batch.topic, batch.partition
+            payloads = tuple(batch.payloads)
+            producer = batch.producer.producer_id
+            self.flying.append(Request(batch, name, producer, batch.base, payloads))
+        for topic in actions.count:
+            if topic in self.store.topics:
+                self.machine.counted(topic, self.store.topics[topic], self.now_s)
+            else:
+                self.machine.not_counted(topic, TopicNotFound(topic), self.now_s)
+        if actions.count:
+            self.turn()
+
+    def arrive(self, request: Request, *, answered: bool) -> None:
+        """The store gets a request; the answer comes, or is lost."""
+        try:
+            first = self.store.take(request)
+        except Exception as error:
+            failure: Exception = error if answered else Unavailable("lost")
+            self.machine.failed(request.batch, failure, self.now_s)
+        else:
+            if answered:
+                self.machine.stored(request.batch, first, self.now_s)
+            else:
+                self.machine.failed(request.batch, Unavailable("lost"), self.now_s)
+        self.turn()
+
+    def happen(self, step: str, request: Request) -> None:
+        """One of the ways in which a request ends."""
+        if step in ("lose", "come late"):
+            self.lose(request, late=step == "come late")
+        else:
+            self.arrive(request, answered=step != "lose the answer")
+
+    def lose(self, request: Request, *, late: bool) -> None:
+        """The sender is told that it is lost; it may come to the store later."""
+        if late:
+            self.late.append(request)
+        self.machine.failed(request.batch, Unavailable("lost"), self.now_s)
+        self.turn()
+
+    def arrive_late(self, request: Request) -> None:
+        try:
+            self.store.take(request)
+        except Exception as error:
+            event(f"late: {type(error).__name__}")
+
+    def settle(self) -> None:
+        """From now on everything arrives."""
+        for topic in self.machine.topics:
+            self.store.topics.setdefault(topic, 1)
+        flush = self.machine.flush()
+        for _ in range(10_000):
+            self.turn()
+            while self.flying:
+                self.arrive(self.flying.pop(0), answered=True)
+            if self.machine.is_flushed(flush):
+                break
+            self.now_s += 0.5
+        self.turn()
+
+    def check(self) -> None:
+        """Each message is there once, in order by partition, or was given up."""
+        machine = self.machine
+        assert (machine.waiting, machine.held_bytes) == (0, 0), machine.counts
+        assert {lines.held_bytes for lines in machine.topics.values()} <= {0}
+        assert {lines.failing for lines in machine.topics.values()} <= {0}
+        places: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for payload, topic, key, future in self.sent:
+            assert future.done()
+            found = [
+                name
+                for name, messages in self.store.messages.items()
+                for one in messages
+                if one == payload and name[0] == topic
+            ]
+            assert len(found) <= 1, f"{payload!r} is there {len(found)} times"
+            error = future.exception(0)
+            if error is None:
+                sent = future.result(0)
+                assert found == [(sent.topic, sent.partition)]
+                place = self.store.messages[found[0]].index(payload)
+                assert sent.id == id_at(place)
+                partitions = machine.topics[topic].partitions
+                if key is not None:
+                    assert sent.partition == partition_of(key, partitions)
+                if key is not None or partitions == 1:
+                    places[found[0]].append(place)
+        for of_partition in places.values():
+            assert of_partition == sorted(of_partition)
+        told: dict[Any, list[int]] = defaultdict(list)
+        for topic, ended in self.told.items():
+            for _, answer in ended:
+                if isinstance(answer, Sent):
+                    told[topic, answer.partition].append(int(answer.id.hex(), 16))
+        for ids in told.values():
+            assert ids == sorted(ids)
+        assert sum(map(len, self.told.values())) == len(self.sent)
+
+
+STEPS = {
+    "put": 6,
+    "arrive": 4,
+    "turn": 2,
+    "lose": 1,
+    "come late": 1,
+    "lose the answer": 1,
+    "come again": 1,
+    "a moment": 1,
+    "half a minute": 1,
+    "an hour": 0.3,
+}
+KEYS = [None, b"ann", b"bob", b"cid"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    seed=st.integers(0, 1 << 32),
+    steps=st.integers(0, 400),
+    partitions=st.sampled_from([1, 1, 3]),
+    topics=st.sampled_from(["a", "ab"]),
+    exists=st.booleans(),
+    in_flight=st.integers(1, 5),
+    one_by_one=st.booleans(),
+    patient=st.booleans(),
+)
+def test_any_history_stores_each_message_once_and_in_order(
+    seed: int,
+    steps: int,
+    partitions: int,
+    topics: str,
+    exists: bool,
+    in_flight: int,
+    one_by_one: bool,
+    patient: bool,
+) -> None:
+    draw = random.Random(seed)
+    world = World(
+        in_flight=in_flight,
+        linger_s=0 if one_by_one else 0.005,
+        give_up_after_s=1e12 if patient else 60,
+    )
+    if exists:
+        world.store.topics["a"] = partitions
+    for step in draw.choices([*STEPS], [*STEPS.values()], k=steps):
+        if step == "put":
+            world.put(draw.choice(topics), draw.choice(KEYS))
+            if one_by_one:
+                world.turn()
+        elif step in world.PASSES_S:
+            world.now_s += world.PASSES_S[step]
+            world.turn()
+        elif step == "come again" and world.late:
+            world.arrive_late(draw.choice(world.late))
+        elif world.flying:
+            world.happen(step, world.flying.pop(draw.randrange(len(world.flying))))
+    world.store.topics.setdefault("a", partitions)
+    world.settle()
+    for request in world.late:
+        world.arrive_late(request)
+    world.check()
+    if patient:
+        assert [one for one in world.sent if one[3].exception(0) is not None] == []
+
+
+def begun(**limits: Any) -> World:
+    """A world whose topic has one partition, with a first message that is stored."""
+    world = World(**{"linger_s": 0, **limits})
+    world.store.topics["a"] = 1
+    world.put("a", None)
+    world.now_s += world.machine.limits.linger_s
+    world.turn()
+    world.arrive(world.flying.pop(), answered=True)
+    return world
+
+
+def test_what_may_still_come_is_never_sent_under_another_producer() -> None:
+    world = begun()
+    world.put("a", None)
+    world.turn()
+    world.now_s += 40
+    world.put("a", None)
+    world.turn()
+    for request in [*world.flying]:
+        world.lose(request, late=True)
+    world.flying.clear()
+    world.now_s += 30
+    world.settle()
+    for request in world.late:
+        world.arrive_late(request)
+    world.put("a", None)
+    world.settle()
+    world.check()
+    assert world.store.messages["a", 0] == [b"0", b"1", b"2", b"3"]
+
+
+def test_several_requests_of_a_partition_are_under_way() -> None:
+    world = begun(in_flight=3)
+    for _ in range(5):
+        world.put("a", None)
+        world.turn()
+    assert [one.payloads for one in world.flying] == [(b"1",), (b"2",), (b"3",)]
+    world.arrive(world.flying.pop(0), answered=True)
+    assert [one.payloads for one in world.flying] == [(b"2",), (b"3",), (b"4", b"5")]
+
+
+def test_the_first_batch_of_a_line_goes_alone() -> None:
+    world = World(linger_s=0)
+    world.store.topics["a"] = 1
+    for _ in range(3):
+        world.put("a", None)
+        world.turn()
+    assert len(world.flying) == 1
+
+
+def test_after_a_loss_only_the_oldest_is_tried() -> None:
+    world = begun()
+    for _ in range(3):
+        world.put("a", None)
+        world.turn()
+    first, *others = world.flying
+    world.flying.clear()
+    world.lose(first, late=False)
+    assert world.flying == []
+    for request in others:
+        world.arrive(request, answered=True)  # ahead
+    world.now_s += 10
+    world.turn()
+    assert [one.payloads for one in world.flying] == [(b"1",)]
+
+
+def test_a_batch_lingers_for_others() -> None:
+    world = begun(linger_s=5)
+    world.put("a", None)
+    world.turn()
+    assert world.flying == []
+    assert world.machine.turn(world.now_s).next_s == world.now_s + 5
+    world.put("a", None)
+    world.now_s += 5
+    world.turn()
+    assert [one.payloads for one in world.flying] == [(b"1", b"2")]
+
+
+def test_what_waits_for_a_topic_ends_with_topic_not_found() -> None:
+    world = World()
+    future = world.put("a", b"key")
+    for _ in range(70):
+        world.now_s += 1
+        world.turn()
+    assert isinstance(future.exception(0), TopicNotFound)
+
+
+def test_a_topic_that_is_down_leaves_room_for_others() -> None:
+    world = World(queue_limit_bytes=1000, linger_s=0)
+    world.store.topics |= {"a": 1, "b": 1}
+    world.put("b", None)
+    world.put("a", None)
+    world.turn()
+    down, _ = sorted(world.flying, key=lambda one: one.name)
+    world.lose(down, late=False)
+    while world.machine.has_room("a", 65):
+        world.put("a", None)
+    assert world.machine.held_bytes <= 600
+    assert world.machine.has_room("b", 65)
+
+
+def test_the_oldest_of_a_topic_is_dropped() -> None:
+    world = World()
+    world.store.topics["a"] = 1
+    oldest, next_one = world.put("a", None), world.put("a", None)
+    assert world.machine.drop_oldest("a")
+    world.turn()
+    assert isinstance(oldest.exception(0), QueueFull)
+    assert world.told["a"][0][0] == b"0"
+    assert world.machine.waiting == 1
+    world.settle()
+    assert next_one.result(0).id == id_at(0)
+    assert not world.machine.drop_oldest("b")
+
+
+def test_a_message_that_is_taken_back_is_not_sent() -> None:
+    world = World()
+    world.store.topics["a"] = 1
+    futures = [world.put("a", None) for _ in range(3)]
+    assert futures[1].cancel()
+    world.settle()
+    assert world.store.messages["a", 0] == [b"0", b"2"]
+    assert futures[2].result(0).id == id_at(1)
+    assert futures[1].cancelled()
+    assert not futures[0].cancel()
+
+
+def test_a_definite_no_ends_its_batch_alone() -> None:
+    world = begun()
+    futures = []
+    for _ in range(3):
+        futures.append(world.put("a", None))
+        world.turn()
+    world.machine.failed(world.flying.pop(0).batch, BadRequest("no"), world.now_s)
+    world.turn()
+    world.settle()
+    world.check()
+    assert isinstance(futures[0].exception(0), BadRequest)
+    assert world.store.messages["a", 0] == [b"0", b"2", b"3"]

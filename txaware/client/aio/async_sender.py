@@ -1,0 +1,185 @@
+"""The sender, awaited: the same machine and loop, in the event loop of its caller."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Self
+
+from coordinator.fork_guard import guard
+from txaware.client.aio.async_transport import AsyncTransport
+from txaware.client.aio.remote_way import RemoteWay
+from txaware.errors import MisusedTransaction, QueueFull
+from txaware.messaging.parts import Limits
+from txaware.model.requests import Payload
+from txaware.publish.send_batch import OnDone, Sent, SentFuture
+from txaware.publish.send_loop import SendLoop
+from txaware.publish.send_machine import Retries
+from txaware.publish.sender import Checked, SenderMetrics, SenderOptions
+
+logger = logging.getLogger(__name__)
+
+
+class AsyncSender:
+    """The promises of `Sender`, awaited; it sends in the event loop of its caller.
+
+    `async with messaging.sender() as s:` opens it; `open` and `close` do without a
+    block.
+    """
+
+    def __init__(
+        self,
+        transport: AsyncTransport,
+        options: SenderOptions,
+        ask_limits: Callable[[], Awaitable[Limits]],
+    ) -> None:
+        options.limits()  # raises for what is wrong
+        self._transport = transport
+        self._options = options
+        self._ask_limits = ask_limits
+        self._opened: tuple[SendLoop, Checked, asyncio.Task[None]] | None = None
+        guard(self)
+
+    async def open(self) -> Self:
+        """Asks for the limits of the server, and begins to send."""
+        if self._opened is None:
+            limits = await self._ask_limits()
+            limits.require_senders()
+            loop = SendLoop(
+                self._options.limits(limits.largest_buffer_bytes),
+                Retries(),
+                lambda: RemoteWay(self._transport),
+            )
+            checked = Checked(limits.settings.message_limit_bytes)
+            self._opened = loop, checked, asyncio.create_task(_run(loop))
+        return self
+
+    async def send(
+        self,
+        topic: str,
+        payload: Payload,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        expire_after_s: float | None = None,
+        on_done: OnDone | None = None,
+    ) -> SentFuture:
+        """Takes a message, and returns once it is in the queue; see `Sender.send`.
+
+        Awaiting its future gives the `Sent`.
+        """
+        loop, checked, _ = self._sending
+        name, number = checked.names.get(topic) or checked.name(topic)
+        data, key, size_bytes, extra = checked.message(
+            payload, key, headers, expire_after_s
+        )
+        machine, when_full = loop.machine, self._options.when_full
+        while True:
+            with loop.lock:
+                machine.require_open()
+                if machine.has_room(name, size_bytes):
+                    now_s = loop.clock_s()
+                    return machine.put(
+                        *(name, data, key, size_bytes, now_s, extra, on_done, number)
+                    )
+                if when_full == "drop_oldest" and machine.drop_oldest(name):
+                    continue
+                if when_full != "wait":
+                    machine.counts["refused"] += 1
+                    raise QueueFull(f"{machine.waiting} messages wait")
+            await self._room(loop)
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        payload: Payload,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        expire_after_s: float | None = None,
+    ) -> Sent:
+        """Sends a message, and returns its place once it is on disk."""
+        future = await self.send(
+            topic, payload, key=key, headers=headers, expire_after_s=expire_after_s
+        )
+        return await future
+
+    @property
+    def waiting(self) -> int:
+        """The number of messages that are not acknowledged yet."""
+        return self._sending[0].machine.waiting
+
+    def metrics(self) -> SenderMetrics:
+        """Returns what was sent and lost so far, and what waits now."""
+        return SenderMetrics.of(self._sending[0].machine)
+
+    async def flush(self, timeout_s: float | None = None) -> bool:
+        """Waits until each message taken before is on disk or lost.
+
+        False when that took longer than `timeout_s`.
+        """
+        loop = self._sending[0]
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        with loop.lock:
+            flush = loop.machine.flush()
+        while not loop.machine.is_flushed(flush):
+            left_s = None if until_s is None else until_s - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                return False
+            try:
+                async with asyncio.timeout(left_s):
+                    await loop.changed()
+            except TimeoutError:
+                continue
+        return True
+
+    async def close(self) -> None:
+        """Flushes, and takes no more messages; a second close does nothing.
+
+        In an outage this takes until `give_up_after_s` after the last message taken.
+        """
+        if self._opened is not None:
+            loop, _, task = self._opened
+            loop.close_soon()
+            await asyncio.shield(task)
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        waiting = self.waiting if self._opened else 0
+        return f"<AsyncSender, {waiting} waiting>"
+
+    @property
+    def _sending(self) -> tuple[SendLoop, Checked, asyncio.Task[None]]:
+        if self._opened is None:
+            raise MisusedTransaction(
+                "the sender is not open: async with messaging.sender() as s: opens it"
+            )
+        return self._opened
+
+    async def _room(self, loop: SendLoop) -> None:
+        caller, machine = object(), loop.machine
+        with loop.lock:
+            machine.hurry()
+            machine.blocked.add(caller)
+        try:
+            await loop.changed()
+        finally:
+            with loop.lock:
+                machine.blocked.discard(caller)
+
+
+async def _run(loop: SendLoop) -> None:
+    try:
+        await loop.run()
+    finally:
+        if loop.machine.waiting:
+            logger.error(
+                "%d messages were lost: their sender was not closed before its event "
+                "loop ended",
+                loop.machine.waiting,
+            )

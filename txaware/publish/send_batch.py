@@ -1,0 +1,416 @@
+"""A batch of messages for one partition, and the futures of its messages.
+
+All messages of a batch end at once, so what a future answers is kept in the batch: a
+future is two values, and telling a thousand of them is one step.
+"""
+
+import logging
+from collections.abc import Callable, Generator
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple
+
+import attrs
+
+from coordinator.threads import Condition
+from txaware.errors import QueueFull
+from txaware.model.labels import NO_HEADERS, Labels, labels_or_none
+from txaware.model.messages import MessageId
+from txaware.model.producers import ProducerIdentity
+from txaware.model.requests import Payloads
+
+logger = logging.getLogger(__name__)
+
+# The states of a future, as the library of Python names them.
+PENDING, RUNNING, FINISHED = "PENDING", "RUNNING", "FINISHED"
+CANCELLED = "CANCELLED_AND_NOTIFIED"
+
+
+@attrs.frozen
+class Sent:
+    """The place of a message that was sent: its topic, its partition, and its id."""
+
+    topic: str
+    partition: int
+    id: MessageId
+
+
+# Is told how a message ended.
+OnDone = Callable[[Sent | BaseException], object]
+
+
+class Extra(NamedTuple):
+    """The values beside a message that few have."""
+
+    headers: bytes = NO_HEADERS
+    expire_after_s: float | None = None
+
+
+class Mark:
+    """The state of one future that somebody watches, or has settled by hand."""
+
+    __slots__ = ("callbacks", "future", "result", "state", "waiters")
+
+    def __init__(self, future: "SentFuture") -> None:
+        self.future = future
+        self.state: str | None = None
+        self.result: Any = None
+        self.callbacks: list[Callable[[Future[Any]], object]] = []
+        self.waiters: list[Any] = []
+
+    def notify_waiters(self, error: BaseException | None) -> None:
+        """Tells `wait` and `as_completed` of concurrent.futures that it is over."""
+        for waiter in self.waiters:
+            if self.state is CANCELLED:
+                waiter.add_cancelled(self.future)
+            elif error is None:
+                waiter.add_result(self.future)
+            else:
+                waiter.add_exception(self.future)
+
+    def call_back(
+        self, callbacks: list[Callable[[Future[Any]], object]] | None = None
+    ) -> None:
+        """Calls who waits for the end, without the lock; logs what they raise."""
+        called = self.callbacks if callbacks is None else callbacks
+        self.callbacks = []
+        for callback in called:
+            try:
+                callback(self.future)
+            except BaseException:
+                logger.exception("a future could not be told how its message ended")
+
+
+class SendBatch:
+    """Messages in the order in which they were taken, which go out as one publish.
+
+    It is open until it is cut, and its messages stay the same from then on: what is
+    tried again is that request, under the same producer and sequence (`base`).
+    """
+
+    def __init__(self, topic: str, lock: Condition, taken_s: float) -> None:
+        self.topic = topic
+        self.partition = 0
+        self.lock = lock
+        self.payloads: list[Any] = []
+        self.keys: list[bytes | None] = []
+        self.extras: dict[int, Extra] = {}
+        self.on_done: dict[int, OnDone] = {}
+        self.marks: dict[int, Mark] = {}
+        # The partitions that messages name, until they are placed.
+        self.numbers: dict[int, int] = {}
+        # The futures, while it is not known yet which partition their messages go to.
+        self.futures: list[SentFuture] | None = None
+        self.size_bytes = 0
+        self.flush = 0  # those that begin later wait for it
+        self.taken = 0  # messages, once it is cut
+        self.taken_s = self.last_s = taken_s
+        self.hurried = False
+        self.state = PENDING
+        self.dropped = 0  # from its beginning on
+        self.producer: ProducerIdentity | None = None
+        self.base: int | None = None
+        self.tries = 0
+        self.is_under_way = self.was_first = self.is_in_doubt = False
+        self.first: MessageId | None = None
+        self.error: BaseException | None = None
+        self.turns: list[SimpleQueue[None]] = []
+        self._places: dict[int, int] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """True while it takes messages."""
+        return self.state is PENDING
+
+    @property
+    def waiting(self) -> int:
+        """The number of its messages, without those that were dropped."""
+        return len(self.payloads) - self.dropped
+
+    @property
+    def is_answered(self) -> bool:
+        """True once it is stored, or given up."""
+        return self.first is not None or self.error is not None
+
+    def drop_oldest(self) -> int:
+        """Drops its oldest message, and returns how many bytes of memory that frees."""
+        place = self.dropped
+        size_bytes = self.size_of(place)
+        self.dropped += 1
+        self.payloads[place] = None
+        self.extras.pop(place, None)
+        self.wake()
+        mark = self.marks.get(place)
+        if mark is not None and mark.state is None:
+            mark.notify_waiters(self.error_of(place))
+        return size_bytes
+
+    def size_of(self, at: int) -> int:
+        """Returns the size of a message, with its key and headers."""
+        extra = self.extras.get(at)
+        headers_bytes = 0 if extra is None else len(extra.headers)
+        return len(self.payloads[at]) + len(self.keys[at] or b"") + headers_bytes
+
+    def take(self, other: "SendBatch", at: int, size_bytes: int) -> None:
+        """Takes a message over from another batch, with all that is beside it."""
+        place = len(self.payloads)
+        if at in other.extras:
+            self.extras[place] = other.extras[at]
+        if at in other.on_done:
+            self.on_done[place] = other.on_done.pop(at)
+        self.size_bytes += size_bytes
+        self.keys.append(other.keys[at])
+        self.payloads.append(other.payloads[at])
+
+    def cut(self) -> None:
+        """Takes no more messages; those whose future was cancelled are left out."""
+        self.state = RUNNING
+        self.taken = self.waiting
+        cancelled = {at for at, mark in self.marks.items() if mark.state is CANCELLED}
+        if not self.dropped and not cancelled:
+            return
+        kept = [
+            at for at in range(self.dropped, len(self.payloads)) if at not in cancelled
+        ]
+        self._places = {at: place for place, at in enumerate(kept)}
+        self.payloads = [self.payloads[at] for at in kept]
+        self.keys = [self.keys[at] for at in kept]
+        self.extras = {
+            self._places[at]: extra
+            for at, extra in self.extras.items()
+            if at in self._places
+        }
+
+    def request(self) -> Payloads:
+        """Returns its messages as one publish takes them, which were checked before."""
+        count = len(self.payloads)
+        labels: Labels | None
+        after_s: list[float | None] | None = None
+        if self.extras:
+            nothing = Extra()
+            extras = [self.extras.get(at, nothing) for at in range(count)]
+            labels = labels_or_none(self.keys, [extra.headers for extra in extras])
+            expiries = [extra.expire_after_s for extra in extras]
+            after_s = expiries if expiries.count(None) < count else None
+        else:
+            labels = labels_or_none(self.keys, ())
+            if labels is not None and not labels.headers:
+                labels = Labels(self.keys, [NO_HEADERS] * count)
+        size_bytes = sum(map(len, self.payloads))
+        if labels is not None:
+            size_bytes += labels.size_bytes
+        return Payloads(self.payloads, size_bytes, after_s, labels)
+
+    def settle(self, *, error: BaseException | None = None) -> None:
+        """Ends all of its messages, and wakes who waits for one of them."""
+        self.error = error
+        self.state = FINISHED
+        self.payloads, self.keys, self.extras = [], [], {}
+        self.wake()
+        for mark in self.marks.values():
+            if mark.state is None:
+                mark.notify_waiters(error)
+
+    def tell(self) -> None:
+        """Calls who wants to hear of messages that are over, in their order.
+
+        Without the lock: they may send more. What they raise is logged.
+        """
+        with self.lock:
+            is_over = self.state is FINISHED
+            told = [at for at in self.on_done if is_over or at < self.dropped]
+            on_done = [(at, self.on_done.pop(at)) for at in told]
+            marks = [
+                mark
+                for at, mark in self.marks.items()
+                if mark.state is None and (is_over or at < self.dropped)
+            ]
+        for at, function in on_done:
+            try:
+                function(self._ended(at))
+            except BaseException:
+                logger.exception("on_done of a message to %s failed", self.topic)
+        for mark in marks:
+            mark.call_back()
+
+    def _ended(self, at: int) -> "Sent | BaseException":
+        mark = self.marks.get(at)
+        if mark is not None and mark.state is CANCELLED:
+            return CancelledError()
+        error = self.error_of(at)
+        return self.sent(at) if error is None else error
+
+    def wake(self) -> None:
+        """Has those look again who wait for a result."""
+        for turn in self.turns:
+            turn.put(None)
+        self.turns = []
+
+    def state_of(self, at: int) -> str:
+        """Returns the state of a message that nobody has settled by hand."""
+        return FINISHED if at < self.dropped else self.state
+
+    def error_of(self, at: int) -> BaseException | None:
+        """Returns why a message that is over was not sent; None where it was."""
+        if at < self.dropped:
+            return QueueFull(f"a newer message for {self.topic} took its room")
+        return self.error
+
+    def sent(self, at: int) -> Sent:
+        """Returns the place of a message of a batch that is stored."""
+        place = at if self._places is None else self._places[at]
+        first = self.first
+        # A service of the caller's own tells no ids.
+        message_id = MessageId() if not first else first.later(place)
+        return Sent(self.topic, self.partition, message_id)
+
+    def mark(self, future: "SentFuture", at: int) -> Mark:
+        """Returns the mark of a future, under the lock."""
+        found = self.marks.get(at)
+        if found is None:
+            found = self.marks[at] = Mark(future)
+        return found
+
+    def __repr__(self) -> str:
+        return f"<SendBatch of {self.waiting} to {self.topic}.{self.partition}>"
+
+
+class SentFuture(Future[Sent]):
+    """The future of one message: a `Sent` once it is on disk, or why it is not.
+
+    It is a future of `concurrent.futures`, which may also be awaited. Cancelled before
+    its batch goes out it takes its message back.
+    """
+
+    __slots__ = ("_at", "_batch")
+
+    def __init__(self, batch: SendBatch, at: int) -> None:
+        # That of the parent makes a lock each, in twice the time of all the rest.
+        self._batch = batch
+        self._at = at
+
+    def move(self, batch: SendBatch, at: int) -> None:
+        """Belongs to another batch from now on, under the lock."""
+        mark = self._batch.marks.pop(self._at, None)
+        if mark is not None:
+            batch.marks[at] = mark
+        self._batch, self._at = batch, at
+
+    # What `wait` and `as_completed` of concurrent.futures look at.
+
+    @property
+    def _condition(self) -> Any:  # type: ignore[override]
+        return self._batch.lock
+
+    @property
+    def _state(self) -> str:  # type: ignore[override]
+        mark = self._batch.marks.get(self._at)
+        if mark is not None and mark.state is not None:
+            return mark.state
+        return self._batch.state_of(self._at)
+
+    @property
+    def _waiters(self) -> list[Any]:  # type: ignore[override]
+        with self._batch.lock:
+            return self._batch.mark(self, self._at).waiters
+
+    def cancel(self) -> bool:
+        """Takes the message back; False once it is under way or over."""
+        with self._batch.lock:
+            if self._state is CANCELLED:
+                return True
+            if self._state is not PENDING:
+                return False
+            mark = self._batch.mark(self, self._at)
+            mark.state = CANCELLED
+            self._batch.wake()
+            mark.notify_waiters(None)
+        mark.call_back()
+        return True
+
+    def cancelled(self) -> bool:
+        """Tells whether the message was taken back."""
+        return self._state is CANCELLED
+
+    def running(self) -> bool:
+        """Tells whether the message is under way."""
+        return self._state is RUNNING
+
+    def done(self) -> bool:
+        """Tells whether the message is over: sent, given up or taken back."""
+        return self._state in (FINISHED, CANCELLED)
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        """Has a function called with this future when it is done, or at once."""
+        with self._batch.lock:
+            if not self.done():
+                self._batch.mark(self, self._at).callbacks.append(fn)
+                return
+        Mark(self).call_back([fn])
+
+    def result(self, timeout: float | None = None) -> Sent:
+        """Waits for the end; returns where the message is, or raises why it is not."""
+        error = self.exception(timeout)
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error, self  # which would keep each other
+        mark = self._batch.marks.get(self._at)
+        if mark is not None and mark.state is not None:
+            result: Sent = mark.result
+            return result
+        return self._batch.sent(self._at)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Waits for the end; returns why the message was not sent, or None."""
+        self._await(timeout)
+        mark = self._batch.marks.get(self._at)
+        if mark is None or mark.state is None:
+            return self._batch.error_of(self._at)
+        if mark.state is CANCELLED:
+            raise CancelledError
+        return mark.result if isinstance(mark.result, BaseException) else None
+
+    def _await(self, timeout_s: float | None) -> None:
+        turn: SimpleQueue[None] = SimpleQueue()
+        while True:
+            with self._batch.lock:
+                if self.done():
+                    return
+                self._batch.turns += (turn,)
+            try:
+                turn.get(timeout=timeout_s if timeout_s is None else max(0, timeout_s))
+            except Empty:
+                raise TimeoutError from None
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Tells whether it was not cancelled; the sender itself says when it runs."""
+        return not self.cancelled()
+
+    def set_result(self, result: Any) -> None:
+        """Settles the future by hand, which takes nothing back."""
+        self._settle_by_hand(result)
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """Settles the future by hand, which takes nothing back."""
+        self._settle_by_hand(exception)
+
+    def _settle_by_hand(self, result: Any) -> None:
+        with self._batch.lock:
+            if self.done():
+                raise InvalidStateError(f"{self._state}: {self!r}")
+            mark = self._batch.mark(self, self._at)
+            mark.state, mark.result = FINISHED, result
+            self._batch.wake()
+            is_error = isinstance(result, BaseException)
+            mark.notify_waiters(result if is_error else None)
+        mark.call_back()
+
+    def __await__(self) -> Generator[Any, None, Sent]:
+        import asyncio  # most programs have no event loop
+
+        return asyncio.wrap_future(self).__await__()
+
+    def __repr__(self) -> str:
+        return f"<SentFuture to {self._batch.topic}, {self._state.lower()}>"

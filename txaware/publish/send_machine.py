@@ -1,0 +1,727 @@
+"""Decides what a sender does: what is queued, cut, under way, stored and given up.
+
+Pure: it takes events and the time, and returns what to do. Whoever sends, waits and
+wakes is elsewhere (`send_loop.py`), so that a history needs neither threads nor time.
+"""
+
+import heapq
+import random
+import secrets
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from itertools import count, islice
+
+import attrs
+
+from coordinator.threads import Condition
+from txaware.errors import (
+    OutOfOrderSequence,
+    ProducerFenced,
+    PublisherClosed,
+    TopicNotFound,
+    Unavailable,
+    changed_nothing,
+)
+from txaware.model.messages import MessageId
+from txaware.model.partitions import partition_of
+from txaware.model.producers import MAX_PRODUCER_ID, SEQUENCES, ProducerIdentity
+from txaware.publish.publisher import OVERHEAD_BYTES, checked_setting
+from txaware.publish.send_batch import Extra, OnDone, SendBatch, SentFuture
+
+# The store knows the last five requests of a producer in a partition. A repeat of the
+# first of six would not be found.
+MOST_IN_FLIGHT = 5
+NEVER_S = float("inf")
+# A topic that takes nothing holds at most this part of the queue, beside others.
+SHARE_OF_DOWN = 0.5
+LOOK_AGAIN_S = 60.0
+
+
+@attrs.frozen(kw_only=True)
+class SendLimits:
+    """The limits of a batch, of the queue and of what is under way, and the times.
+
+    `in_flight` counts batches of one partition. What is under way counts for the queue,
+    too. A message alone is always let in, whatever its size.
+    """
+
+    in_flight: int = MOST_IN_FLIGHT
+    linger_s: float = 0.005
+    batch_limit_bytes: int = 256 << 10
+    batch_limit_messages: int = 10_000
+    queue_limit_bytes: int = 32 << 20
+    queue_limit_messages: float = NEVER_S
+    give_up_after_s: float = 120
+
+    def __attrs_post_init__(self) -> None:
+        for name, value in attrs.asdict(self).items():
+            is_time = name in ("linger_s", "give_up_after_s")
+            checked_setting(name, value, least=0 if is_time else 1)
+
+
+@attrs.frozen
+class Retries:
+    """The errors after which a batch is sent again, and the pauses before that.
+
+    `most` bounds how often one is sent; None is until its time is over.
+    """
+
+    after: tuple[type[BaseException], ...] = (Unavailable, TopicNotFound)
+    most: int | None = None
+    first_s: float = 0.05
+    longest_s: float = 5.0
+    jitter: Callable[[float, float], float] = random.uniform
+
+    def allow(self, error: BaseException, tries: int) -> bool:
+        """Tells whether a batch that failed so often is sent again."""
+        is_left = self.most is None or tries < self.most
+        return is_left and isinstance(error, self.after)
+
+    def pause_s(self, tries: int) -> float:
+        """Returns the pause before the next try."""
+        return self.jitter(0, min(self.longest_s, self.first_s * 2.0 ** min(tries, 32)))
+
+
+class Line:
+    """The batches of one partition, in order, until they are over.
+
+    A line without a number holds what no partition was chosen for yet.
+    """
+
+    def __init__(self, topic: "TopicLines", number: int | None) -> None:
+        self.topic = topic
+        self.number = number
+        self.batches: deque[SendBatch] = deque()
+        self.open: SendBatch | None = None
+        self.in_flight = 0
+        self.producer: ProducerIdentity | None = None
+        self.next = 0
+        # True once a batch of this producer was stored: the first one goes alone.
+        self.is_begun = False
+        # The error of the last try; only the oldest batch is tried until one is stored.
+        self.error: BaseException | None = None
+        self.pause_until_s = 0.0
+
+    @property
+    def is_writable(self) -> bool:
+        """True when a batch that is given to it would go out now."""
+        return self.error is None and len(self.batches) < MOST_IN_FLIGHT
+
+
+class TopicLines:
+    """A topic's partitions, and what waits for one."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.partitions = 0  # until they were counted
+        self.loose = Line(self, None)
+        self.lines: dict[int, Line] = {}
+        self.only = self.line(0)
+        self.held_bytes = 0
+        self.failing = 0
+        self.turn = 0
+        self.is_asked = False
+        self.asked_s = -NEVER_S
+
+    def line(self, number: int) -> Line:
+        """Returns the line of a partition."""
+        found = self.lines.get(number)
+        if found is None:
+            found = self.lines[number] = Line(self, number)
+        return found
+
+    def line_of(self, key: bytes | None, number: int | None) -> Line:
+        """Returns the line of a message, with a key or to a partition that it names."""
+        if not self.partitions:
+            return self.loose  # in which it keeps its place among the others
+        if number is None and self.partitions == 1:
+            return self.only
+        if number is not None:
+            return self.line(number)
+        if key is None:
+            return self.loose
+        return self.line(partition_of(key, self.partitions))
+
+    def writable(self) -> Line | None:
+        """Returns the partition that is next in turn and takes a batch now."""
+        for step in range(self.partitions):
+            number = (self.turn + step) % self.partitions
+            line = self.line(number)
+            if line.is_writable:
+                self.turn = number + 1
+                return line
+        return None
+
+
+@attrs.define
+class Actions:
+    """The result of a turn: what to do now, and when the next turn is at the latest.
+
+    `over` are batches whose messages are settled, for who tells their callers.
+    """
+
+    send: list[SendBatch] = attrs.field(factory=list)
+    count: list[str] = attrs.field(factory=list)
+    over: list[SendBatch] = attrs.field(factory=list)
+    next_s: float = NEVER_S
+
+
+class SendMachine:
+    """The state of a sender; each call is made under its lock.
+
+    `wake` is called before a change that has the next turn come earlier.
+    """
+
+    def __init__(
+        self,
+        limits: SendLimits,
+        retries: Retries,
+        *,
+        lock: Condition,
+        wake: Callable[[], object],
+    ) -> None:
+        self.limits = limits
+        self.lock = lock
+        self.waiting = 0
+        self.held_bytes = 0
+        self.is_closed = False
+        self.counts: Counter[str] = Counter()
+        self.topics: dict[str, TopicLines] = {}
+        # What callers wait for, a flush or room, is not lingered for.
+        self.blocked: set[object] = set()
+        self._retries = retries
+        self._wake = wake
+        self._next_s = NEVER_S
+        self._identity = _drawn()
+        self._to_visit: dict[Line, None] = {}
+        self._to_count: dict[str, None] = {}
+        self._open: dict[Line, None] = {}
+        self._lines: dict[SendBatch, Line] = {}  # of those under way
+        self._timers: list[tuple[float, int, Line]] = []
+        self._serial = count()
+        self._over: list[SendBatch] = []
+        self._flushes = 0
+        self._unsettled: Counter[int] = Counter()
+
+    # Of callers.
+
+    def close(self) -> None:
+        """Takes no more messages; what was taken goes out at once."""
+        self.is_closed = True
+        self.hurry()
+        self.lock.notify_all()
+
+    def require_open(self) -> None:
+        """Raises `PublisherClosed` once it is closed."""
+        if self.is_closed:
+            raise PublisherClosed("it is closed, and took nothing")
+
+    def has_room(self, topic: str, size_bytes: int) -> bool:
+        """Tells whether a message fits; what is down leaves room for the others."""
+        if not self.waiting:
+            return True
+        limits = self.limits
+        held_bytes = self.held_bytes + size_bytes
+        if (
+            held_bytes > limits.queue_limit_bytes
+            or self.waiting >= limits.queue_limit_messages
+        ):
+            return False
+        lines = self.topics.get(topic)
+        if lines is None or not lines.failing:
+            return True
+        share_bytes = limits.queue_limit_bytes * SHARE_OF_DOWN
+        down = [one for one in self.topics.values() if one.failing]
+        if len(down) == len(self.topics):
+            return True
+        return sum(one.held_bytes for one in down) + size_bytes <= share_bytes
+
+    def put(
+        self,
+        topic: str,
+        payload: bytes,
+        key: bytes | None,
+        size_bytes: int,
+        now_s: float,
+        extra: Extra | None = None,
+        on_done: OnDone | None = None,
+        number: int | None = None,
+    ) -> SentFuture:
+        """Takes a message, which was checked, and for which there is room.
+
+        It goes to the partition of its key, unless the `number` of one is named.
+        """
+        lines = self.topics.get(topic)
+        if lines is None:
+            lines = self._new_topic(topic)
+        if lines.partitions == 1 and number is None:
+            line = lines.only
+        else:
+            line = lines.line_of(key, number)
+        batch, limits = line.open, self.limits
+        if (
+            batch is None
+            or batch.size_bytes + size_bytes > limits.batch_limit_bytes
+            or len(batch.payloads) >= limits.batch_limit_messages
+        ):
+            batch = self._opened(line, now_s)
+        at = len(batch.payloads)
+        future = SentFuture(batch, at)
+        if extra is not None:
+            batch.extras[at] = extra
+        if on_done is not None:
+            batch.on_done[at] = on_done
+        if number is not None and line.number is None:
+            batch.numbers[at] = number
+        full = (
+            batch.size_bytes + size_bytes >= limits.batch_limit_bytes
+            or at + 1 >= limits.batch_limit_messages
+        )
+        if full:
+            self._visit_soon(line)
+        # Without a call, so that no interrupt (Ctrl-C) comes between.
+        batch.last_s = now_s
+        batch.size_bytes += size_bytes
+        lines.held_bytes += size_bytes
+        self.held_bytes += size_bytes
+        self.waiting += 1
+        if batch.futures is not None:
+            batch.futures += (future,)
+        batch.keys += (key,)
+        batch.payloads += (payload,)
+        return future
+
+    def drop_oldest(self, topic: str) -> bool:
+        """Drops the oldest message of a topic that is not under way yet."""
+        lines = self.topics.get(topic)
+        if lines is None:
+            return False
+        found: tuple[Line, SendBatch] | None = None
+        for line in (lines.loose, *lines.lines.values()):
+            for batch in line.batches:
+                is_new = batch.is_open and batch.waiting
+                if is_new and (found is None or batch.taken_s < found[1].taken_s):
+                    found = line, batch
+                if is_new:
+                    break
+        if found is None:
+            return False
+        _, batch = found
+        size_bytes = batch.drop_oldest() + OVERHEAD_BYTES
+        batch.size_bytes -= size_bytes
+        self._freed(lines, size_bytes, 1)
+        self.counts["dropped"] += 1
+        self._over.append(batch)
+        self._wake()
+        return True
+
+    def hurry(self) -> None:
+        """Has all that is open go out without a linger."""
+        for line in list(self._open):
+            if line.open is not None:
+                line.open.hurried = True
+            self._visit_soon(line)
+
+    def flush(self) -> int:
+        """Begins a flush of all that was taken; returns its number."""
+        self._flushes += 1
+        self.hurry()
+        return self._flushes
+
+    def is_flushed(self, flush: int) -> bool:
+        """Tells whether all is over that was taken before a flush began."""
+        return all(number >= flush for number in self._unsettled)
+
+    # Of the loop.
+
+    def turn(self, now_s: float) -> Actions:
+        """Returns what is to do now.
+
+        The order is: what was answered, topics to count, what is given up, what is
+        tried again, and what is new.
+        """
+        while self._timers and self._timers[0][0] <= now_s:
+            self._to_visit[heapq.heappop(self._timers)[2]] = None
+        actions = Actions()
+        while self._to_visit:
+            line = next(iter(self._to_visit))
+            del self._to_visit[line]
+            if line.number is None:
+                self._visit_loose(line, now_s)
+            else:
+                actions.send.extend(self._visit(line, now_s))
+        actions.count = self._topics_to_count()
+        actions.over, self._over = self._over, []
+        actions.next_s = self._next_s = self._timers[0][0] if self._timers else NEVER_S
+        return actions
+
+    def counted(self, topic: str, partitions: int, now_s: float) -> None:
+        """Takes how many partitions a topic has; what waited for that goes to them."""
+        lines = self.topics[topic]
+        lines.is_asked, lines.asked_s = False, now_s
+        self._fine(lines.loose)
+        before, lines.partitions = lines.partitions, max(partitions, lines.partitions)
+        if not before:
+            self._place_all(lines)
+        self._visit_soon(lines.loose)
+
+    def not_counted(self, topic: str, error: BaseException, now_s: float) -> None:
+        """Takes why the partitions could not be counted, which is tried again."""
+        lines = self.topics[topic]
+        lines.is_asked, lines.asked_s = False, now_s
+        if lines.partitions or not lines.loose.batches:
+            return  # what was known is good enough, or nobody asks any more
+        loose = lines.loose
+        tries = loose.in_flight = loose.in_flight + 1  # nothing of it is under way
+        if self._retries.allow(error, tries):
+            self._fails(loose, error, now_s + self._retries.pause_s(tries))
+        else:
+            for batch in list(loose.batches):
+                self._give_up(loose, batch, error)
+            self._pop_over(loose)
+            del self.topics[topic]
+
+    def stored(self, batch: SendBatch, first: MessageId, now_s: float) -> None:
+        """Takes that a batch is stored, and the id of its first message."""
+        line = self._returned(batch)
+        batch.first = first
+        self.counts["messages"] += len(batch.payloads)
+        if batch.producer is line.producer:
+            line.is_begun = True
+        self._fine(line)
+        self._pop_over(line)
+
+    def failed(self, batch: SendBatch, error: BaseException, now_s: float) -> None:
+        """Takes why a try failed: the batch is sent again, or given up."""
+        line = self._returned(batch)
+        batch.tries += 1
+        is_order = isinstance(error, OutOfOrderSequence | ProducerFenced)
+        if is_order and batch.base is not None:
+            self._out_of_order(line, batch, error, now_s)
+        elif self._retries.allow(error, batch.tries):
+            self.counts["retries"] += 1
+            batch.is_in_doubt |= not changed_nothing(error)
+            again_s = now_s + self._retries.pause_s(batch.tries)
+            self._fails(line, error, again_s)
+            if again_s >= batch.last_s + self.limits.give_up_after_s:
+                self._give_up(line, batch, error)
+        else:
+            batch.is_in_doubt |= not changed_nothing(error)
+            self._give_up(line, batch, error)
+        if batch.producer is not line.producer and not batch.is_in_doubt:
+            batch.base = batch.producer = None
+        self._pop_over(line)
+
+    # Lines.
+
+    def _new_topic(self, topic: str) -> TopicLines:
+        self._wake()
+        self._to_count[topic] = None
+        return self.topics.setdefault(topic, TopicLines(topic))
+
+    def _opened(self, line: Line, now_s: float) -> SendBatch:
+        if line.open is not None:
+            line.open.hurried = True
+            self._visit_soon(line)
+        batch = SendBatch(line.topic.name, self.lock, now_s)
+        batch.flush = self._flushes
+        batch.partition = line.number or 0
+        if line.number is None and not line.topic.partitions:
+            batch.futures = []
+        if self.blocked or self.is_closed:
+            batch.hurried = True
+        self._visit_at(line, now_s + (0 if batch.hurried else self.limits.linger_s))
+        self._unsettled[self._flushes] += 1
+        self._open[line] = None
+        line.batches.append(batch)
+        line.open = batch
+        return batch
+
+    def _visit_soon(self, line: Line) -> None:
+        if line not in self._to_visit:
+            self._wake()
+            self._to_visit[line] = None
+
+    def _visit_at(self, line: Line, time_s: float) -> None:
+        if time_s < self._next_s:
+            self._wake()
+            self._next_s = time_s
+        heapq.heappush(self._timers, (time_s, next(self._serial), line))
+
+    def _visit(self, line: Line, now_s: float) -> Iterator[SendBatch]:
+        """Yields the batches of a line that go out now."""
+        self._expire(line, now_s)
+        self._count_again(line.topic, now_s)
+        most = self.limits.in_flight if line.is_begun else 1
+        if line.error is not None:
+            if line.in_flight:
+                return  # it is visited again when those are back
+            if now_s < line.pause_until_s:
+                self._visit_at(line, min(line.pause_until_s, self._expires_s(line)))
+                return
+            most = 1
+        # Of the oldest ones only: the store would not know the repeat of an older one.
+        for batch in list(islice(line.batches, most)):
+            if batch.is_under_way or batch.is_answered:
+                continue
+            if batch.is_open and not self._is_due(line, batch, now_s):
+                return
+            if batch.is_open:
+                self._cut(line, batch)
+                if not batch.payloads:
+                    continue
+            self._number(line, batch)
+            batch.is_under_way = True
+            batch.was_first = batch is line.batches[0]
+            line.in_flight += 1
+            self._lines[batch] = line
+            yield batch
+        self._pop_over(line)
+
+    def _is_due(self, line: Line, batch: SendBatch, now_s: float) -> bool:
+        limits = self.limits
+        if (
+            batch.hurried
+            or batch.size_bytes >= limits.batch_limit_bytes
+            or len(batch.payloads) >= limits.batch_limit_messages
+        ):
+            return True
+        due_s = batch.taken_s + limits.linger_s
+        if due_s > now_s:
+            self._visit_at(line, due_s)
+        return due_s <= now_s
+
+    def _cut(self, line: Line, batch: SendBatch) -> None:
+        if line.open is batch:
+            self._open.pop(line, None)
+            line.open = None
+        batch.cut()
+        if not batch.payloads:
+            batch.first = MessageId()  # all of it was taken back
+
+    def _number(self, line: Line, batch: SendBatch) -> None:
+        """Gives a batch its place in the sequence of the line's producer."""
+        if batch.base is not None:
+            return
+        if line.producer is None:
+            line.producer = self._identity
+        batch.producer, batch.base = line.producer, line.next
+        line.next = (line.next + len(batch.payloads)) % SEQUENCES
+
+    def _returned(self, batch: SendBatch) -> Line:
+        line = self._lines.pop(batch)
+        batch.is_under_way = False
+        line.in_flight -= 1
+        self._visit_soon(line)
+        if line.topic.loose.batches and line.topic.partitions:
+            self._visit_soon(line.topic.loose)
+        return line
+
+    def _fine(self, line: Line) -> None:
+        if line.error is not None:
+            line.error = None
+            line.topic.failing -= 1
+        if line.number is None:
+            line.in_flight = 0
+
+    def _fails(self, line: Line, error: BaseException, again_s: float) -> None:
+        if line.error is None:
+            line.topic.failing += 1
+        line.error = error
+        line.pause_until_s = again_s
+        self._visit_soon(line)
+
+    def _out_of_order(
+        self, line: Line, batch: SendBatch, error: BaseException, now_s: float
+    ) -> None:
+        """Sends a batch again that came before its turn.
+
+        If it was the oldest one when it went out, those before it are not there, and
+        never will be. Then the line goes on under a new producer. What may be stored
+        under the old one, in a request that is still on its way, is never sent under
+        another: it would be there twice.
+        """
+        if not batch.was_first:
+            self._fails(line, error, now_s)
+            return
+        is_new = (
+            batch.producer is line.producer and not line.is_begun and not batch.base
+        )
+        if is_new and not batch.is_in_doubt:
+            self._give_up(line, batch, error)
+        elif batch.is_in_doubt:
+            self._give_up(line, batch, _lost_place(batch, error))
+        else:
+            self._begin_anew(line)
+
+    def _begin_anew(self, line: Line) -> None:
+        """Draws another producer, for all that is surely not stored by the old one."""
+        line.producer = self._identity = _drawn()
+        line.next = 0
+        line.is_begun = False
+        for batch in line.batches:
+            if not (batch.is_under_way or batch.is_in_doubt or batch.is_answered):
+                batch.base = batch.producer = None
+
+    # The end of batches.
+
+    def _expires_s(self, line: Line) -> float:
+        return line.batches[0].last_s + self.limits.give_up_after_s
+
+    def _expire(self, line: Line, now_s: float) -> None:
+        """Gives up what waits for too long in a line that takes nothing."""
+        while line.error is not None and line.batches:
+            batch = line.batches[0]
+            if batch.is_under_way or now_s < self._expires_s(line):
+                return
+            self._give_up(line, batch, line.error)
+            self._pop_over(line)
+
+    def _give_up(self, line: Line, batch: SendBatch, error: BaseException) -> None:
+        if batch.is_open:
+            self._cut(line, batch)
+        batch.error = error
+        self.counts["given_up"] += len(batch.payloads)
+        if batch.base is None or batch.producer is not line.producer:
+            return
+        after = (batch.base + len(batch.payloads)) % SEQUENCES
+        if line.next == after and not batch.is_in_doubt:
+            line.next = batch.base  # as if it had never been
+        else:
+            self._begin_anew(line)
+
+    def _pop_over(self, line: Line) -> None:
+        """Settles what is over, in order: what was answered early waits for others."""
+        while line.batches and line.batches[0].is_answered:
+            self._settle(line.topic, line.batches.popleft())
+        if not line.batches:
+            self._fine(line)
+
+    def _settle(self, topic: TopicLines, batch: SendBatch) -> None:
+        self._freed(topic, batch.size_bytes, batch.taken)
+        self._leave_flush(batch)
+        batch.settle(error=batch.error)
+        self._over.append(batch)
+
+    def _leave_flush(self, batch: SendBatch) -> None:
+        self._unsettled[batch.flush] -= 1
+        if not self._unsettled[batch.flush]:
+            del self._unsettled[batch.flush]
+
+    def _freed(self, topic: TopicLines, size_bytes: int, messages: int) -> None:
+        self.lock.notify_all()
+        topic.held_bytes -= size_bytes
+        self.held_bytes -= size_bytes
+        self.waiting -= messages
+
+    # What has no partition yet.
+
+    def _topics_to_count(self) -> list[str]:
+        wanted, self._to_count = list(self._to_count), {}
+        for topic in wanted:
+            self.topics[topic].is_asked = True
+        return wanted
+
+    def _count_again(self, topic: TopicLines, now_s: float) -> None:
+        """Asks from time to time whether partitions were added."""
+        if now_s - topic.asked_s > LOOK_AGAIN_S and not topic.is_asked:
+            self._to_count[topic.name] = None
+
+    def _visit_loose(self, line: Line, now_s: float) -> None:
+        topic = line.topic
+        if topic.partitions:
+            self._distribute(topic, now_s)
+            return
+        self._expire(line, now_s)
+        if not line.batches or topic.is_asked:
+            return
+        if line.error is None or now_s >= line.pause_until_s:
+            self._to_count[topic.name] = None
+        else:
+            self._visit_at(line, min(line.pause_until_s, self._expires_s(line)))
+
+    def _place_all(self, topic: TopicLines) -> None:
+        """Gives what waited for the number of partitions to these."""
+        loose, only = topic.loose, topic.only
+        waiting = list(loose.batches)
+        loose.batches.clear()
+        is_open = self._open.pop(loose, self) is None
+        opened, loose.open = loose.open, None
+        if topic.partitions > 1 or any(batch.numbers for batch in waiting):
+            for batch in waiting:
+                self._place(topic, batch)
+            return
+        for batch in waiting:
+            batch.futures = None
+        only.batches.extend(waiting)
+        only.open = opened
+        if is_open:
+            self._open[only] = None
+        self._visit_soon(only)
+
+    def _place(self, topic: TopicLines, batch: SendBatch) -> None:
+        """Gives the messages of a batch to the partitions of their keys."""
+        futures = batch.futures or []
+        for at in range(batch.dropped, len(batch.payloads)):
+            line = topic.line_of(batch.keys[at], batch.numbers.get(at))
+            size_bytes = batch.size_of(at) + OVERHEAD_BYTES
+            to = line.open
+            limit_bytes = self.limits.batch_limit_bytes
+            if to is None or to.size_bytes + size_bytes > limit_bytes:
+                to = self._opened(line, batch.taken_s)
+                self._visit_soon(line)
+            if to.flush > batch.flush:
+                self._leave_flush(to)
+                to.flush = batch.flush
+                self._unsettled[to.flush] += 1
+            to.hurried |= batch.hurried
+            to.last_s = max(to.last_s, batch.last_s)
+            to.take(batch, at, size_bytes)
+            futures[at].move(to, len(to.payloads) - 1)
+        self._leave_flush(batch)
+        batch.wake()
+
+    def _distribute(self, topic: TopicLines, now_s: float) -> None:
+        """Gives whole batches of messages without a key to partitions that take one."""
+        loose = topic.loose
+        while loose.batches:
+            batch = loose.batches[0]
+            if batch.is_open and not self._is_due(loose, batch, now_s):
+                return
+            line = topic.writable()
+            if line is None:
+                if not self._expired(topic, batch, now_s):
+                    return
+                continue
+            loose.batches.popleft()
+            if batch.is_open:
+                self._cut(loose, batch)
+            batch.partition = line.number or 0
+            place = len(line.batches) - (line.open is not None)
+            line.batches.insert(place, batch)
+            self._visit_soon(line)
+
+    def _expired(self, topic: TopicLines, batch: SendBatch, now_s: float) -> bool:
+        """Gives up a batch that no partition has taken for too long."""
+        errors = [line.error for line in topic.lines.values() if line.error is not None]
+        if len(errors) < topic.partitions:
+            return False  # one of them goes on
+        if now_s < self._expires_s(topic.loose):
+            self._visit_at(topic.loose, self._expires_s(topic.loose))
+            return False
+        self._give_up(topic.loose, batch, errors[0])
+        self._pop_over(topic.loose)
+        return True
+
+
+def _drawn() -> ProducerIdentity:
+    """Draws a producer, which its first publish opens."""
+    drawn = secrets.randbelow(MAX_PRODUCER_ID) + 1
+    return ProducerIdentity(drawn, by_client=True, is_sender=True)
+
+
+def _lost_place(batch: SendBatch, error: BaseException) -> Unavailable:
+    return Unavailable(
+        f"whether {len(batch.payloads)} messages to {batch.topic} are stored is not "
+        f"known: messages before them were given up ({error})"
+    )

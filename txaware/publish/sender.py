@@ -1,0 +1,251 @@
+"""The sender: it keeps the line to the store full, and stores each message once."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Self, get_args
+
+import attrs
+
+from txaware.errors import BadRequest, QueueFull, RequestTooLarge
+from txaware.model.interfaces import Payload
+from txaware.model.labels import MAX_KEY_BYTES, packed_fields
+from txaware.model.messages import Outgoing, outgoing
+from txaware.model.partitions import named_partition
+from txaware.model.requests import checked_payloads
+from txaware.publish.background import Background
+from txaware.publish.publisher import OVERHEAD_BYTES, checked_setting
+from txaware.publish.send_batch import Extra, OnDone, SentFuture
+from txaware.publish.send_machine import (
+    MOST_IN_FLIGHT,
+    Retries,
+    SendLimits,
+    SendMachine,
+)
+from txaware.publish.send_way import SendsBatches
+
+WhenSenderFull = Literal["wait", "raise", "drop_oldest"]
+
+
+@attrs.frozen(kw_only=True)
+class SenderOptions:
+    """The settings of a sender: how it collects, how much it holds, and when it ends.
+
+    `in_flight` counts the batches of one partition that are under way, up to 5.
+    """
+
+    in_flight: int = MOST_IN_FLIGHT
+    linger_ms: float = 5
+    batch_limit_bytes: int = 256 << 10
+    queue_limit_bytes: int = 32 << 20
+    when_full: WhenSenderFull = "wait"
+    give_up_after_s: float = 120
+
+    def __attrs_post_init__(self) -> None:
+        checked_setting("linger_ms", self.linger_ms, least=0)
+        checked_setting("in_flight", self.in_flight)
+        if not isinstance(self.in_flight, int) or self.in_flight > MOST_IN_FLIGHT:
+            raise BadRequest(
+                f"in_flight is a whole number from 1 to {MOST_IN_FLIGHT}, not "
+                f"{self.in_flight}: the store knows the repeat of so many batches"
+            )
+        if self.when_full not in get_args(WhenSenderFull):
+            raise BadRequest(
+                f"when_full is one of {', '.join(get_args(WhenSenderFull))}, "
+                f"not {self.when_full!r}"
+            )
+
+    def limits(self, request_bytes: int | None = None) -> SendLimits:
+        """Returns the limits, with batches that fit into one request."""
+        batch_bytes = self.batch_limit_bytes
+        checked_setting("batch_limit_bytes", batch_bytes)
+        if request_bytes is not None:
+            batch_bytes = min(batch_bytes, max(1, request_bytes))
+        return SendLimits(
+            in_flight=self.in_flight,
+            linger_s=self.linger_ms / 1000,
+            batch_limit_bytes=batch_bytes,
+            queue_limit_bytes=self.queue_limit_bytes,
+            give_up_after_s=self.give_up_after_s,
+        )
+
+
+@attrs.frozen
+class SenderMetrics:
+    """The counts of a sender since it was made, and what it holds now.
+
+    `waiting_messages` are not acknowledged yet; they and `waiting_bytes` have what is
+    under way, too. `dropped_messages` found no room, or gave theirs to newer ones.
+    """
+
+    sent_messages: int
+    given_up_messages: int
+    dropped_messages: int
+    retried_batches: int
+    waiting_messages: int
+    waiting_bytes: int
+    topics: int
+    failing_topics: int
+
+    @classmethod
+    def of(cls, machine: SendMachine) -> Self:
+        """Counts what a machine has done."""
+        with machine.lock:
+            counts = machine.counts
+            return cls(
+                counts["messages"],
+                counts["given_up"],
+                counts["dropped"] + counts["refused"],
+                counts["retries"],
+                machine.waiting,
+                machine.held_bytes,
+                len(machine.topics),
+                sum(1 for one in machine.topics.values() if one.failing),
+            )
+
+
+class Checked:
+    """Checks what a sender is given, each topic's name once."""
+
+    def __init__(self, message_limit_bytes: int) -> None:
+        checked_setting("message_limit_bytes", message_limit_bytes)
+        self._limit_bytes = message_limit_bytes
+        self.names: dict[str, tuple[str, int | None]] = {}
+
+    def name(self, topic: str) -> tuple[str, int | None]:
+        """Returns the name of a topic, and the partition if one is named, as `t.3`."""
+        name, number = named_partition(topic)
+        self.names[topic] = str(name), number
+        return self.names[topic]
+
+    def message(
+        self,
+        payload: Payload,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        expire_after_s: float | None,
+    ) -> tuple[bytes, bytes | None, int, Extra | None]:
+        """Returns payload, key, size in memory, and what few messages have beside it.
+
+        `BadRequest` for what is no message, `RequestTooLarge` above the limit.
+        """
+        extra: Extra | None = None
+        is_usual = payload.__class__ is bytes and (
+            key is None or (key.__class__ is bytes and len(key) <= MAX_KEY_BYTES)
+        )
+        if not is_usual or headers is not None or expire_after_s is not None:
+            said = outgoing(payload, key, headers, expire_after_s)
+            checked_payloads([said], limit_bytes=self._limit_bytes)
+            if isinstance(said, Outgoing):
+                payload, key = said.payload, said.key
+                packed = packed_fields(said.headers, said.more)
+                if packed or said.expire_after_s is not None:
+                    extra = Extra(packed, said.expire_after_s)
+        data: Any = payload
+        size_bytes = len(data)
+        if key is not None:
+            size_bytes += len(key)
+        if extra is not None:
+            size_bytes += len(extra.headers)
+        if size_bytes > self._limit_bytes:
+            raise RequestTooLarge(
+                f"a message of {size_bytes} bytes is above the limit of "
+                f"{self._limit_bytes} bytes"
+            )
+        return data, key, size_bytes + OVERHEAD_BYTES, extra
+
+
+class Sender:
+    """A sender of messages to any topics, each stored once, in order by partition.
+
+    Messages with a key go to the partition of the key, and others in whole batches to
+    one that takes some. One thread sends for all topics. Several batches of a partition
+    are under way; one is sent again until it is stored, or until `give_up_after_s`
+    after its last message was taken. A batch that is given up may be stored all the
+    same. Any number of threads may share a sender. It joins no transaction.
+    """
+
+    def __init__(
+        self,
+        way: Callable[[], SendsBatches],
+        options: SenderOptions,
+        *,
+        message_limit_bytes: int,
+        request_bytes: int | None = None,
+        retries: Retries | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        limits = options.limits(request_bytes)
+        self._checked = Checked(message_limit_bytes)
+        self._names = self._checked.names
+        self._when_full = options.when_full
+        self._clock_s = clock_s
+        self._background = Background(
+            "any topic", way, limits, retries or Retries(), clock_s=clock_s
+        )
+        self._put = self._background.put
+
+    def send(
+        self,
+        topic: str,
+        payload: Payload,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        expire_after_s: float | None = None,
+        on_done: OnDone | None = None,
+    ) -> SentFuture:
+        """Takes a message; its future is a `Sent` when it is on disk.
+
+        `key`, `headers` and `expire_after_s` are those of an `Outgoing`, which ages
+        from its publish on, not while it waits. `on_done` is called with the `Sent`, or
+        with the error, in the order of the partition and in the thread of the sender;
+        what it raises is logged.
+
+        The topic need not exist yet. What is wrong with the message itself is raised
+        here. In a full queue this waits for room, raises `QueueFull`, or drops the
+        oldest message of the topic, whose future gets `QueueFull`.
+        """
+        names = self._names
+        name, number = names[topic] if topic in names else self._checked.name(topic)
+        data, key, size_bytes, extra = self._checked.message(
+            payload, key, headers, expire_after_s
+        )
+        future = self._put(
+            *(name, data, key, size_bytes, self._clock_s(), extra, on_done, number),
+            when_full=self._when_full,
+        )
+        if future is None:
+            raise QueueFull(f"{self.waiting} messages wait, and none of {name} may go")
+        return future
+
+    @property
+    def waiting(self) -> int:
+        """The number of messages that are not acknowledged yet."""
+        return self._background.machine.waiting
+
+    def metrics(self) -> SenderMetrics:
+        """Returns what was sent and lost so far, and what waits now."""
+        return SenderMetrics.of(self._background.machine)
+
+    def flush(self, timeout_s: float | None = None) -> bool:
+        """Waits until each message taken before is on disk or lost.
+
+        False when that took longer than `timeout_s`.
+        """
+        return self._background.flush(timeout_s)
+
+    def close(self) -> None:
+        """Flushes, and takes no more messages; a second close does nothing.
+
+        In an outage this takes until `give_up_after_s` after the last message taken.
+        """
+        self._background.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Sender, {self.waiting} waiting>"
