@@ -44,7 +44,9 @@ NO = {
     "TruncateRefused",
 }
 CLASSES = {
-    name: value for name, value in vars(errors).items() if isinstance(value, type)
+    name: value
+    for name, value in vars(errors).items()
+    if isinstance(value, type) and issubclass(value, Exception)
 }
 
 
