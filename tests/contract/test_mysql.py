@@ -13,19 +13,21 @@ import txaware
 from tests.support.cli_runs import error_of, run
 from tests.support.concurrency import until
 from tests.support.messagings import committed, payloads
-from tests.support.mysql import MysqlServer
+from tests.support.mysql import MysqlServer, left_prepared
 from txaware import participants
 from txaware.errors import (
     BadRequest,
     MissingExtra,
     MisusedTransaction,
     TransactionOutcomeUnknown,
+    Unavailable,
 )
 from txaware.messaging import Messaging
-from txaware.participants import DecidingMysql
+from txaware.participants import DecidingMysql, Mysql
 from txaware.participants.database_tables import TABLES
 
 Opened = Callable[..., Any]
+LATE = "INSERT INTO orders VALUES ('late')"
 
 
 @pytest.fixture(params=["leveldb", "http"])
@@ -60,6 +62,11 @@ def connection(opened: Opened) -> Any:
 
 
 @pytest.fixture
+def shop(messaging: Messaging, connection: Any) -> Mysql:
+    return participants.mysql(messaging, connection)
+
+
+@pytest.fixture
 def deciding(messaging: Messaging, connection: Any) -> DecidingMysql:
     return participants.mysql(messaging, connection, outbox=True, relay=False)
 
@@ -73,6 +80,196 @@ def order(messaging: Messaging, shop: Any, who: str) -> None:
     with messaging.transaction(shop):
         shop.connection.execute("INSERT INTO orders VALUES (%s)", (who,))
         messaging.publisher("t").publish(who.encode())
+
+
+def prepared(opened: Opened) -> list[str]:
+    return left_prepared(opened())
+
+
+def killed_after_the_prepare(
+    messaging: Messaging, shop: Mysql, *, commits: bool, statement: str = LATE
+) -> int:
+    """A transaction whose process died between prepare and end; its pointer."""
+    tx = messaging.coordinator.start_short()
+    messaging.coordinator.persist(tx)
+    shop.start_tx(tx)
+    shop.connection.execute(statement)
+    assert shop.commit_tx()
+    if commits:
+        messaging.coordinator.can_commit(tx, ())
+        messaging.coordinator.commit(tx)
+    else:
+        messaging.coordinator.invalidate(tx)
+    shop.connection.close()
+    return tx.transaction_id
+
+
+def test_rows_tables_and_messages_commit_together(
+    messaging: Messaging, shop: Mysql, opened: Opened
+) -> None:
+    table = messaging.table("accounts")
+    with messaging.transaction(shop):
+        shop.connection.execute("INSERT INTO orders VALUES ('ann')")
+        messaging.publisher("t").publish(b"ann")
+        table.put(b"ann", b"5")
+    with pytest.raises(ZeroDivisionError), messaging.transaction(shop):  # noqa: PT012
+        shop.connection.execute("INSERT INTO orders VALUES ('bob')")
+        messaging.publisher("t").publish(b"bob")
+        table.put(b"ann", b"4")
+        assert 1 / 0
+    assert orders(opened) == ["ann"]
+    assert (committed(messaging), table.get(b"ann")) == ([b"ann"], b"5")
+    assert prepared(opened) == []
+
+
+def test_a_block_that_only_reads_is_prepared_too(
+    messaging: Messaging, shop: Mysql, opened: Opened
+) -> None:
+    with messaging.transaction(shop):
+        assert shop.connection.execute("SELECT who FROM orders").fetchall() == ()
+        messaging.publisher("t").publish(b"read")
+    with messaging.transaction(shop):
+        messaging.publisher("t").publish(b"nothing")
+    assert committed(messaging) == [b"read", b"nothing"]
+    assert prepared(opened) == []
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_what_a_crash_left_prepared_is_ended_at_the_next_start(
+    messaging: Messaging, shop: Mysql, opened: Opened, commits: bool
+) -> None:
+    pointer = killed_after_the_prepare(messaging, shop, commits=commits)
+    [name] = prepared(opened)
+    assert f"{pointer}:" in name
+    assert shop._prepared.smallest_pointer() == pointer
+    assert until(lambda: shop.recover() == [])
+    assert prepared(opened) == []
+    assert orders(opened) == (["late"] if commits else [])
+    assert shop._prepared.smallest_pointer() is None
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("statement", ["SELECT who FROM orders", "SELECT 1"])
+def test_what_a_crash_left_of_a_block_that_only_read_is_ended_too(
+    messaging: Messaging, shop: Mysql, opened: Opened, commits: bool, statement: str
+) -> None:
+    """MySQL says of it that it was rolled back."""
+    killed_after_the_prepare(messaging, shop, commits=commits, statement=statement)
+    assert until(lambda: shop.recover() == [])
+    assert prepared(opened) == []
+
+
+def test_what_a_connection_still_has_waits_for_its_end(
+    messaging: Messaging, shop: Mysql, opened: Opened
+) -> None:
+    """Nobody else can end it before the server knows that it is gone."""
+    tx = messaging.coordinator.start_short()
+    messaging.coordinator.persist(tx)
+    shop.start_tx(tx)
+    shop.connection.execute("INSERT INTO orders VALUES ('never')")
+    assert shop.commit_tx()
+    messaging.coordinator.invalidate(tx)
+    assert shop.recover() == [tx.transaction_id]
+    shop._prepared.recover_soon()
+    shop.connection.close()
+    assert until(lambda: not prepared(opened))
+    assert orders(opened) == []
+
+
+def test_what_may_still_commit_waits(
+    messaging: Messaging, shop: Mysql, opened: Opened
+) -> None:
+    with messaging.transaction(shop) as tx:
+        shop.connection.execute("INSERT INTO orders VALUES ('ann')")
+        assert shop.commit_tx()
+        pointer = tx.transaction.transaction_id
+        again = participants.mysql(messaging, opened())
+        assert again.recover() == [pointer]
+        shop.commit_tx = lambda: True  # type: ignore[method-assign]
+    assert orders(opened) == ["ann"]
+
+
+def test_a_block_may_have_several_connections(
+    messaging: Messaging, shop: Mysql, opened: Opened
+) -> None:
+    other = participants.mysql(messaging, opened())
+    with messaging.transaction(shop, other):
+        shop.connection.execute("INSERT INTO orders VALUES ('ann')")
+        other.connection.execute("INSERT INTO orders VALUES ('bob')")
+    assert orders(opened) == ["ann", "bob"]
+
+
+def test_a_database_that_is_away_between_prepare_and_commit_is_ended_later(
+    messaging: Messaging,
+) -> None:
+    server = MysqlServer()
+    try:
+        first = server.connect()
+        first.execute("CREATE TABLE orders (who varchar(9))")
+        shop = participants.mysql(messaging, first)
+        with (  # noqa: PT012
+            pytest.raises(Unavailable, match="wait in mysql"),
+            messaging.transaction(shop) as tx,
+        ):
+            shop.connection.execute("INSERT INTO orders VALUES ('ann')")
+            shop.commit_tx()
+            server.kill()
+            shop.commit_tx = lambda: True  # type: ignore[method-assign]
+        assert tx.status.value == "committed"
+        server.start()
+        again = participants.mysql(messaging, server.connect())
+        assert until(lambda: again.recover() == [])
+        found = again.connection.execute("SELECT who FROM orders").fetchall()
+        assert found == (("ann",),)
+        again.connection.close()
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    "end", ["COMMIT", "ROLLBACK", "CREATE TABLE made (a int)", "START TRANSACTION"]
+)
+def test_xa_refuses_what_would_end_a_prepared_block(
+    messaging: Messaging, shop: Mysql, opened: Opened, end: str
+) -> None:
+    with messaging.transaction(shop):
+        shop.connection.execute("INSERT INTO orders VALUES ('ann')")
+        with pytest.raises(Exception, match="XAER_RMFAIL"):
+            shop.connection.execute(end)
+    assert orders(opened) == ["ann"]
+
+
+def test_a_transaction_that_has_only_read_is_told_too(
+    messaging: Messaging, shop: Mysql
+) -> None:
+    shop.connection.execute("SELECT who FROM orders")
+    with (
+        pytest.raises(MisusedTransaction, match="began before the block"),
+        messaging.transaction(shop),
+    ):
+        pass
+    shop.connection.rollback()
+    with messaging.transaction(shop):
+        messaging.publisher("t").publish(b"1")
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ({"version": "10.4.34-MariaDB"}, "rolls back what it has prepared"),
+        ({"version": "5.6.51"}, "rolls back what it has prepared"),
+        ({"version": "10.11.6-MariaDB", "wsrep_on": "ON"}, "a Galera cluster"),
+    ],
+)
+def test_a_server_that_cannot_prepare_is_one_sentence(
+    shop: Mysql,
+    monkeypatch: pytest.MonkeyPatch,
+    state: dict[str, str],
+    told: str,
+) -> None:
+    monkeypatch.setattr(type(shop._prepared._link), "ask", lambda *_: state.items())
+    with pytest.raises(BadRequest, match=f"{told}.*outbox=True"):
+        shop._prepared.require_that_it_prepares()
 
 
 def test_its_own_commit_decides_with_an_outbox(
@@ -106,11 +303,13 @@ def test_an_end_inside_of_the_block_is_told(
     assert orders(opened) == ([] if end == "ROLLBACK" else ["kept"])
 
 
+@pytest.mark.parametrize("kind", ["shop", "deciding"])
 def test_a_deadlock_that_the_block_goes_on_after_undoes_it(
-    messaging: Messaging, deciding: DecidingMysql, opened: Opened
+    messaging: Messaging, opened: Opened, request: pytest.FixtureRequest, kind: str
 ) -> None:
     """MySQL rolls back all of it, and begins another transaction without a word."""
-    here, other = deciding.connection, opened()
+    database = request.getfixturevalue(kind)
+    here, other = database.connection, opened()
     here.execute("CREATE TABLE stock (name varchar(9) PRIMARY KEY, count int)")
     for name in ("a", "b", *map(str, range(50))):
         here.execute("INSERT INTO stock VALUES (%s, 1)", (name,))
@@ -120,8 +319,8 @@ def test_a_deadlock_that_the_block_goes_on_after_undoes_it(
     for name in ("b", *map(str, range(50))):
         other.execute(take, (name,))
     with (  # noqa: PT012
-        pytest.raises(MisusedTransaction, match="or by a deadlock"),
-        messaging.transaction(deciding),
+        pytest.raises(MisusedTransaction, match="by a deadlock"),
+        messaging.transaction(database),
     ):
         here.execute(take, ("a",))
         messaging.publisher("t").publish(b"never")
@@ -135,9 +334,13 @@ def test_a_deadlock_that_the_block_goes_on_after_undoes_it(
             here.execute(take, ("b",))
         waits.join()
         other.rollback()
-        here.execute("INSERT INTO orders VALUES ('half')")
+        if kind == "deciding":
+            here.execute("INSERT INTO orders VALUES ('half')")
     assert orders(opened) == []
-    assert deciding.relay() == 0
+    order(messaging, database, "ann")
+    if kind == "deciding":
+        assert database.relay() == 1
+    assert (orders(opened), committed(messaging)) == (["ann"], [b"ann"])
 
 
 def test_a_statement_that_failed_leaves_the_rest_of_the_block(
@@ -286,7 +489,7 @@ def test_a_connection_that_cannot_take_part_is_one_sentence(
         pass
     wrong: Any = "mysql://localhost"
     with pytest.raises(BadRequest, match="no connection of PyMySQL"):
-        participants.mysql(messaging, wrong, outbox=True)
+        participants.mysql(messaging, wrong)
 
 
 def test_a_server_that_syncs_no_commit_is_told_to_the_log(
@@ -312,6 +515,18 @@ def test_the_command_line_carries_over(
         assert told in error_of(*relay, address, code=2, obj=messaging)
     away = mysql_server.url.replace(str(mysql_server.port), "1")
     assert "MySQL does not answer" in error_of(*relay, away, code=3, obj=messaging)
+
+
+def test_the_command_line_recovers(
+    messaging: Messaging, shop: Mysql, opened: Opened, mysql_server: MysqlServer
+) -> None:
+    killed_after_the_prepare(messaging, shop, commits=True)
+    recover = ("participants", "recover", mysql_server.url)
+    none_open = "0 transactions still open\n"
+    assert until(lambda: run(*recover, obj=messaging).stdout == none_open)
+    assert orders(opened) == ["late"]
+    said = error_of(*recover, "--skip", code=2, obj=messaging)
+    assert "a MySQL skips nothing: end what is prepared there by XA COMMIT" in said
 
 
 def test_a_missing_extra_is_told_with_its_command(

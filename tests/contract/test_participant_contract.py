@@ -114,7 +114,10 @@ class TestPostgresThatDecides(TestPostgres):
     outbox = True
 
 
-class TestMysqlThatDecides(TestSqlite):
+class TestMysql(TestSqlite):
+    decides = False
+    outbox = False
+
     @pytest.fixture(autouse=True)
     def connect(self, mysql_server: MysqlServer) -> Iterator[None]:
         self.connection = mysql_server.connect()
@@ -125,7 +128,11 @@ class TestMysqlThatDecides(TestSqlite):
         self.connection.execute(
             "CREATE TABLE pairs (name varbinary(20) PRIMARY KEY, value longblob)"
         )
-        return participants.mysql(messaging, self.connection, outbox=True, relay=False)
+        if self.outbox:
+            return participants.mysql(
+                messaging, self.connection, outbox=True, relay=False
+            )
+        return participants.mysql(messaging, self.connection)
 
     def write(self, participant: Any, key: bytes, value: bytes) -> None:
         self.connection.execute("REPLACE INTO pairs VALUES (%s, %s)", (key, value))
@@ -134,6 +141,11 @@ class TestMysqlThatDecides(TestSqlite):
         get = "SELECT value FROM pairs WHERE name = %s"
         found = self.connection.execute(get, (key,)).fetchone()
         return None if found is None else bytes(found[0])
+
+
+class TestMysqlThatDecides(TestMysql):
+    decides = True
+    outbox = True
 
 
 class TestSqlalchemy(TestSqlite):

@@ -8,7 +8,7 @@ has told those who keep something for it.
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ import txaware
 from tests.support.cli_runs import error_of, run
 from tests.support.doubles import Clock
 from tests.support.messagings import committed
+from tests.support.mysql import MysqlServer
 from tests.support.postgres import PostgresServer
 from txaware import participants
 from txaware.errors import TransactionNotInProgress, TransactionOutcomeUnknown
@@ -64,30 +65,32 @@ class KeptFiles:
         return sorted(path.name for path in self._place.iterdir() if path.is_file())
 
 
-class KeptInPostgres:
-    def __init__(self, server: PostgresServer) -> None:
+class KeptInDatabase:
+    def __init__(self, server: PostgresServer | MysqlServer) -> None:
         self._server = server
-        with server.connect() as connection:
+        is_mysql = isinstance(server, MysqlServer)
+        self._make: Any = participants.mysql if is_mysql else participants.postgres
+        with closing(server.connect()) as connection:
             connection.execute("CREATE TABLE IF NOT EXISTS kept (who text)")
+            connection.commit()
 
     def leave(self, messaging: Messaging, row: str, *, commits: bool) -> int:
-        with self._server.connect() as connection:
-            shop = participants.postgres(messaging, connection)
+        with closing(self._server.connect()) as connection:
+            shop = self._make(messaging, connection)
             tx = messaging.coordinator.start_short()
             messaging.coordinator.persist(tx)
             shop.start_tx(tx)
             connection.execute("INSERT INTO kept VALUES (%s)", (row,))
             assert shop.commit_tx()
             end(messaging, tx, row, commits=commits)
-            connection.close()
         return tx.transaction_id
 
     def open(self, messaging: Messaging) -> None:
-        with self._server.connect() as connection:
-            participants.postgres(messaging, connection)
+        with closing(self._server.connect()) as connection:
+            self._make(messaging, connection)
 
     def rows(self) -> list[str]:
-        with self._server.connect() as connection:
+        with closing(self._server.connect()) as connection:
             found = connection.execute("SELECT who FROM kept ORDER BY who").fetchall()
         return [who for (who,) in found]
 
@@ -99,11 +102,11 @@ def end(messaging: Messaging, tx: Any, row: str, *, commits: bool) -> None:
         messaging.coordinator.commit(tx)
 
 
-@pytest.fixture(params=["files", "postgres"])
+@pytest.fixture(params=["files", "postgres", "mysql"])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Kept:
     if request.param == "files":
         return KeptFiles(tmp_path)
-    return KeptInPostgres(request.getfixturevalue("postgres_server"))
+    return KeptInDatabase(request.getfixturevalue(f"{request.param}_server"))
 
 
 class Data:
@@ -219,7 +222,7 @@ def test_a_crash_between_the_prepare_and_the_commit_is_rolled_back(
 def test_what_a_postgres_of_yesterday_has_prepared_ends_as_its_transaction_did(
     data: Data, postgres_server: PostgresServer, commits: bool
 ) -> None:
-    kept = KeptInPostgres(postgres_server)
+    kept = KeptInDatabase(postgres_server)
     with data.opened() as messaging:
         messaging.create_topic("t")
         kept.leave(messaging, "a", commits=commits)

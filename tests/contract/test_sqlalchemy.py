@@ -34,7 +34,9 @@ def messaging(tmp_path: Path) -> Iterator[Messaging]:
         yield opened
 
 
-@pytest.fixture(params=["sqlite", "postgres", "postgres outbox", "mysql outbox"])
+@pytest.fixture(
+    params=["sqlite", "postgres", "postgres outbox", "mysql", "mysql outbox"]
+)
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     """An engine, as a user has one."""
     url = f"sqlite:///{tmp_path / 'shop.db'}"

@@ -1,4 +1,4 @@
-"""A bank over a table, PostgreSQL, SQLite and topics, killed at each step."""
+"""A bank over a table, databases and topics, killed at each step."""
 
 import random
 import signal
@@ -12,7 +12,9 @@ import pytest
 
 import txaware
 from tests.support.bank import BEGIN, NEVER, STEPS, Bank, State
+from tests.support.database_server import DatabaseServer
 from tests.support.killed_server import Server
+from tests.support.mysql import MysqlServer
 from tests.support.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +26,7 @@ RANDOM_ROUNDS, SERVER_ROUNDS = 30, 12
 class Killed:
     """A bank whose processes are killed, one after the other."""
 
-    def __init__(self, below: Path, server: PostgresServer) -> None:
+    def __init__(self, below: Path, server: DatabaseServer) -> None:
         self.below = below
         self.server = server
         self.store = f"leveldb:{below / 'data'}"
@@ -51,9 +53,9 @@ class Killed:
         return state
 
 
-@pytest.fixture
-def killed(tmp_path: Path) -> Iterator[Killed]:
-    server = PostgresServer()
+@pytest.fixture(params=[MysqlServer, PostgresServer])
+def killed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Killed]:
+    server = request.param()
     yield Killed(tmp_path, server)
     server.close()
 

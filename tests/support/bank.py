@@ -1,4 +1,4 @@
-"""A bank over a table, PostgreSQL, SQLite and topics: its moves, and what has to hold.
+"""A bank over a table, databases and topics: its moves, and what has to hold.
 
 Run as a program it moves money until it is killed, by a hook at a step or from outside.
 """
@@ -15,14 +15,17 @@ from typing import Any
 
 import attrs
 import psycopg
+import pymysql
 
 import txaware
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.support.concurrency import until
+from tests.support.mysql import connected
 from txaware import participants
 from txaware.errors import TxAwareError
+from txaware.participants.databases import is_mysql
 from txaware.participants.outbox_relay import OutboxRelay
-from txaware.participants.postgres import Postgres
+from txaware.participants.prepared_database import PreparedDatabase
 from txaware.participants.sqlite import Sqlite
 from txaware.participants.sqlite_outbox import SqliteOutbox
 
@@ -33,12 +36,12 @@ TOPICS = ("transfers", "to_table", "to_sqlite")
 NEVER = "never"
 # Each step of a commit and of the relay: the call, and whether the blow comes after it.
 STEPS: dict[str, tuple[type, str, bool]] = {
-    "before PREPARE": (Postgres, "commit_tx", False),
-    "after PREPARE": (Postgres, "commit_tx", True),
+    "before the prepare": (PreparedDatabase, "commit_tx", False),
+    "after the prepare": (PreparedDatabase, "commit_tx", True),
     "before the commit": (EmbeddedCoordinator, "commit_with", False),
     "after the commit": (EmbeddedCoordinator, "commit_with", True),
-    "before COMMIT PREPARED": (Postgres, "post_tx_commit", False),
-    "after COMMIT PREPARED": (Postgres, "post_tx_commit", True),
+    "before the end of what is prepared": (PreparedDatabase, "post_tx_commit", False),
+    "after the end of what is prepared": (PreparedDatabase, "post_tx_commit", True),
     "before the commit of SQLite": (Sqlite, "_commit", False),
     "after the commit of SQLite": (Sqlite, "_commit", True),
     "before the relay looks": (SqliteOutbox, "take", False),
@@ -90,13 +93,17 @@ class Bank:
     def __init__(self, messaging: txaware.Messaging, below: Path, url: str) -> None:
         self._messaging = messaging
         self._rows = sqlite3.connect(below / "bank.db")
-        self._connection = psycopg.connect(url)
+        has_mysql = is_mysql(url)
+        self._connection = connected(url) if has_mysql else psycopg.connect(url)
         self._table = messaging.table("accounts", encode=to_bytes, decode=int)
         for topic in TOPICS:
             if topic not in messaging.topics():
                 messaging.create_topic(topic)
+        make: Any = participants.mysql if has_mysql else participants.postgres
+        self.prepared = make(messaging, self._connection)
+        # What is prepared has its locks until then.
+        assert until(lambda: self.prepared.recover() == [], timeout_s=ENDS_S)
         self._make()
-        self.postgres = participants.postgres(messaging, self._connection)
         self.sqlite = participants.sqlite(messaging, self._rows, relay=False)
         self._inbox = self.sqlite.consumer("to_sqlite", group="bank")
         self._consumer = messaging.consumer("to_table", group="bank")
@@ -109,7 +116,7 @@ class Bank:
     def move(self, amount: int, name: str) -> None:
         """Moves money around: each transfer has a row where it began, and a message."""
         messaging, told = self._messaging, name.encode()
-        with messaging.transaction(self.postgres, timeout_s=TIMEOUT_S):
+        with messaging.transaction(self.prepared, timeout_s=TIMEOUT_S):
             self._add_in_table(-amount)
             self._connection.execute("UPDATE account SET money = money + %s", (amount,))
             self._connection.execute("INSERT INTO transfer VALUES (%s)", (name,))
@@ -120,7 +127,7 @@ class Bank:
         with messaging.transaction(timeout_s=TIMEOUT_S):
             self._add_in_table(-2 * amount)
             messaging.publisher("to_sqlite").publish(str(2 * amount).encode())
-        with messaging.transaction(self.postgres, timeout_s=TIMEOUT_S):
+        with messaging.transaction(self.prepared, timeout_s=TIMEOUT_S):
             self._connection.execute("UPDATE account SET money = money - %s", (amount,))
             self._add_in_table(amount)
         self.settle()
@@ -141,13 +148,14 @@ class Bank:
         assert until(self._is_decided, timeout_s=ENDS_S)
         self.settle()
         [in_sqlite] = self._rows.execute("SELECT money FROM account").fetchone()
-        [(in_postgres,)] = self._connection.execute("SELECT money FROM account")
-        rows = self._connection.execute("SELECT name FROM transfer").fetchall()
+        execute = self._connection.execute
+        [(in_prepared,)] = execute("SELECT money FROM account").fetchall()
+        rows = execute("SELECT name FROM transfer").fetchall()
         self._connection.commit()
         page = self._messaging.poll("transfers", isolation="committed", limit=10_000)
         balances = {"table": self._table.get(b"bank") or 0, "sqlite": in_sqlite}
         return State(
-            {**balances, "postgres": in_postgres},
+            {**balances, "prepared": in_prepared},
             sorted(name for (name,) in rows),
             sorted(message.payload.decode() for message in page),
         )
@@ -155,7 +163,7 @@ class Bank:
     def _is_decided(self) -> bool:
         """Tells whether all transactions that a kill left open have ended."""
         pages = [self._messaging.poll(topic, isolation="committed") for topic in TOPICS]
-        return not self.postgres.recover() and not any(one.blocked_by for one in pages)
+        return not self.prepared.recover() and not any(one.blocked_by for one in pages)
 
     def _add_in_table(self, amount: int) -> None:
         self._table.put(b"bank", (self._table.get(b"bank") or 0) + amount)
@@ -171,7 +179,8 @@ class Bank:
         execute("CREATE TABLE IF NOT EXISTS account (money bigint)")
         execute("CREATE TABLE IF NOT EXISTS transfer (name text)")
         execute(
-            "INSERT INTO account SELECT %s WHERE NOT EXISTS (SELECT 1 FROM account)",
+            "INSERT INTO account SELECT %s FROM (SELECT 1) AS one "
+            "WHERE NOT EXISTS (SELECT 1 FROM account)",
             (BEGIN,),
         )
         self._connection.commit()
@@ -185,10 +194,10 @@ def to_bytes(money: int) -> bytes:
 def main(
     below: Path, store: str, url: str, step: str, count: int, rounds: int, name: str
 ) -> None:
-    """Moves money so often; ends earlier where the store or PostgreSQL does."""
+    """Moves money so often; ends earlier where the store or the database does."""
     chance = random.Random(name)
     with (
-        suppress(psycopg.Error, TxAwareError),
+        suppress(psycopg.Error, pymysql.Error, TxAwareError),
         txaware.connect(store) as messaging,
     ):
         bank = Bank(messaging, below, url)

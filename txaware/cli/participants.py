@@ -7,9 +7,9 @@ from txaware.cli.show import counted
 from txaware.participants import databases
 
 
-@click.group(short_help="End what a crash left in a PostgreSQL or in files.")
+@click.group(short_help="End what a crash left in a database or in files.")
 def participants() -> None:
-    """End what a crash left in a PostgreSQL or in files.
+    """End what a crash left in a database or in files.
 
     \b
     Example:
@@ -30,9 +30,9 @@ def participants() -> None:
 def recover(session: Session, *, place: str, skip: bool) -> None:
     """End what is left in a PLACE as its transactions ended.
 
-    PLACE is the address of a PostgreSQL (postgresql://...), or a directory that
-    participants.files has opened. Programs do this by themselves at their first use;
-    what is still open then is waiting for its end.
+    PLACE is the address of a PostgreSQL (postgresql://...) or a MySQL (mysql://...), or
+    a directory that participants.files has opened. Programs do this by themselves at
+    their first use; what is still open then is waiting for its end.
 
     With --skip, what cannot be done in files is given up. What was to be written is not
     lost: the file that the answer names says which files beside it that is.

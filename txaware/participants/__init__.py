@@ -4,6 +4,7 @@ from txaware.consume import Inbox
 from txaware.participants.connections import mysql, postgres, sqlalchemy, sqlite
 from txaware.participants.database_outbox import DatabaseOutbox
 from txaware.participants.files import Files, files
+from txaware.participants.mysql import Mysql
 from txaware.participants.mysql_outbox import DecidingMysql
 from txaware.participants.postgres import Postgres
 from txaware.participants.postgres_outbox import DecidingPostgres
@@ -16,6 +17,7 @@ __all__ = [
     "DecidingPostgres",
     "Files",
     "Inbox",
+    "Mysql",
     "Postgres",
     "SqlalchemySession",
     "Sqlite",

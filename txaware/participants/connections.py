@@ -7,6 +7,7 @@ from txaware.errors import BadRequest
 from txaware.messaging import Messaging
 from txaware.messaging.messaging import checked_messaging
 from txaware.participants.database_steps import library_of
+from txaware.participants.mysql import Mysql
 from txaware.participants.mysql_link import checked_mysql
 from txaware.participants.mysql_outbox import DecidingMysql
 from txaware.participants.postgres import Postgres
@@ -140,23 +141,42 @@ def postgres(
     return Postgres(blocking, checked).open()
 
 
+@overload
+def mysql(
+    messaging: Messaging, connection: "MysqlConnection", *, outbox: Literal[False] = ...
+) -> Mysql: ...
+
+
+@overload
 def mysql(
     messaging: Messaging,
     connection: "MysqlConnection",
     *,
     outbox: Literal[True],
+    relay: bool = ...,
+) -> DecidingMysql: ...
+
+
+def mysql(
+    messaging: Messaging,
+    connection: "MysqlConnection",
+    *,
+    outbox: bool = False,
     relay: bool = True,
-) -> DecidingMysql:
+) -> Mysql | DecidingMysql:
     """Makes a participant of a connection of PyMySQL to a MariaDB or MySQL.
 
-    `with messaging.transaction(mysql(messaging, connection, outbox=True)):` commits
-    what the connection does in the block together with the messages that are published
-    there. The commit of MySQL decides, and a relay carries the messages over, in the
+    `with messaging.transaction(mysql(messaging, connection)):` commits what the
+    connection does in the block together with all else that does so. The first use in a
+    process ends what a crash has left prepared. With `outbox=True` nothing is prepared:
+    the commit of MySQL decides, and a relay carries the messages over, in the
     background of this process unless `relay` is False.
     """
     blocking = checked_messaging(messaging, taker="participants.mysql")
     checked = checked_mysql(connection)
-    return DecidingMysql(blocking, checked, in_background=relay).open()
+    if outbox:
+        return DecidingMysql(blocking, checked, in_background=relay).open()
+    return Mysql(blocking, checked).open()
 
 
 @overload

@@ -1,5 +1,6 @@
 """The databases and files of participants, by the addresses that people type."""
 
+from contextlib import closing
 from pathlib import Path
 
 from txaware.errors import BadRequest
@@ -8,10 +9,12 @@ from txaware.participants.database_link import DatabaseLink
 from txaware.participants.file_places import PLACE
 from txaware.participants.files import Files
 from txaware.participants.inbox_cleaner import NotedItems
+from txaware.participants.mysql import PreparedInMysql
 from txaware.participants.mysql_link import SCHEMES, MysqlLink
 from txaware.participants.mysql_outbox import MysqlOutbox
 from txaware.participants.noted_rows import NotedRows
 from txaware.participants.outbox_row import OutboxRows
+from txaware.participants.postgres import PreparedInPostgres
 from txaware.participants.postgres_link import PostgresLink
 from txaware.participants.postgres_outbox import PostgresOutbox
 from txaware.participants.prepared_transactions import PreparedTransactions
@@ -45,23 +48,28 @@ def _link(database: str) -> DatabaseLink:
 
 def recover(messaging: Messaging, place: str) -> list[int]:
     """Ends what crashes left in a database or in files; returns what is still open."""
-    if not is_postgres(place):
+    if is_postgres(place):
+        prepared: PreparedTransactions = PreparedInPostgres(messaging, _link(place))
+    elif is_mysql(place):
+        prepared = PreparedInMysql(messaging, _link(place))
+    else:
         with _open_files(messaging, place) as files:
             return files.recover()
-    prepared = PreparedTransactions(messaging, PostgresLink(place))
-    try:
+    with closing(prepared):
         return prepared.recover()
-    finally:
-        prepared.close()
 
 
 def skip(messaging: Messaging, place: str) -> list[str]:
     """Gives up what cannot be done in files; returns where that is put by."""
-    if is_postgres(place):
-        raise BadRequest(
-            "a PostgreSQL skips nothing: end what is prepared there by COMMIT PREPARED "
-            "or ROLLBACK PREPARED"
-        )
+    for is_there, database, kind in (
+        (is_postgres, "PostgreSQL", PreparedInPostgres),
+        (is_mysql, "MySQL", PreparedInMysql),
+    ):
+        if is_there(place):
+            raise BadRequest(
+                f"a {database} skips nothing: end what is prepared there by "
+                f"{kind.by_hand}"
+            )
     with _open_files(messaging, place) as files:
         return files.skip()
 
@@ -72,7 +80,8 @@ def _open_files(messaging: Messaging, place: str) -> Files:
     if not (directory / PLACE).is_dir():
         raise BadRequest(
             f"{place} is neither the address of a PostgreSQL (postgresql://HOST/"
-            f"DATABASE) nor a directory that participants.files has opened"
+            f"DATABASE) or a MySQL (mysql://HOST/DATABASE) nor a directory "
+            f"that participants.files has opened"
         )
     return Files(messaging.coordinator, directory)
 

@@ -1,5 +1,6 @@
 """A connection of ours to the user's MariaDB or MySQL, and how these are spoken to."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -13,6 +14,8 @@ from txaware.participants.database_link import DatabaseLink
 from txaware.participants.database_steps import Steps
 from txaware.participants.outbox_row import INSERT
 from txaware.participants.sql_dialect import SqlDialect
+
+log = logging.getLogger(__name__)
 
 CONNECT_S = 10
 SCHEMES = ("mysql://", "mariadb://")
@@ -29,6 +32,8 @@ AWAY = frozenset(
 )
 # The bit of a server's status that says so.
 IN_TRANSACTION = 1
+_SYNCED = """SELECT @@innodb_flush_log_at_trx_commit = 1
+    AND (NOT @@log_bin OR @@sync_binlog = 1)"""
 _TYPES = {
     "place": "bigint AUTO_INCREMENT",
     # Our names are ASCII; three of them are as long as a key may be.
@@ -214,6 +219,18 @@ class MysqlLink(DatabaseLink):
             if connection.open:
                 connection.rollback()
             raise
+
+
+def warn_unless_synced(link: MysqlLink) -> None:
+    """Tells the log where the server has no commit on disk when it answers."""
+    [synced] = link.ask(lambda execute: execute(_SYNCED, ()).fetchone())
+    if not synced:
+        log.warning(
+            "%s does not sync its commits, so a power cut may take rows of blocks that "
+            "have committed; set innodb_flush_log_at_trx_commit = 1, and with a binary "
+            "log sync_binlog = 1",
+            link.name,
+        )
 
 
 def name_of(connection: Any) -> str:

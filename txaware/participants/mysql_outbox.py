@@ -1,6 +1,5 @@
 """MariaDB and MySQL that decide their block: outbox and inbox, and the participant."""
 
-import logging
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -9,14 +8,18 @@ from txaware.errors import TransactionOutcomeUnknown, Unavailable
 from txaware.participants.database_steps import Steps
 from txaware.participants.deciding_database import DecidingDatabase
 from txaware.participants.mysql_block import mark_begin, require_idle, require_marked
-from txaware.participants.mysql_link import MYSQL, MysqlLink, is_away, name_of
+from txaware.participants.mysql_link import (
+    MYSQL,
+    MysqlLink,
+    is_away,
+    name_of,
+    warn_unless_synced,
+)
 from txaware.participants.outbox_progress import Mark
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.outbox_row import COLUMNS
 from txaware.participants.outbox_tables import ConcurrentOutbox
 from txaware.participants.sql_dialect import Execute, any_of
-
-log = logging.getLogger(__name__)
 
 # A relay that waits looks so often for rows: nobody tells it of a commit.
 LOOK_S = 0.01
@@ -29,8 +32,6 @@ _DELETE = """DELETE carried FROM txaware_outbox AS carried FORCE INDEX (PRIMARY)
     WHERE id {} AND (id, token) IN ({})"""
 _OF_BLOCK = """SELECT 1 FROM txaware_outbox WHERE token = ?
     UNION ALL SELECT 1 FROM txaware_set_aside WHERE token = ? LIMIT 1"""
-_SYNCED = """SELECT @@innodb_flush_log_at_trx_commit = 1
-    AND (NOT @@log_bin OR @@sync_binlog = 1)"""
 
 
 class MysqlOutbox(ConcurrentOutbox):
@@ -40,14 +41,7 @@ class MysqlOutbox(ConcurrentOutbox):
 
     def __init__(self, link: MysqlLink) -> None:
         super().__init__(link)
-        [synced] = link.ask(lambda execute: execute(_SYNCED, ()).fetchone())
-        if not synced:
-            log.warning(
-                "%s does not sync its commits: a power cut may take rows whose "
-                "messages were carried over; set innodb_flush_log_at_trx_commit = 1, "
-                "and with a binary log sync_binlog = 1",
-                self.name,
-            )
+        warn_unless_synced(link)
 
     def wait(self, timeout_s: float) -> bool:
         """Waits until there are rows."""

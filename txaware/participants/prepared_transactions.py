@@ -1,22 +1,22 @@
-"""The transactions that PostgreSQL has prepared for a store, and what ends them."""
+"""The transactions that a database has prepared for a store, and what ends them."""
 
 import contextvars
 import os
 import uuid
-from typing import Any, NamedTuple, Self
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import NamedTuple, Self
 
 from coordinator import retry_on_conflict
 from coordinator.fork_guard import guard
 from coordinator.optional_ports import life_of, outcome_of, way_to_decide
 from coordinator.outcome import Outcome
-from txaware.errors import BadRequest, TransactionOutcomeUnknown
+from txaware.errors import TransactionOutcomeUnknown
 from txaware.messaging import Messaging
 from txaware.participants.background_work import BackgroundWork
+from txaware.participants.database_link import DatabaseLink
 from txaware.participants.outbox_relay import PROGRESS
-from txaware.participants.postgres_link import PostgresLink, driver
 
-_ALL = """SELECT gid FROM pg_prepared_xacts
-    WHERE database = current_database() AND starts_with(gid, %s)"""
 STORE_KEY = b"store"
 
 
@@ -34,7 +34,7 @@ class PreparedName(NamedTuple):
         return cls(int(pointer), ":".join(life), name)
 
 
-class PreparedTransactions:
+class PreparedTransactions(ABC):
     """The keeper of what is prepared in one database for one store.
 
     A prepared transaction is named after the store, the pointer and its life. Whatever
@@ -42,7 +42,10 @@ class PreparedTransactions:
     it has to end.
     """
 
-    def __init__(self, messaging: Messaging, link: PostgresLink) -> None:
+    # How a person ends one there.
+    by_hand: str
+
+    def __init__(self, messaging: Messaging, link: DatabaseLink) -> None:
         self.transaction_aware_name = link.name
         self._coordinator = messaging.coordinator
         self._link = link
@@ -57,18 +60,20 @@ class PreparedTransactions:
         own = f"{pointer}:{life}" if life else f"{pointer}"
         return f"{self._prefix}{own}:{os.urandom(4).hex()}"
 
+    @abstractmethod
     def require_that_it_prepares(self) -> None:
         """Raises `BadRequest` where the server prepares no transactions."""
-        most = self._link.run(
-            lambda found: found.execute("SHOW max_prepared_transactions").fetchone()
-        )
-        if most is not None and int(most[0]) == 0:
-            raise BadRequest(
-                "this PostgreSQL prepares no transactions: set "
-                "max_prepared_transactions in its postgresql.conf to as many as there "
-                "are connections, 100 for example, and start it anew; or use "
-                "postgres(messaging, connection, outbox=True)"
-            )
+
+    @abstractmethod
+    def end(self, name: str, *, commit: bool) -> bool:
+        """Commits or rolls back what is prepared; what has ended already stays so.
+
+        False says that a connection has it, which the server still takes for open.
+        """
+
+    @abstractmethod
+    def _names(self) -> Iterable[str]:
+        """Asks for the names of all that is prepared, perhaps of others too."""
 
     def outcome(self, name: str) -> Outcome:
         """Tells the outcome of the transaction that a name is of."""
@@ -79,10 +84,8 @@ class PreparedTransactions:
 
     def prepared(self) -> list[PreparedName]:
         """Returns all that is prepared, in order."""
-        found = self._link.run(
-            lambda link: link.execute(_ALL, (self._prefix,)).fetchall()
-        )
-        return sorted(PreparedName.of(name, prefix=self._prefix) for (name,) in found)
+        own = [name for name in self._names() if name.startswith(self._prefix)]
+        return sorted(PreparedName.of(name, prefix=self._prefix) for name in own)
 
     def smallest_pointer(self) -> int | None:
         """Returns the least pointer whose outcome is still needed."""
@@ -101,8 +104,8 @@ class PreparedTransactions:
                 still_open.append(one.pointer)
             elif outcome is Outcome.FORGOTTEN:
                 unknown.append(one)
-            else:
-                self.end(one.name, commit=outcome is Outcome.COMMITTED)
+            elif not self.end(one.name, commit=outcome is Outcome.COMMITTED):
+                still_open.append(one.pointer)
         if unknown:
             first = unknown[0]
             more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
@@ -110,23 +113,9 @@ class PreparedTransactions:
             raise TransactionOutcomeUnknown(
                 f"{self.transaction_aware_name} has prepared {first.name}{more}, and "
                 f"nobody knows whether its transaction has committed. {way}end it "
-                f"there by COMMIT PREPARED or ROLLBACK PREPARED. Nothing was changed"
+                f"there by {self.by_hand}. Nothing was changed"
             )
         return still_open
-
-    def end(self, name: str, *, commit: bool) -> None:
-        """Commits or rolls back what is prepared; what has ended already stays so."""
-        errors = driver().errors
-        verb = "COMMIT" if commit else "ROLLBACK"
-        statement = f"{verb} PREPARED '{name}'"
-
-        def work(link: Any) -> None:
-            try:
-                link.execute(statement)
-            except (errors.UndefinedObject, errors.ObjectNotInPrerequisiteState):
-                return  # somebody else has ended it, or does so now
-
-        self._link.run(work)
 
     def recover_soon(self) -> None:
         """Recovers in the background, until nothing is open any more.

@@ -17,8 +17,9 @@ from txaware.participants.database_outbox import DatabaseOutbox
 from txaware.participants.database_steps import library_of
 from txaware.participants.deciding_database import DecidingDatabase
 from txaware.participants.mysql_outbox import DecidingMysql
-from txaware.participants.postgres import MarkedPostgres, Postgres
+from txaware.participants.postgres import MarkedPostgres
 from txaware.participants.postgres_outbox import DecidingPostgres
+from txaware.participants.prepared_database import PreparedDatabase
 from txaware.participants.sqlite import Sqlite
 from txaware.queue.participants_of_threads import DatabaseConnection
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-Database = DecidingDatabase | Postgres
+Database = DecidingDatabase | PreparedDatabase
 
 
 class SqlalchemySession(KeepsPositions, DatabaseConnection):
@@ -218,7 +219,7 @@ class SqlalchemySession(KeepsPositions, DatabaseConnection):
     def _end_of_unknown(self) -> None:
         """Ends an earlier block, whose outcome nobody knew, as it ended."""
         database = self._database
-        if not isinstance(database, Postgres):
+        if not isinstance(database, PreparedDatabase):
             return
         has_committed = database.end_of_unknown()
         if has_committed is not None:
