@@ -1,0 +1,1 @@
+"""Settings and control messages for all instances of a program, in one topic."""
