@@ -1,0 +1,1 @@
+"""Rows of an application and a full-text index that is kept in step with them."""

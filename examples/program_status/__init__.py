@@ -1,0 +1,1 @@
+"""States and heartbeats of running programs, and notifications about them."""

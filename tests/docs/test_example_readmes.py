@@ -1,0 +1,56 @@
+"""The README of each example: short, and its first block of shell runs as it stands."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+READMES = sorted((ROOT / "examples").glob("*/README.md"))
+SHELL = re.compile(
+    r"^```(?:sh|shell|bash|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
+MOST_LINES = 100
+# Each takes some seconds, unless the machine has much else to do.
+TIMEOUT_S = 240
+
+
+def name_of(path: Path) -> str:
+    return path.parent.name
+
+
+@pytest.mark.parametrize("readme", READMES, ids=name_of)
+def test_its_first_block_ends_by_itself(readme: Path, tmp_path: Path) -> None:
+    text = readme.read_text()
+    assert len(text.splitlines()) <= MOST_LINES
+    block = SHELL.search(text)
+    assert block is not None
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "TMPDIR": str(tmp_path),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    before = changed()
+    ran = subprocess.run(
+        # With SIGTERM an example ends what it has begun.
+        ["timeout", str(TIMEOUT_S), "bash", "-euo", "pipefail", "-c", block[1]],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert changed() == before
+
+
+def changed() -> str:
+    """Returns what git says of the files here."""
+    status = ["git", "status", "--porcelain"]
+    return subprocess.run(
+        status, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
