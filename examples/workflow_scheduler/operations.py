@@ -22,6 +22,7 @@ from examples.workflow_scheduler.runs import (
 )
 from examples.workflow_scheduler.store import Store
 from examples.workflow_scheduler.triggers import MANUAL, Cron, Note, zone_of
+from examples.workflow_scheduler.worker import AWAY
 
 T = TypeVar("T")
 
@@ -202,7 +203,7 @@ class Operations:
             try:
                 with self.place.opened() as messaging:
                     return ask(Store(messaging))
-            except (txaware.Unavailable, txaware.TransactionOutcomeUnknown):
+            except AWAY:
                 if time.monotonic() > until_s:
                     raise
                 time.sleep(LOOK_S)

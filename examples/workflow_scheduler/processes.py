@@ -22,7 +22,7 @@ from examples.workflow_scheduler.definitions import Definitions
 from examples.workflow_scheduler.place import Place
 from examples.workflow_scheduler.scheduler import Loops, Scheduler
 from examples.workflow_scheduler.store import Store
-from examples.workflow_scheduler.worker import StepWorker
+from examples.workflow_scheduler.worker import AWAY, StepWorker
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def run_scheduler(place: Place, options: Options) -> None:
         try:
             with place.served() as messaging:
                 _schedule(place, messaging, definitions, options, stop)
-        except txaware.Unavailable as error:
+        except AWAY as error:
             logger.warning("%s", error)
             stop.wait(1)
 
@@ -189,7 +189,7 @@ def run_worker(place: Place, options: Options) -> None:
         try:
             with place.served() as messaging:
                 _work(place, messaging, definitions, options, stop)
-        except txaware.Unavailable as error:
+        except AWAY as error:
             logger.warning("%s", error)
             stop.wait(1)
 

@@ -331,7 +331,6 @@ class Scheduler:
         self._bury(job, item, f"it was handed out {times} times and never ended")
         return True
 
-    @txaware.retry_on_conflict
     def _bury(self, job: txaware.Job, item: StepItem, error: str) -> None:
         with self.messaging.transaction():
             self.store.tell(

@@ -42,8 +42,14 @@ MOST_LOG_CHARS = 64 * 1024
 FUNCTION_TIMEOUT_S = 300.0
 # A worker looks so often whether a run was cancelled, and shows what a step says.
 LOOK_S = 1.0
-# The end of a step is tried again for so long while the data is away.
+# The end of a step is tried again for so long while the data is away: an answer was
+# lost, or the transaction was while its server began anew.
 END_TRIES_S = 60.0
+AWAY = (
+    txaware.Unavailable,
+    txaware.TransactionOutcomeUnknown,
+    txaware.TransactionRefused,
+)
 
 
 class StepCancelled(Exception):
@@ -163,19 +169,22 @@ class StepWorker:
             item.at_ms,
             self.messaging,
         )
-        try:
-            if step.in_transaction:
-                self._call_in_transaction(item, step, function, context, started_ms)
-                return None
-            result = checked_result(called(function, context, step.timeout_s))
-            return CommandEnd(SUCCEEDED, result=result, text=context.text)
-        except (txaware.TransactionOutcomeUnknown, txaware.Unavailable):
-            raise  # the item comes again
-        except StepCancelled as error:
-            return CommandEnd(CANCELLED, str(error), text=context.text)
-        except Exception as error:
-            context.log(traceback.format_exc())
-            return CommandEnd(FAILED, error_of(error), text=context.text)
+        until_s = time.monotonic() + END_TRIES_S
+        while True:
+            try:
+                if step.in_transaction:
+                    self._call_in_transaction(item, step, function, context, started_ms)
+                    return None
+                result = checked_result(called(function, context, step.timeout_s))
+                return CommandEnd(SUCCEEDED, result=result, text=context.text)
+            except StepCancelled as error:
+                return CommandEnd(CANCELLED, str(error), text=context.text)
+            except Exception as error:
+                is_away = step.in_transaction and isinstance(error, AWAY)
+                if not is_away or time.monotonic() > until_s:
+                    context.log(traceback.format_exc())
+                    return CommandEnd(FAILED, error_of(error), text=context.text)
+                time.sleep(LOOK_S)  # nothing of it was committed, or all of it
 
     @txaware.retry_on_conflict
     def _call_in_transaction(
@@ -224,7 +233,7 @@ class StepWorker:
             try:
                 self._end_once(item, started_ms, end)
                 return
-            except (txaware.Unavailable, txaware.TransactionOutcomeUnknown):
+            except AWAY:
                 if time.monotonic() > until_s:
                     raise
                 time.sleep(LOOK_S)
