@@ -423,9 +423,20 @@ def test_a_step_ends_once_however_often_it_is_handed_out(office: Office) -> None
     assert first is not None
     office.worker().carry_out(first)  # and dies before the job ends
     office.advance_s(31)
+    assert office.worker().loop().run_once() == 1
     office.work()
     assert called == ["load-1"]
     assert office.states("load") == ["succeeded"]
+
+
+def test_the_late_end_of_an_attempt_is_none_of_the_next(office: Office) -> None:
+    fails = {"command": ["false"], "retries": 1, "backoff": "1h"}
+    office.deploy({"load": {"steps": {"only": fails}}})
+    office.tell("run", "load")
+    office.work()
+    office.tell("ended", "load", number=1, step="only", attempt=1, state="succeeded")
+    office.work()
+    assert steps_of(office, "load") == {"only": "queued"}
 
 
 # By hand
