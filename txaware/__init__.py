@@ -15,7 +15,6 @@ from coordinator import (
 )
 from coordinator.prepared_transactions import PreparedTransaction
 from txaware.auth import AuditLog, Tokens
-from txaware.client import ClientSettings, HttpAdministration, ServerInfo
 from txaware.consume import Consumer, Delivery, Subscriber, SubscriberMetrics
 from txaware.errors import (
     BadRequest,
@@ -116,6 +115,7 @@ from txaware.tables import Table
 
 if typing.TYPE_CHECKING:
     from txaware.app.app import App
+    from txaware.client import ClientSettings, HttpAdministration, ServerInfo
     from txaware.client.aio.async_broadcast import AsyncBroadcastConsumer
     from txaware.client.aio.async_consumer import TopicConsumer
     from txaware.client.aio.async_loops import (
@@ -291,10 +291,11 @@ __all__ = [
     "to_json",
 ]
 
-# These are imported when they are first asked for: a server and an event loop take long
-# to import, and most programs have neither.
+# These are imported when they are first asked for: a server, a client and an event loop
+# take long to import, and many programs have none of them.
 _WHERE = {
     "App": "txaware.app.app",
+    "AsyncBroadcastConsumer": "txaware.client.aio.async_broadcast",
     "AsyncJob": "txaware.client.aio.async_queue",
     "AsyncMessaging": "txaware.client.aio.async_messaging",
     "AsyncOutbox": "txaware.participants.outbox_writer",
@@ -305,14 +306,16 @@ _WHERE = {
     "AsyncQueue": "txaware.client.aio.async_queue",
     "AsyncSender": "txaware.client.aio.async_sender",
     "AsyncSubscriber": "txaware.client.aio.async_loops",
-    "AsyncBroadcastConsumer": "txaware.client.aio.async_broadcast",
     "AsyncTable": "txaware.client.aio.async_table",
     "AsyncTransaction": "txaware.client.aio.async_transaction",
     "AsyncTransactionalProducer": "txaware.client.aio.async_producer",
     "AsyncTypedTopic": "txaware.client.aio.async_typed_topic",
     "AsyncWorker": "txaware.client.aio.async_loops",
+    "ClientSettings": "txaware.client",
+    "HttpAdministration": "txaware.client",
     "HttpServer": "txaware.server.server",
     "Outbox": "txaware.participants.outbox_writer",
+    "ServerInfo": "txaware.client",
     "TopicConsumer": "txaware.client.aio.async_consumer",
     "TopicPublisher": "txaware.client.aio.async_publisher",
     "connect_async": "txaware.client.aio.async_messaging",

@@ -75,7 +75,7 @@ def test_a_directory_of_tephra_is_kept_whole(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "txaware.messaging.parts.open_coordinator",
+        "txaware.messaging.named_coordinator.open_coordinator",
         lambda *_, **__: EmbeddedCoordinator(),
     )
     with opened(url, "tephra:here") as messaging:

@@ -275,11 +275,7 @@ def test_mypy_finds_a_wrong_option_and_no_right_one(tmp_path: Path) -> None:
 LATER = (
     *("txaware.server.server", "txaware.server.app", "txaware.server.routes"),
     *("txaware.server.openapi", "txaware.server.metrics", "txaware.server.dashboard"),
-    *(
-        "txaware.client.aio.async_messaging",
-        "txaware.client.aio.async_transport",
-        "asyncio",
-    ),
+    *("txaware.client", "txaware.protocol", "httpcore", "asyncio"),
     *("uvicorn", "uvloop", "prometheus_client", "click"),
     *("plyvel", "happybase", "py4j", "thriftpy2", "pyspark", "pyarrow"),
     *("txaware.cli", "txaware.spark", "txaware.bench", "txaware.local_hbase"),
@@ -297,7 +293,7 @@ print(json.dumps([at_once, opened, found]))
 """
 
 
-def test_an_import_leaves_the_server_and_the_asyncio_client_for_later() -> None:
+def test_an_import_leaves_the_server_and_the_clients_for_later() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True
     )

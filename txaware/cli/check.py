@@ -12,7 +12,9 @@ from txaware.cli.session import Session, address_of, pass_session
 from txaware.cli.show import counted, echo_fields, echo_json
 from txaware.errors import BadRequest
 from txaware.messaging import Messaging
-from txaware.messaging.parts import Reach, is_http, named_coordinator, open_remote
+from txaware.messaging.named_coordinator import named_coordinator
+from txaware.messaging.parts import Reach, is_http
+from txaware.messaging.remote_parts import open_remote
 from txaware.model.clock import system_clock_ms
 from txaware.model.reports import Progress, Report
 from txaware.server.server_file import read_server_file

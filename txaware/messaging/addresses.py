@@ -11,15 +11,8 @@ from coordinator.directory_lock import DirectoryInUse, DirectoryLock
 from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.optional_ports import in_process
 from txaware.errors import BadRequest, Unavailable
-from txaware.messaging.parts import (
-    ANOTHER_STORE,
-    Limits,
-    Parts,
-    Reach,
-    is_http,
-    named_coordinator,
-    open_remote,
-)
+from txaware.messaging.named_coordinator import named_coordinator
+from txaware.messaging.parts import ANOTHER_STORE, Limits, Parts, Reach, is_http
 from txaware.model.clock import ClockMs
 from txaware.model.interfaces import OrderedTable
 from txaware.model.settings import Settings
@@ -85,6 +78,8 @@ def open_parts(
             raise served_already(owner)
         if coordinator == "embedded":  # that of the process that owns the data
             coordinator = None
+    from txaware.messaging.remote_parts import open_remote  # a client is not light
+
     parts = open_remote(
         owner,
         coordinator,

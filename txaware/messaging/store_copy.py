@@ -7,7 +7,7 @@ from coordinator import Coordinator
 from coordinator.directory_lock import DirectoryInUse
 from txaware.errors import BadRequest, Unavailable
 from txaware.messaging.addresses import opened_coordinator, opened_table
-from txaware.messaging.parts import named_coordinator
+from txaware.messaging.named_coordinator import named_coordinator
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.interfaces import OrderedTable
 from txaware.model.reports import Progress

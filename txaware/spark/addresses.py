@@ -11,7 +11,8 @@ from txaware.auth import token_to_send
 from txaware.client import ClientSettings, HttpService, HttpTables, Link, Transport
 from txaware.errors import BadRequest, Unavailable
 from txaware.messaging import Messaging, connect
-from txaware.messaging.parts import Reach, open_remote
+from txaware.messaging.parts import Reach
+from txaware.messaging.remote_parts import open_remote
 from txaware.model.clock import system_clock_ms
 from txaware.model.settings import Settings
 from txaware.server.server_file import read_server_file

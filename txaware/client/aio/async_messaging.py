@@ -42,8 +42,8 @@ from txaware.consume import Consumer, Subscriber
 from txaware.messaging import Messaging
 from txaware.messaging.broadcast import LEASE_S, BroadcastConsumer, Instance
 from txaware.messaging.loop_verbs import LoopOptions
-from txaware.messaging.parts import parts_over
 from txaware.messaging.processor import Made, Processor
+from txaware.messaging.remote_parts import parts_over
 from txaware.model.encoding import Decode, Encode
 from txaware.model.interfaces import (
     COMMITTED,

@@ -1,0 +1,85 @@
+"""The coordinator of another server of ours."""
+
+import logging
+import threading
+
+from coordinator.remote.client import RemoteCoordinator
+from txaware.client import (
+    ClientSettings,
+    CoordinatorSend,
+    HttpService,
+    Link,
+    ServerInfo,
+    Transport,
+)
+from txaware.errors import NotAuthorized
+from txaware.messaging.parts import ANOTHER_STORE
+
+log = logging.getLogger(__name__)
+
+
+class HostedCoordinator(RemoteCoordinator):
+    """The coordinator of a server, over connections of its own.
+
+    The server may be away as a store is opened with it: no call but `status` goes out
+    before it was introduced, and until then calls are `Unavailable` without a wait.
+    """
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self._transport = Transport(Link(url, token=token))
+        # For a look at whether the server is there, which waits for next to nothing.
+        at_once = ClientSettings(
+            connect_timeout_s=1, answer_timeout_s=5, retry_for_s=0.5
+        )
+        self._look = Transport(Link(url, token=token, settings=at_once))
+        self._info: ServerInfo | None = None
+        self._lock = threading.Lock()
+        self._to_server = CoordinatorSend(self._transport)
+        super().__init__(self._sent, takes_writers=self._may_name_writers)
+
+    def introduce(self) -> None:
+        """Learns what server this is, and tells it that its pointers are shared."""
+        with self._lock:
+            if self._info is not None:
+                return
+            info = HttpService(self._look).info()
+            self._settle_grace_s = lambda: info.settle_grace_s
+            if info.takes_writers:
+                self._say_that_rows_are_elsewhere()
+            self._info = info
+
+    def _say_that_rows_are_elsewhere(self) -> None:
+        """Tells the server that its pointers are written to another store, too.
+
+        The server then forgets nothing that these rows may need, unless somebody tells
+        it to.
+        """
+        there = RemoteCoordinator(
+            CoordinatorSend(self._look), takes_writers=lambda: True
+        )
+        try:
+            tx = there.start_short()
+            try:
+                there.note_writers(tx, [ANOTHER_STORE])
+                there.persist(tx)
+            finally:
+                there.abort(tx)
+        except NotAuthorized as error:  # a caller that may begin transactions tells it
+            log.debug("%r is not told that rows are elsewhere: %s", self, error)
+
+    def _sent(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        if self._info is None:
+            self.introduce()
+        return self._to_server(method, path, body)
+
+    def _may_name_writers(self) -> bool:
+        return self._info is not None and self._info.takes_writers
+
+    def status(self) -> str:
+        """Returns `"OK"`, or a sentence about what is wrong; waits for no repeats."""
+        return RemoteCoordinator(CoordinatorSend(self._look)).status()
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._look.close()
+        self._transport.close()
