@@ -140,7 +140,7 @@ class FrameConnection(asyncio.Protocol):
         self.queue = SendQueue(REPLY)
         self._streams: dict[int, Stream] = {}
         self._greeted = False
-        self._is_paused = self._is_reading_paused = False
+        self._is_paused = self._is_reading_paused = self._flushes = False
         self._ends = False  # nothing more is begun; it closes when all is sent
         self.is_closed = False
         self._timer: asyncio.TimerHandle | None = None
@@ -205,7 +205,7 @@ class FrameConnection(asyncio.Protocol):
     def _close_soon(self) -> None:
         """Sends what can be sent, and closes; soon, if nobody reads it."""
         self._ends = True
-        self.flush()
+        self._flush()
         self.transport.close()
         self.loop.call_later(self.rules.settings.write_timeout_s, self._cut_if_open)
 
@@ -257,6 +257,7 @@ class FrameConnection(asyncio.Protocol):
             for stream in list(self._streams.values()):
                 stream.give_up()
             self.end(str(error))
+        self._flush_if_due()
 
     def _take(self, one: Frame) -> None:
         kind, stream = one.kind, self._streams.get(one.stream)
@@ -355,7 +356,18 @@ class FrameConnection(asyncio.Protocol):
         self.flush()
 
     def flush(self) -> None:
+        """Writes what has its turn, with all that this turn of the event loop adds."""
+        if not self._flushes:
+            self._flushes = True
+            self.loop.call_soon(self._flush_if_due)
+
+    def _flush_if_due(self) -> None:
+        if self._flushes:
+            self._flush()
+
+    def _flush(self) -> None:
         """Writes what has its turn, as long as the client reads."""
+        self._flushes = False
         queue = self.queue
         while queue.is_ready and not self._is_paused and not self.is_closed:
             self.transport.write(b"".join(queue.take(PIECE_BYTES)))
@@ -418,4 +430,4 @@ class FrameConnection(asyncio.Protocol):
         """Goes on when the client reads on."""
         self._is_paused = False
         self._wrote_s = self.loop.time()
-        self.flush()
+        self._flush()
