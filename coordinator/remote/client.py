@@ -33,7 +33,14 @@ from coordinator.prepared_transactions import PreparedTransaction, checked_prepa
 from coordinator.remote import calls
 from coordinator.remote.calls import ROOT, RemoteCall
 from coordinator.remote.server import CoordinatorRoutes
-from coordinator.remote.wire import BYTES, JSON, Answer, Fields, fields_of
+from coordinator.remote.wire import (
+    BYTES,
+    JSON,
+    Answer,
+    Fields,
+    fields_of,
+    to_base64,
+)
 from coordinator.transaction import (
     Transaction,
     checked_pointer,
@@ -362,7 +369,9 @@ class RemoteCoordinator:
     def _post(
         self, call: RemoteCall, pointer: int | None = None, /, **fields: Any
     ) -> bytes:
-        return self._call(call, pointer, body=json.dumps(fields).encode())
+        return self._call(
+            call, pointer, body=json.dumps(fields, default=to_base64).encode()
+        )
 
     def _call(
         self,

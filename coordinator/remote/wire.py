@@ -4,6 +4,7 @@ Transactions travel as Tephra's bytes, everything else as JSON, and every call n
 its transaction.
 """
 
+import base64
 import json
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -31,6 +32,14 @@ class Answer:
     content_type: str = JSON
 
 
+def to_base64(data: bytes) -> str:
+    """Returns the base64 of bytes; JSON has them so (`json.dumps(default=to_base64)`).
+
+    What is written in msgpack has the bytes themselves.
+    """
+    return base64.b64encode(data).decode("ascii")
+
+
 def json_answer(value: Any) -> Answer:
     """Makes an answer of JSON."""
     return Answer(200, json.dumps(value).encode())
@@ -52,7 +61,9 @@ def shown(value: object) -> str:
         return f"an object with {', '.join(map(shown, [*value][:5])) or 'nothing'}"
     if isinstance(value, list):
         return f"an array of {len(value)}"
-    return json.dumps(value)[:80]
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    return json.dumps(value, default=str)[:80]
 
 
 def fields_of(body: bytes) -> Fields:

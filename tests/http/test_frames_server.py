@@ -14,7 +14,9 @@ from tests.support.concurrency import until
 from tests.support.frame_client import RawFrames
 from tests.support.http_access import guarded
 from tests.support.http_raw import Served, request, serving
-from txaware.protocol import queues
+from txaware.model.requests import checked_payloads
+from txaware.protocol import jobs, queues, tables
+from txaware.protocol.formats import PublishRequest, encode_publish
 from txaware.protocol.frames import (
     CANCEL,
     PIECE,
@@ -194,6 +196,29 @@ def test_answers_wait_for_credit(served: Served) -> None:
         raw.cancel(page)
 
 
+def test_bytes_are_bytes_in_frames(served: Served, raw: RawFrames) -> None:
+    payload = bytes(range(256))
+    items = encode_publish(
+        PublishRequest(None, checked_payloads([payload], limit_bytes=1000))
+    )
+    assert raw.answer(raw.verb(jobs.PUSH, "mail", items, key="k")).status == 200
+    (job,) = raw.answer(raw.verb(jobs.POP, "mail")).value()
+    assert job["payload"] == payload
+    with served.messaging.transaction():
+        served.messaging.table("rows").put(b"\xff", payload)
+    assert raw.answer(raw.verb(tables.GET_ROW, "rows", b"\xff")).value() == payload
+    assert raw.answer(raw.verb(tables.GET_ROW, "rows", "/w==")).value() == payload
+    (page,) = [raw.answer(raw.verb(tables.SCAN_ROWS, "rows")).value()]
+    assert page == {"rows": [[b"\xff", payload]], "next": None}
+
+
+def test_what_a_frame_pushes_is_read_as_a_publish(raw: RawFrames) -> None:
+    for items in (b"", b"\xc1", b"{}", "text", None, 5):
+        answer = raw.answer(raw.verb(jobs.PUSH, "mail", items))
+        assert (answer.status, answer.error) == (400, "BadRequest"), items
+    assert raw.answer(raw.verb(jobs.PUSH, "mail")).status == 400
+
+
 # ---- what is refused
 def test_fields_that_make_no_request_are_refused(raw: RawFrames) -> None:
     for fields in ([], [5], ["mail", 2], ["a b"], [None]):
@@ -289,6 +314,22 @@ def test_requests_beyond_the_limit_may_come_again(limit: str) -> None:
         assert answer.head.retry_after_s == 1
         raw.cancel(waiting[0])
         assert until(lambda: raw.answer(raw.route("GET", "/ping")).status == 200)
+
+
+def test_what_waits_for_a_client_that_is_gone_counts_no_more() -> None:
+    with serving(frame_requests_per_principal=2) as here:
+        body = b'{"waitMs": 20000, "page": true}'
+        for _ in range(3):
+            with RawFrames(here.server.url) as raw:
+                waiting = [raw.route("POST", POLL, body) for _ in range(2)]
+                assert raw.answer(raw.route("GET", "/ping")).status == 503
+                assert len(waiting) == 2
+
+        def is_let_in() -> bool:
+            with RawFrames(here.server.url) as raw:
+                return raw.answer(raw.route("GET", "/ping")).status == 200
+
+        assert until(is_let_in)
 
 
 def test_a_client_that_takes_nothing_is_cut_off(

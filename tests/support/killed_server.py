@@ -33,6 +33,11 @@ class Server:
         self._command = [*MODULE, "serve", str(directory), str(free_port())]
         self.url = self.start()
 
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._child.pid
+
     def start(self) -> str:
         """Returns when it listens."""
         self._child = subprocess.Popen(

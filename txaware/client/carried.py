@@ -1,7 +1,6 @@
 """What the commit of a transaction carries to a server, as parts of its body."""
 
 import threading
-from base64 import b64encode
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -77,7 +76,7 @@ class Carrier:
             sent = {
                 "topic": topic,
                 "contentType": MSGPACK.media_type,
-                "body": b64encode(body).decode("ascii"),
+                "body": body,
             }
             parts += (("publishes", sent),)
         return self._if_fits(tx, info, size_bytes, parts)

@@ -6,9 +6,11 @@ Whoever has the connection feeds what comes, and sends what `queue` has.
 import time
 from collections.abc import Callable
 from importlib.metadata import version
+from typing import Any
 
 import httpcore
 
+from txaware.client.calls.call import Call
 from txaware.client.http11 import AnswerTooLarge, HttpRequest
 from txaware.protocol.frames import (
     ANY_ROUTE,
@@ -39,22 +41,20 @@ from txaware.protocol.frames import (
 CREDIT_BYTES = 4 << 20
 SOFTWARE = f"txaware {version('txaware')}"
 _KEY, _INSTANCE = b"Idempotency-Key", b"Txaware-Instance"
-_OWN = (b"Accept", b"Content-Type")
 
 
-def head_of(
-    request: HttpRequest, path: str, framed: tuple[int, bytes] | None
-) -> tuple[RequestHead, bytes]:
-    """Returns a request of HTTP as one of frames, with its body."""
+def head_of(call: Call[Any], request: HttpRequest) -> tuple[RequestHead, bytes]:
+    """Returns the head and the body of a call in a frame."""
     given = {name: value.decode("latin-1") for name, value in request.headers}
     key, instance = given.get(_KEY), given.get(_INSTANCE)
-    if framed is not None:
-        number, fields = framed
+    if call.framed is not None:
+        number, fields = call.framed()
         return RequestHead(number, len(fields), key, instance), fields
-    own = {name.decode().lower(): given[name] for name in _OWN if name in given}
-    size = len(request.body)
-    head = RequestHead(ANY_ROUTE, size, key, instance, request.method, path, own)
-    return head, request.body
+    own, body = {"accept": call.accept.decode()}, call.body
+    if body:
+        own["content-type"] = call.content_type.decode()
+    method, path = call.method, call.path
+    return RequestHead(ANY_ROUTE, len(body), key, instance, method, path, own), body
 
 
 class FramedAnswer:

@@ -73,10 +73,8 @@ class Retry(Generic[T]):
         self._asked: bytes | None = None
         self._in_doubt = False
         self._headers = [(b"Accept", call.accept)]
-        if call.method != "GET":
-            self._headers.append((b"Content-Length", b"%d" % len(call.body)))
-            if call.body:
-                self._headers.append((b"Content-Type", call.content_type))
+        # The path and the body of HTTP, once they are needed.
+        self._http: tuple[str, bytes] | None = None
         if call.repeat is Repeat.KEYED:
             self._headers.append((b"Idempotency-Key", link.new_key()))
 
@@ -86,7 +84,7 @@ class Retry(Generic[T]):
         return self.call.longer_s > 0
 
     def request(self) -> HttpRequest:
-        """Returns what the next try sends."""
+        """Returns what the next try sends, in a frame; `in_http` makes the rest."""
         self.pause_s, self.place = None, self._link.place
         call, headers = self.call, self._headers
         if not self._in_doubt:
@@ -95,13 +93,26 @@ class Retry(Generic[T]):
             headers = [*headers, (b"Txaware-Instance", self._asked)]
         return self._link.request(
             call.method,
-            call.path,
+            "",
             headers,
-            call.body,
+            b"",
             longer_s=call.longer_s,
             deadline=self.deadline,
             place=self.place,
         )
+
+    def in_http(self, request: HttpRequest) -> HttpRequest:
+        """Returns the request with its path and its body."""
+        call = self.call
+        if self._http is None:
+            self._http = (call.path, call.body)
+        path, body = self._http
+        headers = request.headers
+        if call.method != "GET":
+            headers = [*headers, (b"Content-Length", b"%d" % len(body))]
+            if body:
+                headers.append((b"Content-Type", call.content_type))
+        return request._replace(path=request.path + path, headers=headers, body=body)
 
     def go_by(self, way: str) -> None:
         """Notes the way of this try: a repeat in another form would be another call.

@@ -134,7 +134,7 @@ class Transport:
             return
         try:
             with self._one(tries) as connection:
-                answer = connection.begin(request, streams=True)
+                answer = connection.begin(tries.in_http(request), streams=True)
                 while not answer.is_complete:
                     connection.read_more(answer)
                     if answer.status == 200:
@@ -148,7 +148,7 @@ class Transport:
     def _stream_framed(
         self, framed: FrameConnection, tries: Retry[Any], request: HttpRequest
     ) -> Generator[bytes, None, None]:
-        head, body = head_of(request, tries.call.path, None)
+        head, body = head_of(tries.call, request)
         other: list[bytes] = []
         try:
             for answer, pieces in framed.stream(head, body, request):
@@ -169,10 +169,10 @@ class Transport:
             tries.go_by(HTTP if framed is None else FRAMES)
             self._choice.used(tries.place, tries.way)
             if framed is not None:
-                form = tries.call.framed
-                said = head_of(request, tries.call.path, form and form())
-                answered: Answer = framed.ask(*said, request)
+                head, body = head_of(tries.call, request)
+                answered: Answer = framed.ask(head, body, request)
             else:
+                request = tries.in_http(request)
                 with self._one(tries) as connection:
                     answered = connection.ask(request)
         except FAILURES as error:

@@ -1,7 +1,6 @@
 """Fields of requests, each declared once: how it is given, travels, and is shown."""
 
 import struct
-from base64 import b64encode
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import GenericAlias
@@ -59,10 +58,11 @@ def _as_it_is(value: Any, *, what: str) -> Any:
 class Kind:
     """A kind of value: the function that reads it, and its schema.
 
-    `given` checks what a program passes, `write` makes JSON of that, and `read_text`
-    reads it in a query. `form` is the type by which msgspec reads it, with its bounds,
-    it takes nothing that `read` refuses; `made` makes the value of what it reads. A
-    transaction that `is_own` is one that the caller has begun.
+    `given` checks what a program passes, `write` makes JSON of that, in which bytes
+    stand for their base64, and `read_text` reads it in a query. `form` is the type by
+    which msgspec reads it, with its bounds, it takes nothing that `read` refuses;
+    `made` makes the value of what it reads. A transaction that `is_own` is one that the
+    caller has begun.
     """
 
     read: Callable[..., Any]
@@ -277,14 +277,14 @@ def _id(value: object, *, what: str) -> MessageId:
 
 
 def read_transaction(value: object, *, what: str) -> Transaction:
-    """Reads a transaction from the base64 of its bytes, plain or as {"bytes": it}."""
+    """Reads a transaction of its bytes; JSON has their base64, or {"bytes": them}."""
     return codec.decode(base64_or_tagged(value, what=what))
 
 
-def encoded_transaction(transaction: Transaction) -> str:
-    """Returns Tephra's bytes of a transaction, in base64."""
+def encoded_transaction(transaction: Transaction) -> bytes:
+    """Returns Tephra's bytes of a transaction."""
     try:
-        return b64encode(codec.encode(transaction)).decode("ascii")
+        return codec.encode(transaction)
     except (struct.error, OverflowError) as error:
         raise BadRequest(f"the transaction has odd numbers: {error}") from error
 

@@ -45,7 +45,7 @@ from txaware.protocol.json_schema import ref, whole
 from txaware.protocol.json_values import load
 from txaware.protocol.queues import QUEUE, TAG
 from txaware.protocol.rights import on_queue
-from txaware.protocol.values import popped_to_json
+from txaware.protocol.values import popped_to_json, popped_to_pack
 from txaware.protocol.verb import (
     GiveBack,
     In,
@@ -354,6 +354,7 @@ POP = Verb(
     refuses=(409,),
     load=load,
     write=popped_to_json,
+    pack=popped_to_pack,
     gives_back=_gives_back,
 )
 END_HANDLED = Verb(

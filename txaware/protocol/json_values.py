@@ -193,7 +193,12 @@ def by_avro_rule(value: object, *, what: str) -> bytes:
 
 
 def from_base64(value: object, *, what: str) -> bytes:
-    """Reads base64 of the usual alphabet, with its padding and nothing else."""
+    """Reads base64 of the usual alphabet, with its padding and nothing else.
+
+    Of msgpack it takes the bytes themselves.
+    """
+    if isinstance(value, bytes):
+        return value
     if not isinstance(value, str):
         raise BadRequest(f"{what} is a string of base64, not {shown(value)}")
     try:
@@ -225,8 +230,3 @@ def camel(name: str) -> str:
     """Returns the name of a field as it travels."""
     first, *others = name.split("_")
     return first + "".join(other.title() for other in others)
-
-
-def to_base64(data: bytes) -> str:
-    """Returns the base64 of bytes."""
-    return base64.b64encode(data).decode()

@@ -32,7 +32,7 @@ from txaware.protocol.fields import (
 from txaware.protocol.formats.msgpack_format import MSGPACK_TYPE, read_changes
 from txaware.protocol.formats.requests import expire_after_ms, expire_after_s
 from txaware.protocol.json_schema import BASE64, array, fields, or_null
-from txaware.protocol.json_values import from_base64, load, to_base64
+from txaware.protocol.json_values import from_base64, load
 from txaware.protocol.rights import on_table, to_list
 from txaware.protocol.values import structured
 from txaware.protocol.verb import Binary, Form, In, Repeat, Verb, Work, verbs_in
@@ -41,7 +41,7 @@ TABLES = "/v1/namespaces/{namespace}/tables"
 TABLE = TABLES + "/{table}"
 TAG = "tables"
 
-_BYTES = Kind(from_base64, BASE64, given=by(checked_key), write=to_base64)
+_BYTES = Kind(from_base64, BASE64, given=by(checked_key))
 _EXPIRY = Field("expireAfterMs", long(1, MAX_TIME_MS // 2).or_null(), default=None)
 _CHANGE = Body(
     "a change", (Field("key", _BYTES), Field("value", _BYTES.or_null()), _EXPIRY)
@@ -56,8 +56,8 @@ def _read_change(value: object, *, what: str) -> RowChange:
 def change_fields(change: RowChange) -> dict[str, Any]:
     """Returns a change as a body has it."""
     return {
-        "key": to_base64(change.key),
-        "value": None if change.value is None else to_base64(change.value),
+        "key": change.key,
+        "value": change.value,
         "expireAfterMs": expire_after_ms(change.expire_after_s),
     }
 
@@ -78,8 +78,7 @@ _KEYS = _listed(checked_keys_of_rows, _BYTES)
 
 
 def _shown_rows(page: Rows) -> dict[str, Any]:
-    rows = [[to_base64(key), to_base64(value)] for key, value in page.rows]
-    return {"rows": rows, "next": None if page.next is None else to_base64(page.next)}
+    return {"rows": [[key, value] for key, value in page.rows], "next": page.next}
 
 
 def _read_rows(_: Any, value: Any) -> Rows:

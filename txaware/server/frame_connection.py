@@ -181,8 +181,7 @@ class FrameConnection(asyncio.Protocol):
             if timer is not None:
                 timer.cancel()
         for stream in list(self._streams.values()):
-            stream.give_up()
-        self._streams.clear()
+            stream.give_up()  # what is performed counts until that is done
 
     def eof_received(self) -> bool:
         """Ends with the client: nobody reads the answers under way."""

@@ -213,6 +213,7 @@ class AsyncTransport:
             if framed is not None:
                 return tries.answered(await self._ask(framed, tries, request))
             connect_s = tries.deadline.within(self.link.settings.connect_timeout_s)
+            request = tries.in_http(request)
             async with pool.one(connect_s) as connection:
                 try:
                     answer = await connection.ask(request)
@@ -227,9 +228,8 @@ class AsyncTransport:
     async def _ask(
         self, framed: AsyncFrameConnection, tries: Retry[Any], request: HttpRequest
     ) -> FramedAnswer:
-        form = tries.call.framed
-        said = head_of(request, tries.call.path, form and form())
-        answer = framed.begin(*said, request)
+        head, body = head_of(tries.call, request)
+        answer = framed.begin(head, body, request)
         given_back = tries.call.given_back
         try:
             await framed.whole(answer, request)

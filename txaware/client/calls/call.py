@@ -46,21 +46,32 @@ class HttpAnswer(NamedTuple):
 class Call(Generic[T]):
     """A request; `longer_s` is what the server may take beyond the usual time.
 
+    Its path and its body are those of HTTP, and may be made when they are needed.
     `read` makes its value of the answer, or raises what went wrong. `given_back` makes
     the calls that give the value back, where nobody waits for it any more. That of a
     verb is `framed` as its number and its fields.
     """
 
     method: str
-    path: str
+    _path: str | Callable[[], str]
     read: Callable[[HttpAnswer], T]
-    body: bytes = b""
+    _body: bytes | Callable[[], bytes] = b""
     content_type: bytes = b"application/json"
     accept: bytes = b"application/json"
     repeat: Repeat = Repeat.HARMLESS
     longer_s: float = 0
     given_back: "Callable[[T], Iterable[Steps[None]]] | None" = None
     framed: Callable[[], tuple[int, bytes]] | None = None
+
+    @property
+    def path(self) -> str:
+        """The path, with the query."""
+        return self._path if isinstance(self._path, str) else self._path()
+
+    @property
+    def body(self) -> bytes:
+        """The body."""
+        return self._body if isinstance(self._body, bytes) else self._body()
 
 
 # A verb of one request or more: it yields them, is sent what each of them gave, and

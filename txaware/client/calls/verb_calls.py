@@ -26,15 +26,14 @@ LONG_S = 3600.0
 
 def call_of(verb: Verb[P, T], asked: Any, *, longer_s: float = 0) -> Call[T]:
     """Returns the call of a verb with its request."""
-    number = number_of(verb)
     return Call(
         verb.method,
-        verb.shape.path_of(asked),
+        partial(verb.shape.path_of, asked),
         reading(partial(verb.answered, asked), partial(verb.unpacked, asked)),
-        verb.shape.body_of(asked),
+        partial(verb.shape.body_of, asked),
         repeat=verb.repeat,
         longer_s=LONG_S if verb.work.is_long else longer_s,
-        framed=None if number is None else lambda: (number, verb.shape.packed(asked)),
+        framed=_framed(verb, asked),
     )
 
 
@@ -85,8 +84,16 @@ def _message_call(calls: ServerCalls, verb: Verb[P, T], asked: Any) -> Steps[Cal
         raise BadRequest(mark.none)
     body = encode_publish(PublishRequest(None, payloads))
     require_fit(len(payloads), len(body), info)
-    read = reading(partial(verb.answered, asked))
-    return msgpack_call(verb.shape.path_of(asked), body, read, repeat=verb.repeat)
+    read = reading(partial(verb.answered, asked), partial(verb.unpacked, asked))
+    call = msgpack_call(verb.shape.path_of(asked), body, read, repeat=verb.repeat)
+    sent = msgspec.structs.replace(asked, **{name: body})
+    return attrs.evolve(call, framed=_framed(verb, sent))
+
+
+def _framed(verb: Verb[P, T], asked: Any) -> Callable[[], tuple[int, bytes]] | None:
+    """Returns what makes the number and the fields of a request in a frame."""
+    number = number_of(verb)
+    return None if number is None else lambda: (number, verb.shape.packed(asked))
 
 
 def _given_back(

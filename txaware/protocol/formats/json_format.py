@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from coordinator.remote.wire import shown
+from coordinator.remote.wire import shown, to_base64
 from txaware.errors import BadRequest
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED
 from txaware.model.message_fields import FIELDS, MessageField
@@ -70,7 +70,6 @@ from txaware.protocol.json_values import (
     number,
     number_or_none,
     read_quickly,
-    to_base64,
     untagged,
 )
 

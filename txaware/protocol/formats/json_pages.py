@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from coordinator.remote.wire import to_base64
 from txaware.model.labels import Labels
 from txaware.model.message_fields import FIELDS
 from txaware.model.messages import (
@@ -13,7 +14,7 @@ from txaware.model.messages import (
     Places,
     text_or_base64,
 )
-from txaware.protocol.json_values import Fields, camel, to_base64
+from txaware.protocol.json_values import Fields, camel
 
 _dumps = msgspec.json.Encoder().encode
 

@@ -1,0 +1,42 @@
+"""Nothing that a client of frames sends breaks the server, or stays there."""
+
+import logging
+import os
+from contextlib import suppress
+
+import pytest
+
+from tests.support.concurrency import until
+from tests.support.frame_client import RawFrames
+from tests.support.frame_fuzz import FrameFuzzer
+from tests.support.http_raw import serving
+from txaware.protocol.frames import WrongFrame
+from txaware.server.frame_connection import FrameConnection
+
+MINUTES = float(os.environ.get("FRAME_FUZZ_MINUTES", "10"))
+
+
+def test_no_frames_break_the_server_or_leave_anything_there(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with serving(idle_timeout_s=5) as here:
+        here.messaging.create_queue("mail")
+        fuzzer = FrameFuzzer(here.server.url, seed=7)
+        for _ in range(400):
+            with suppress(WrongFrame):
+                fuzzer.connection()
+        assert fuzzer.is_served() < 20
+        assert 500 not in fuzzer.statuses
+        assert fuzzer.statuses[200] > 20
+        assert len(fuzzer.reasons) > 5
+        with RawFrames(here.server.url) as client:
+            assert client.answer(client.route("GET", "/ping")).status == 200
+            connections = here.server._server.server_state.connections
+            assert until(lambda: len(connections) == 1)
+            (line,) = connections
+            assert isinstance(line, FrameConnection)
+            rules = line.rules
+            assert until(lambda: not rules.limits._of_holder)
+            admission = rules.lane.rules.admission
+            assert until(lambda: (admission.in_flight, admission.waiting) == (0, 0))
+    assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
