@@ -1,5 +1,6 @@
 """Topics of several partitions: an order in each, one commit over all."""
 
+import threading
 import zlib
 from collections import Counter
 from contextlib import suppress
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.messagings import Site, payloads
-from txaware.errors import BadRequest, TopicExists, TopicNotFound
+from txaware.errors import BadRequest, TopicExists, TopicNotFound, TransactionConflict
 from txaware.messaging import Messaging
 from txaware.model.messages import Message, MessageId, Outgoing
 
@@ -405,3 +406,205 @@ def test_messages_by_partition_are_counted(parts: Messaging) -> None:
     counted = Counter(place_of(one) for one in SENT)
     metrics = parts.metrics().topics
     assert metrics["orders.1"].messages_in == counted[1]
+
+
+def test_the_ends_of_each_partition_are_told(parts: Messaging) -> None:
+    assert parts.offsets("orders", at="first") == {0: None, 1: None, 2: None}
+    assert parts.offsets("orders") == parts.offsets("orders", at="stable")
+    parts.publish("orders.0", [b"a", b"b"])
+    parts.publish("orders.2", [b"c"])
+    pages = [parts.poll(f"orders.{number}") for number in range(3)]
+    ids = [[one.id for one in page] for page in pages]
+    assert parts.offsets("orders", at="first") == {0: ids[0][0], 1: None, 2: ids[2][0]}
+    assert parts.offsets("orders", at="last") == {0: ids[0][1], 1: None, 2: ids[2][0]}
+    assert parts.offsets("orders", at="stable") == parts.offsets("orders", at="last")
+    assert parts.offsets("orders.2", at="last") == {2: ids[2][0]}
+
+
+def test_a_partition_is_stable_up_to_what_is_open(parts: Messaging) -> None:
+    parts.publish("orders.0", [b"a"])
+    parts.publish("orders.1", [b"a"])
+    before = parts.offsets("orders", at="last")
+    with parts.transaction() as tx:
+        parts.publish("orders.0", [b"b"], transaction=tx.transaction)
+        parts.publish("orders.0", [b"c"])
+        parts.publish("orders.1", [b"c"])
+        stable, last = (parts.offsets("orders", at=at) for at in ("stable", "last"))
+        assert stable == {0: before[0], 1: last[1], 2: None}
+        assert last[0] != before[0]
+    assert parts.offsets("orders", at="stable") == parts.offsets("orders", at="last")
+
+
+def test_the_last_message_may_be_one_that_was_stored_ahead(parts: Messaging) -> None:
+    publisher = parts.publisher("orders.1", buffer_limit_bytes=20)
+    with parts.transaction():
+        for number in range(9):
+            publisher.publish(b"message %d" % number)
+    page = parts.poll("orders.1", isolation="committed")
+    for at, place in (("first", 0), ("last", -1), ("stable", -1)):
+        assert parts.offsets("orders.1", at=at) == {1: page[place].id}  # type: ignore[arg-type]
+
+
+def test_a_time_finds_the_first_message_from_then_on(site: Site) -> None:
+    messaging = site.messaging
+    messaging.create_topic("orders", partitions=2)
+    messaging.publish("orders.0", [b"early"])
+    messaging.publish("orders.1", [b"early"])
+    site.clock.now_ms += 5000
+    messaging.publish("orders.1", [b"late"])
+    late = messaging.poll("orders.1")[1]
+    found = {0: None, 1: late.id}
+    assert messaging.offsets("orders", at=late.id.publish_time_ms) == found
+    assert messaging.offsets("orders", at=late.time) == found
+    assert messaging.offsets("orders", at=late.time.replace(tzinfo=None)) == found
+    nothing = {0: None, 1: None}
+    assert messaging.offsets("orders", at=late.id.publish_time_ms + 1) == nothing
+
+
+def test_a_topic_of_one_partition_has_ends_as_well(parts: Messaging) -> None:
+    parts.create_topic("t")
+    parts.publish("t", [b"a", b"b"])
+    [first, last] = parts.poll("t")
+    assert parts.offsets("t", at="first") == {0: first.id}
+    assert parts.offsets("t", at="stable") == {0: last.id}
+
+
+@pytest.mark.parametrize("at", ["next", "", None, -1, 1.5, True, b"x"])
+def test_a_wrong_place_is_refused(parts: Messaging, at: Any) -> None:
+    with pytest.raises(BadRequest, match=r"at is first, last, stable|a time is "):
+        parts.offsets("orders", at=at)
+
+
+def test_a_consumer_of_a_topic_reads_each_partition_in_order(parts: Messaging) -> None:
+    consumer = parts.consumer("orders")
+    found: list[Message] = []
+    for begin in range(0, 60, 20):
+        parts.publish("orders", [*SENT[begin : begin + 20]])
+        while page := consumer.poll(7):
+            found += page
+    assert split(found) == wanted(SENT)
+    assert sorted(consumer.position) == [0, 1, 2]
+    again = parts.consumer("orders", start=consumer.position, inclusive=False)
+    assert again.poll() == []
+
+
+def test_a_group_has_a_position_in_each_partition(parts: Messaging) -> None:
+    parts.publish("orders", [*SENT[:40]])
+    consumer = parts.consumer("orders", group="billing")
+    found: list[Message] = []
+    for _ in range(3):
+        with parts.transaction():
+            found += consumer.poll(7)
+    with suppress(ZeroDivisionError), parts.transaction():
+        assert consumer.poll(7)
+        raise ZeroDivisionError
+    other = parts.consumer("orders", group="billing")
+    while page := other.poll(7):
+        found += page
+        other.commit()
+    assert split(found) == wanted(SENT[:40])
+    for number in range(3):
+        last = parts.poll(f"orders.{number}", limit=1000)[-1].id
+        assert parts.position("billing", f"orders.{number}") == last
+    parts.update_topic("orders", partitions=4)
+    parts.publish("orders.3", [b"new"])
+    assert payloads(other.poll()) == [b"new"]
+
+
+def test_members_of_a_group_conflict_where_they_read_the_same(
+    parts: Messaging,
+) -> None:
+    parts.publish("orders", [*SENT])
+    whole_one = parts.consumer("orders", group="g")
+    named = parts.consumer("orders", partition=1, group="g")
+
+    def both() -> list[Message]:
+        with parts.transaction():
+            named.poll(1)
+            return tx_poll(parts, whole_one)
+
+    with pytest.raises(TransactionConflict):
+        both()
+    assert parts.position("g", "orders.1") is not None
+    parts.publish("orders", [*SENT])
+    other = parts.consumer("orders", partition=0, group="g")
+    with parts.transaction():  # nobody else moves that partition
+        named.poll(1)
+        assert tx_poll(parts, other)
+
+
+def tx_poll(messaging: Messaging, consumer: Any) -> list[Message]:
+    """Polls in a transaction of another thread."""
+    found: list[Message] = []
+
+    def poll() -> None:
+        with messaging.transaction():
+            found.extend(consumer.poll(1000))
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    thread.join()
+    return found
+
+
+@pytest.mark.parametrize("start", ["next", "last", "first", 1])
+def test_a_group_begins_in_each_partition(parts: Messaging, start: Any) -> None:
+    parts.publish("orders", [*SENT])
+    consumer = parts.consumer("orders", group="g", start=start)
+    with parts.transaction():
+        count = len(consumer.poll(1000))
+    assert count == {"next": 0, "last": 3, "first": 60, 1: 60}[start]
+    parts.publish("orders", [*SENT])
+    again = parts.consumer("orders", group="g")
+    with parts.transaction():
+        assert len(again.poll(1000)) == 60
+
+
+def test_a_consumer_of_a_topic_waits_for_any_partition(parts: Messaging) -> None:
+    for group in (None, "g"):
+        consumer = parts.consumer("orders", start="next", group=group)
+        assert not consumer.wait(0.01)
+        parts.publish("orders.2", [b"a"])
+        assert consumer.wait(10)
+        assert payloads(consumer.poll()) == [b"a"]
+
+
+def test_a_subscriber_names_a_partition(parts: Messaging) -> None:
+    parts.publish("orders.1", [b"a", b"b"])
+    seen: list[Message] = []
+    subscriber = parts.subscribe("orders.1", seen.append, group="g")
+    assert subscriber.run_once() == 2
+    assert [(one.partition, one.payload) for one in seen] == [(1, b"a"), (1, b"b")]
+    with pytest.raises(BadRequest, match="several partitions; name one"):
+        parts.subscribe("orders", seen.append).run_once()
+
+
+def test_a_producer_has_a_sequence_in_each_partition(parts: Messaging) -> None:
+    with parts.producer() as producer:
+        for number in (0, 2):
+            ids = producer.publish(f"orders.{number}", [b"a", b"b"])
+            assert producer.publish(f"orders.{number}", [b"a", b"b"], sequence=0) == ids
+    assert [len(page) for page in by_partition(parts).values()] == [2, 0, 2]
+    described = parts.describe_producer(producer.producer_id)
+    assert {one.topic for one in described.topics} == {"orders", "orders.2"}
+    assert parts.check().problems == ()
+
+
+def test_a_producer_splits_what_it_publishes_to_a_topic(parts: Messaging) -> None:
+    with parts.producer() as producer:
+        ids = producer.publish("orders", [*SENT])
+        assert by_partition(parts) == wanted(SENT)
+        found = {(one.partition, one.id): one.payload for one in whole(parts)}
+        pairs = zip(SENT, ids, strict=True)
+        assert [found[place_of(one), place] for one, place in pairs] == [
+            one.payload for one in SENT
+        ]
+        for _ in range(3):
+            producer.publish("orders", b"no key")
+        counts = Counter(one.partition for one in whole(parts) if one.key is None)
+        assert counts == {0: 1, 1: 1, 2: 1}
+        parts.publish("orders.1", [b"x"])
+        assert len(producer.publish("orders.1", [b"named"])) == 1
+        with pytest.raises(BadRequest, match=r"name one of topic orders, as orders\.0"):
+            producer.publish("orders", b"a", sequence=0)
+    assert parts.check().problems == ()

@@ -239,6 +239,7 @@ GOOD: dict[tuple[str, str], Make] = {
     ("POST", TOPIC + "/wait"): lambda _: Good(
         body={"startFrom": FIRST, "isolation": "uncommitted", "waitMs": 0}
     ),
+    ("GET", TOPIC + "/offsets"): lambda _: Good(query={"at": "stable"}),
     ("POST", TOPIC + "/latest"): lambda _: Good(body={"after": FIRST}),
     ("GET", TOPIC + "/bounds"): lambda _: Good(query={"isolation": "committed"}),
     ("PUT", TOPIC): _new(

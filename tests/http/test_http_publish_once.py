@@ -52,7 +52,9 @@ def test_each_message_of_many_threads_is_there_once(
         link = Link(proxy.url, settings=ClientSettings(frames=frames))
         transport = Transport(link, sleep=lambda _: None)
         service = HttpService(transport)
-        producer = Producer(service, message_limit_bytes=1 << 20)
+        producer = Producer(
+            service, message_limit_bytes=1 << 20, partitions=lambda _: 1
+        )
 
         def publish(name: int) -> None:
             for number in range(40):

@@ -49,6 +49,7 @@ NEEDS = {
     ("POST", T + "/wait"): CONSUMER,
     ("GET", T + "/bounds"): CONSUMER,
     ("POST", T + "/latest"): CONSUMER,
+    ("GET", T + "/offsets"): CONSUMER,
     ("GET", T + "/peek"): CONSUMER,
     ("GET", T + "/inspect"): CONSUMER,
     ("GET", T + "/splits"): CONSUMER,

@@ -95,6 +95,7 @@ def prepared(site: Site) -> Sample:
 SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     messages.WAIT: lambda s: {"topic": "orders", "start": s.first, "timeout_s": 0},
     messages.BOUNDS: lambda s: {"topic": "orders", "start": s.first},
+    messages.OFFSETS: lambda s: {"topic": "orders", "at": "stable"},
     messages.LATEST: lambda s: {
         **{"topic": "orders", "start": s.first, "transaction": s.tx}
     },

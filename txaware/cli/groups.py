@@ -27,7 +27,7 @@ from txaware.messaging import Messaging
 from txaware.model.markers import is_marker
 from txaware.model.messages import MessageId
 from txaware.model.metrics import GroupLag
-from txaware.model.start_places import BEGINNING, StartAt, place_of
+from txaware.model.start_places import BEGINNING, StartAt, of_one, place_of
 from txaware.service.administration import MOST_COUNTED
 
 
@@ -156,7 +156,8 @@ def show(
       txaware groups show billing orders
     """
     with session.open() as messaging:
-        name = str(messaging.topic(full_name(topic, namespace)).topic)
+        name = full_name(topic, namespace)
+        messaging.topic(name)  # which has to be there
         _require_readers(group)
         position = messaging.position(group, name)
         if position is None:
@@ -232,13 +233,14 @@ def reset(
       txaware groups reset billing orders --to 2026-01-31T12:00:00Z --yes
     """
     with session.open() as messaging:
-        name = str(messaging.topic(full_name(topic, namespace)).topic)
+        name = full_name(topic, namespace)
+        messaging.topic(name)  # which has to be there
         _require_readers(group)
         before = messaging.position(group, name)
         told = f"group {group} in {name} from {_after(before)}"
         if not is_sure(f"Move {told}?", yes=yes):
             return
-        position = place_of(messaging, name, start) or BEGINNING
+        position = of_one(place_of(messaging, name, start), name) or BEGINNING
         consumer = messaging.consumer(name, group=group)
         with messaging.transaction():
             consumer.seek(position, inclusive=False)

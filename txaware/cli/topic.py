@@ -36,8 +36,9 @@ from txaware.cli.values import (
 )
 from txaware.messaging import Messaging
 from txaware.model.event_type import EventType
-from txaware.model.messages import BlockedBy, MessageId, text_or_base64
+from txaware.model.messages import BlockedBy, text_or_base64
 from txaware.model.reports import Peeked, TopicReport
+from txaware.model.requests import Start
 from txaware.model.start_places import StartAt
 from txaware.model.topics import Topic
 
@@ -175,7 +176,7 @@ def _shown(row: Peeked) -> str:
     )
 
 
-def _start(messaging: Messaging, topic: str, start: StartAt) -> MessageId | int | None:
+def _start(messaging: Messaging, topic: str, start: StartAt) -> Start:
     if not isinstance(start, str):
         return start
     bounds = messaging.bounds(topic)

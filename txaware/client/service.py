@@ -56,6 +56,7 @@ class HttpService:
     save_position = blocking(MessagingService.save_position, ServiceCalls.save_position)
     bounds = blocking(MessagingService.bounds, ServiceCalls.bounds)
     latest_page = blocking(MessagingService.latest_page, ServiceCalls.latest_page)
+    offsets = blocking(MessagingService.offsets, ServiceCalls.offsets)
     wait = blocking(MessagingService.wait, ServiceCalls.wait)
     open_producer = blocking(ProducerService.open_producer, ServiceCalls.open_producer)
     publish_once = blocking(ProducerService.publish_once, ServiceCalls.publish_once)

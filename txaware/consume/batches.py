@@ -45,6 +45,7 @@ from txaware.errors import (
 )
 from txaware.model.clock import ClockMs
 from txaware.model.interfaces import MessagingService
+from txaware.model.start_places import of_one
 
 logger = logging.getLogger(__name__)
 
@@ -155,6 +156,7 @@ class MessageBatches:
         self, step: HandlingStep, context: TransactionContext, late_s: float
     ) -> None:
         page = self._consumer.poll(self._delivery.messages_per_transaction)
+        of_one(page.next, self._topic)
         self._count(fetched=len(page))
         durable = None if isinstance(self._consumer, Inbox) else self._durable
         if durable is not None:

@@ -4,7 +4,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Generic, cast
+from contextlib import suppress
+from typing import Any, Generic, cast
 
 from coordinator import tracing
 from coordinator.brief_errors import briefly
@@ -13,12 +14,20 @@ from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.consume.cursors import Group, GroupCursor, LocalCursor
-from txaware.errors import MisusedTransaction
+from txaware.errors import MisusedTransaction, PartitionNeeded
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED, Isolation, MessagingService
 from txaware.model.messages import BlockedBy, MessageId, Page, T
 from txaware.model.partitions import full_name
-from txaware.model.start_places import BEGINNING, ReadPlace, StartAt, place_of
+from txaware.model.start_places import (
+    BEGINNING,
+    Position,
+    ReadPlace,
+    StartAt,
+    partition_names,
+    place_in_partition,
+    place_of,
+)
 from txaware.model.topics import checked_group
 
 logger = logging.getLogger(__name__)
@@ -39,8 +48,10 @@ class ExpiredUnseen:
         self._at_end_ms = 0
         self._warned: MessageId | None = None
 
-    def look(self, position: MessageId | None, page: Page) -> None:
-        """Judges a page that was polled from `position`."""
+    def look(self, position: Position | None, page: Page) -> None:
+        """Judges a page that was polled from `position`, unless it is of partitions."""
+        if isinstance(page.next, dict) or isinstance(position, dict):
+            return
         # A consumer at the beginning asks for what is there, not for what was.
         if page.skipped_before is not None and position not in (None, BEGINNING):
             self._judge(position, page.skipped_before)
@@ -76,6 +87,9 @@ class Consumer(Generic[T]):
 
     Any number of threads may call. A poll stops at the first message whose transaction
     is open; `blocked_by` names that transaction, and nothing is passed over.
+
+    Of a topic of several partitions it reads all, each in its order. Its position is
+    then an id for each partition, and a group has one in each.
     """
 
     def __init__(
@@ -112,7 +126,7 @@ class Consumer(Generic[T]):
         guard(self)
 
     @property
-    def position(self) -> MessageId | None:
+    def position(self) -> Any:
         """The message after which the next poll goes on; None is the beginning.
 
         Given to another consumer as `start`, it needs `inclusive=False`.
@@ -168,7 +182,7 @@ class Consumer(Generic[T]):
             timeout_s=timeout_s,
         ) or self.may_go_on(position)
 
-    def may_go_on(self, position: MessageId | None) -> bool:
+    def may_go_on(self, position: Position | None) -> bool:
         """Tells whether a transaction of the group sees what others have to stop at.
 
         `wait` asks this after its time-out. Where this service did not give out the
@@ -188,9 +202,19 @@ class Consumer(Generic[T]):
             return bool(page)
         return self._coordinator.snapshot().is_visible(blocked_by.pointer)
 
-    def _is_at_end(self, position: MessageId | None) -> bool:
+    def _is_at_end(self, position: Position | None) -> bool:
         """Tells whether no row, nor a part of one, follows a position."""
-        last = self._service.bounds(self._topic).last
+        if not isinstance(position, dict):
+            with suppress(PartitionNeeded):
+                return self._is_at_end_of(self._topic, position)
+        names = partition_names(self._service, self._topic)
+        return all(
+            self._is_at_end_of(name, place_in_partition(position, number))
+            for number, name in names.items()
+        )
+
+    def _is_at_end_of(self, topic: str, position: MessageId | None) -> bool:
+        last = self._service.bounds(topic).last
         if last is None or position is None:
             return last is None
         return position == last or position.row_key > last.row_key
@@ -227,7 +251,7 @@ class Consumer(Generic[T]):
     def __repr__(self) -> str:
         return f"<Consumer: {self._name}>"
 
-    def _position_of(self, start: StartAt, *, inclusive: bool) -> MessageId | None:
+    def _position_of(self, start: StartAt, *, inclusive: bool) -> Position | None:
         return place_of(
             self._service,
             self._topic,
@@ -269,7 +293,7 @@ class Consumer(Generic[T]):
             )
 
 
-def is_ahead(page: Page, position: MessageId | None) -> bool:
+def is_ahead(page: Page, position: Position | None) -> bool:
     """Tells whether a page went past anything.
 
     If it did not, the position stays, since one that moves disturbs other members. A
@@ -277,6 +301,13 @@ def is_ahead(page: Page, position: MessageId | None) -> bool:
     """
     if page or position is None:
         return bool(page)
+    if isinstance(page.next, dict):
+        return any(
+            place > place_in_partition(position, number)
+            for number, place in page.next.items()
+        )
+    if isinstance(position, dict):  # the topic has become one of one partition
+        position = place_in_partition(position, 0)
     if page.skipped_before is not None:
         position = max(position, MessageId.of(page.skipped_before).before())
     return bool(page.next > position)

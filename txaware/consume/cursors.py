@@ -4,21 +4,35 @@
 `LocalCursor` serves one without, whose position is in memory.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import cast
 
 import attrs
 
+from coordinator.cargo import JoinedCargo
 from coordinator.context import Status, TransactionContext
 from coordinator.interfaces import Coordinator, Participant
 from coordinator.participants import TrackedWrite
 from coordinator.resolve_outcome import settle
 from coordinator.transaction import Transaction, TransactionType
-from txaware.errors import MisusedTransaction, TransactionConflict
+from txaware.errors import (
+    MisusedTransaction,
+    PartitionNeeded,
+    TransactionConflict,
+)
 from txaware.model.groups import position_change_key
 from txaware.model.interfaces import CargoCounted, MessagingService
-from txaware.model.messages import MessageId
-from txaware.model.partitions import parsed_rows
-from txaware.model.start_places import ReadPlace
+from txaware.model.messages import MessageId, Places
+from txaware.model.partitions import parsed_rows, partition_name
+from txaware.model.start_places import (
+    Position,
+    ReadPlace,
+    moved_places,
+    partition_names,
+)
+
+# The places that a group moves to, by the name of a topic or of a partition.
+Moves = dict[str, MessageId]
 
 
 @attrs.frozen
@@ -28,26 +42,73 @@ class Group:
     service: MessagingService
     name: str
     topic: str
-    start: MessageId | None
+    start: Position | None
     shares_journal: bool
 
-    @property
-    def change_key(self) -> bytes:
-        """The key on which two transactions conflict that both move the group."""
-        return position_change_key(self.name, parsed_rows(self.topic))
+    def change_key(self, topic: str) -> bytes:
+        """Returns the key on which two transactions conflict that both move it there.
 
-    def saved(self, transaction: Transaction | None = None) -> MessageId | None:
-        """Returns the position, as a transaction or a fresh snapshot sees it."""
-        return self.service.position(self.name, self.topic, transaction=transaction)
+        `topic` is the topic or one of its partitions.
+        """
+        return position_change_key(self.name, parsed_rows(topic))
 
-    def save(self, position: MessageId | None, transaction: Transaction) -> None:
+    def saved(self, transaction: Transaction | None = None) -> Position | None:
+        """Returns the position, as a transaction or a fresh snapshot sees it.
+
+        In a topic of several partitions that is the position in each that has one.
+        """
+        service, group = self.service, self.name
+        try:
+            return service.position(group, self.topic, transaction=transaction)
+        except PartitionNeeded:
+            names = partition_names(service, self.topic)
+        places = {
+            number: service.position(group, name, transaction=transaction)
+            for number, name in names.items()
+        }
+        return {n: one for n, one in places.items() if one is not None}
+
+    def place(self, saved: Position | None) -> Position | None:
+        """Returns where it goes on: at the saved position, or else at its start."""
+        if not isinstance(saved, dict):
+            return self.start if saved is None else saved
+        start: Places = {}
+        if isinstance(self.start, dict):
+            start = self.start
+        elif self.start is not None:
+            names = partition_names(self.service, self.topic)
+            start = dict.fromkeys(names, self.start)
+        return {**start, **saved} or None
+
+    def moves(self, saved: Position | None, position: Position | None) -> Moves:
+        """Returns where it moves to, by the name of the topic or of the partition."""
+        if position.__class__ is dict:
+            moved = moved_places(saved, position).items()
+            return {partition_name(self.topic, n): place for n, place in moved}
+        if position is None or position == saved:
+            return {}
+        return {self.topic: cast(MessageId, position)}
+
+    def save(self, moves: Mapping[str, MessageId | None], tx: Transaction) -> None:
         """Moves the group with the commit of a transaction; None takes that back."""
-        self.service.save_position(
-            self.name, self.topic, position, transaction=transaction
-        )
+        for topic, position in moves.items():
+            self.service.save_position(self.name, topic, position, transaction=tx)
 
     def __str__(self) -> str:
         return f"group {self.name} in {self.topic}"
+
+
+class PositionsCargo(JoinedCargo):
+    """The positions of a group in several partitions."""
+
+    def __init__(self, cargoes: Sequence[CargoCounted]) -> None:
+        super().__init__(cargoes)
+        self._counted = cargoes
+
+    def count(self) -> None:
+        """Counts each."""
+        for cargo in self._counted:
+            cargo.count()
 
 
 class GroupPosition(Participant):
@@ -64,20 +125,20 @@ class GroupPosition(Participant):
     def __init__(self, group: Group) -> None:
         self.shares_journal = group.shares_journal
         self.transaction_aware_name = f"position of {group}"
-        self.saved: MessageId | None = None
+        self.saved: Position | None = None
         self.position = group.start
         self._group = group
         self._tx: Transaction | None = None
         self._write = TrackedWrite()
         self._cargo: CargoCounted | None = None
 
-    def move(self, position: MessageId) -> None:
+    def move(self, position: Position) -> None:
         """Goes on from a position, if the transaction commits."""
         self.position = position
 
     @property
-    def _moved(self) -> bool:
-        return self.position != self.saved
+    def _moves(self) -> Moves:
+        return self._group.moves(self.saved, self.position)
 
     def start_tx(self, tx: Transaction) -> None:
         """Reads how far the group has come."""
@@ -88,30 +149,34 @@ class GroupPosition(Participant):
             )
         self.saved = self._group.saved(tx)
         if self.saved is not None:
-            self.position = self.saved
+            self.position = self._group.place(self.saved)
         # Its first pointer goes with the row, whatever checkpoints follow.
         self._tx = tx
 
     def get_tx_changes(self) -> Iterable[bytes]:
         """Returns a key only if the group moved: a poll in vain disturbs nobody."""
-        return (self._group.change_key,) if self._moved else ()
+        return [self._group.change_key(topic) for topic in self._moves]
 
     def commit_cargo(self, coordinator: Coordinator) -> CargoCounted | None:
         """Returns the row for the commit to carry; None if it goes before it."""
-        group, moved_to = self._group, self.position if self._moved else None
-        carrier = group.service.carrier
-        if self._tx is None or carrier is None:
+        group, tx, carrier = self._group, self._tx, self._group.service.carrier
+        if tx is None or carrier is None:
             return None
-        self._cargo = carrier.position_cargo(
-            coordinator, self._tx, group.name, group.topic, moved_to
-        )
+        cargoes: list[CargoCounted] = []
+        moves: Mapping[str, MessageId | None] = self._moves or {group.topic: None}
+        for topic, place in moves.items():
+            cargo = carrier.position_cargo(coordinator, tx, group.name, topic, place)
+            if cargo is None:
+                return None
+            cargoes += (cargo,)
+        self._cargo = cargoes[0] if len(cargoes) == 1 else PositionsCargo(cargoes)
         return self._cargo
 
     def commit_tx(self) -> bool:
         """Writes the row, which nobody sees before the commit."""
-        tx, position = self._tx, self.position
-        if self._moved and tx is not None:
-            self._write.do(lambda: self._group.save(position, tx))
+        tx, moves = self._tx, self._moves
+        if moves and tx is not None:
+            self._write.do(lambda: self._group.save(moves, tx))
         return True
 
     def post_tx_commit(self) -> None:
@@ -125,7 +190,8 @@ class GroupPosition(Participant):
     def rollback_tx(self) -> bool:
         """Takes the row back; False where nobody knows whether it was written."""
         tx = self._tx
-        return tx is None or self._write.undo(lambda: self._group.save(None, tx))
+        none = dict.fromkeys(self._moves)
+        return tx is None or self._write.undo(lambda: self._group.save(none, tx))
 
 
 @attrs.frozen
@@ -167,13 +233,13 @@ class Ahead:
     """The place of a consumer that polled on from its group's `saved` position."""
 
     def __init__(
-        self, cursor: "GroupCursor", saved: MessageId | None, start: MessageId | None
+        self, cursor: "GroupCursor", saved: Position | None, place: Position | None
     ) -> None:
         self.saved = saved
-        self.position = start if saved is None else saved
+        self.position = place
         self._cursor = cursor
 
-    def move(self, position: MessageId) -> None:
+    def move(self, position: Position) -> None:
         """Goes on from a position, for this consumer only, until it commits."""
         self.position = position
         self._cursor.ahead = self
@@ -184,7 +250,7 @@ class Saving:
     """A position that goes with the commit of a transaction open elsewhere."""
 
     attempt: TransactionAttempt
-    position: MessageId | None
+    position: Position | None
 
 
 class GroupCursor:
@@ -223,7 +289,8 @@ class GroupCursor:
         self._settle()
         if self.ahead is not None:
             return self.ahead
-        return Ahead(self, self._group.saved(), self._group.start)
+        saved = self._group.saved()
+        return Ahead(self, saved, self._group.place(saved))
 
     def commit(self) -> None:
         """Saves this consumer's position, if nobody else moved the group meanwhile."""
@@ -270,7 +337,7 @@ class GroupCursor:
 
     def _begun(self) -> bool:
         """Tells whether no start has to be saved for the members to come."""
-        return self._group.start is None or self._group.saved() is not None
+        return self._group.start is None or bool(self._group.saved())
 
     def _require_unmoved(self, ahead: Ahead, now: GroupPosition) -> None:
         """Raises `TransactionConflict` if the group moved since it was polled."""
@@ -312,14 +379,14 @@ class LocalCursor:
     """
 
     def __init__(
-        self, start: MessageId | None, *, name: str, clock_s: Callable[[], float]
+        self, start: Position | None, *, name: str, clock_s: Callable[[], float]
     ) -> None:
         self.position = start
         self._name = name
         self._clock_s = clock_s
         self._moving: OwnPosition | None = None
 
-    def move(self, position: MessageId) -> None:
+    def move(self, position: Position) -> None:
         """Goes on from a position; for use outside transactions."""
         self.position = position
 
@@ -387,7 +454,7 @@ class OwnPosition(Participant):
         self.transaction_aware_name = f"position of {name}"
         self._cursor = cursor
 
-    def move(self, position: MessageId) -> None:
+    def move(self, position: Position) -> None:
         """Goes on from a position, if the transaction commits."""
         self.position = position
 

@@ -15,6 +15,7 @@ from txaware.consume.poison import Suspects
 from txaware.errors import NotAuthorized, TxAwareError
 from txaware.model.markers import TRIES_MS, counts_tries
 from txaware.model.messages import Message, MessageId
+from txaware.model.start_places import of_one
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ class GroupMarks:
         its transaction has not timed out yet.
         """
         snapshot = self._coordinator.snapshot()
-        mark = Mark.read(self._group.saved(snapshot))
+        mark = Mark.read(of_one(self._group.saved(snapshot), self._group.topic))
         return mark, mark is not None and mark.pointer in snapshot.in_progress
 
     def write(self, mark: Mark) -> None:

@@ -8,7 +8,7 @@ from txaware.consume.consumer import is_ahead
 from txaware.model.interfaces import COMMITTED, MessagingService
 from txaware.model.messages import BlockedBy, MessageId, Page
 from txaware.model.partitions import full_name
-from txaware.model.start_places import BEGINNING, StartAt, place_of
+from txaware.model.start_places import BEGINNING, StartAt, of_one, place_of
 from txaware.model.topics import checked_group
 
 
@@ -70,14 +70,16 @@ class Inbox:
         Several polls in one block go on from each other.
         """
         self._positions.require_block("poll")
-        position = self._positions.position(self.group, self.topic) or self._start
+        saved = self._positions.position(self.group, self.topic)
+        position = saved or of_one(self._start, self.topic)
         begun = tracing.begun()
         page = self._after(position, limit)
         if begun is not None and page:
             begun.received("poll", self.topic, [one.headers for one in page])
         self._blocked_by = page.blocked_by
         if is_ahead(page, position):
-            self._positions.save_position(self.group, self.topic, page.next)
+            place = of_one(page.next, self.topic) or BEGINNING
+            self._positions.save_position(self.group, self.topic, place)
         return page
 
     @property
@@ -93,16 +95,15 @@ class Inbox:
         """Goes on from another place, with the block."""
         self._positions.require_block("seek")
         position = place_of(self._service, self.topic, start, inclusive=inclusive)
-        if position is None:
-            position = BEGINNING
+        place = of_one(position, self.topic) or BEGINNING
         self._positions.position(self.group, self.topic)  # a group begins by that
-        self._positions.save_position(self.group, self.topic, position)
+        self._positions.save_position(self.group, self.topic, place)
 
     @property
     def position(self) -> MessageId | None:
         """The message after which the next block goes on; None is the beginning."""
         saved = self._positions.committed_position(self.group, self.topic)
-        return saved or self._start
+        return saved or of_one(self._start, self.topic)
 
     def wait(self, timeout_s: float) -> bool:
         """Waits until there is something to poll; False after the time-out.

@@ -15,6 +15,7 @@ from txaware.model.encoding import decoder
 from txaware.model.latest import Latest
 from txaware.model.messages import Message, MessageId, T
 from txaware.model.queues import checked_seconds, checked_text, time_of
+from txaware.model.start_places import of_one
 from txaware.model.topics import TopicName
 from txaware.tables import Table
 from txaware.tables.table_changes import Conflicts
@@ -156,7 +157,7 @@ class BroadcastConsumer(Generic[T]):
     @property
     def position(self) -> MessageId | None:
         """The message behind which the next poll goes on; None before the first."""
-        return self._consumer.position
+        return of_one(self._consumer.position, str(self.topic))
 
     def poll(self, limit: int = 100) -> list[Message[T]]:
         """Returns the newest message of each key first, then the next messages.

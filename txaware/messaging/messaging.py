@@ -164,7 +164,11 @@ class Messaging(
         if transactional_id is not None:
             return self._transactional(transactional_id)
         limit_bytes = self._parts.settings.message_limit_bytes
-        producer = Producer(self._producers, message_limit_bytes=limit_bytes)
+        producer = Producer(
+            self._producers,
+            message_limit_bytes=limit_bytes,
+            partitions=self.partitions,
+        )
         self._to_close.add(producer)
         return producer
 

@@ -199,6 +199,7 @@ class Verbs:
         self._coordinator.persist(transaction)
 
     bounds = passed_on(MessagingService.bounds, to="_service")
+    offsets = passed_on(MessagingService.offsets, to="_service")
     wait = passed_on(MessagingService.wait, to="_service")
 
 

@@ -34,6 +34,7 @@ from txaware.model.requests import (
     UNCOMMITTED,
     UNSAID,
     Isolation,
+    OffsetsAt,
     Payload,
     Pointer,
     Start,
@@ -188,6 +189,16 @@ class MessagingService(Protocol):
         first message of that time or later. With `isolation="committed"` rows count as
         a committed reader gets them: `next` is at most the first row whose transaction
         is open, and `first` and `last` are committed and before it.
+        """
+
+    def offsets(
+        self, topic: str, *, at: OffsetsAt = "last"
+    ) -> dict[int, MessageId | None]:
+        """Returns an id in each partition, by its number; None where there is none.
+
+        That is the `"first"` or the `"last"` message, decided or not, or the greatest
+        id up to which all is decided (`"stable"`), or the first message at a time or
+        later.
         """
 
     def wait(

@@ -118,6 +118,15 @@ def row_topics(topic: Topic) -> Iterator[Topic]:
         yield partition_in(topic, number)
 
 
+def shown_partitions(topic: Topic) -> Iterator[tuple[str, Topic]]:
+    """Yields what operators see of a topic: itself, or each of its partitions."""
+    if topic.partitions == 1:
+        yield str(topic.topic), topic
+        return
+    for number in range(topic.partitions):
+        yield partition_name(topic.topic, number), partition_in(topic, number)
+
+
 def no_partition(topic: Topic, number: int) -> TopicNotFound:
     """Returns the error of a partition that a topic does not have."""
     name, most = partition_name(topic.topic, number), topic.partitions

@@ -41,6 +41,10 @@ Pointer = Transaction | int
 # In a topic of several partitions an id for each of them stands for an id.
 Start = MessageId | int | Mapping[int, MessageId] | None
 
+# The place in each partition that is asked for: of the first or the last message, up to
+# where all is decided, or of the first message from a time on.
+OffsetsAt = Literal["first", "last", "stable"] | datetime | int
+
 # The rows that a poll without a transaction delivers: all, or the committed ones.
 Isolation = Literal["uncommitted", "committed"]
 UNCOMMITTED: Isolation = "uncommitted"
@@ -358,6 +362,21 @@ def checked_start(start: object) -> Start:
     return start
 
 
+def checked_offsets_at(at: object) -> str | int:
+    """Returns a word, or a time in ms; raises `BadRequest` for anything else."""
+    if isinstance(at, datetime):
+        return _ms_of(at)
+    if at in ("first", "last", "stable"):
+        return str(at)
+    if isinstance(at, bool) or not isinstance(at, int):
+        raise BadRequest(
+            f"at is first, last, stable, a datetime or a time in ms, not {at!r:.100}"
+        )
+    if not 0 <= at <= MAX_TIME_MS:
+        raise BadRequest(f"a time is from 0 to {MAX_TIME_MS} ms, not {at}")
+    return at
+
+
 def _number(number: object) -> int:
     if isinstance(number, str) and number.isascii() and number.isdecimal():
         number = int(number[:9])
@@ -408,7 +427,10 @@ def _time_ms(text: str) -> int:
     """Reads a time in ms since the epoch; an ISO time without a zone is UTC."""
     if text.isdecimal():
         return int(text)
-    time = datetime.fromisoformat(text)
+    return _ms_of(datetime.fromisoformat(text))
+
+
+def _ms_of(time: datetime) -> int:
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     return round(time.timestamp() * 1000)

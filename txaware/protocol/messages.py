@@ -19,7 +19,9 @@ from txaware.model.latest import LatestPage
 from txaware.model.message_fields import FIELDS, HEADERS, KEY
 from txaware.model.messages import Bounds, Message, MessageId
 from txaware.model.requests import (
+    MAX_TIME_MS,
     checked_isolation,
+    checked_offsets_at,
     checked_position,
     checked_start,
     checked_wait_s,
@@ -38,7 +40,15 @@ from txaware.protocol.fields import (
 )
 from txaware.protocol.formats.json_format import START_FROM
 from txaware.protocol.formats.requests import milliseconds, seconds
-from txaware.protocol.json_schema import BASE64, HEX_ID, array, fields, or_null
+from txaware.protocol.json_schema import (
+    BASE64,
+    HEX_ID,
+    any_of,
+    array,
+    fields,
+    or_null,
+    whole,
+)
 from txaware.protocol.json_schema import FLAG as FLAG_SCHEMA
 from txaware.protocol.json_values import camel, load
 from txaware.protocol.rights import on_topic
@@ -83,6 +93,48 @@ class AskBounds(Struct, forbid_unknown_fields=True):
     topic: _Topic
     start: Annotated[Start, START] = field(default=None, name="startFrom")
     isolation: Annotated[Isolation, _ISOLATION_ASKED] = UNCOMMITTED
+
+
+def _at_in_text(text: str, *, what: str) -> str | int:
+    return checked_offsets_at(int(text[:20]) if text.isdecimal() else text)
+
+
+def _at(value: object, *, what: str) -> str | int:
+    return checked_offsets_at(value)
+
+
+_AT = Kind(
+    _at,
+    any_of({"enum": ["first", "last", "stable"]}, whole(0, MAX_TIME_MS)),
+    given=by(checked_offsets_at),
+    read_text=_at_in_text,
+)
+
+
+class AskOffsets(Struct, forbid_unknown_fields=True):
+    """Says which place is asked for: that of a message, or of a time in ms."""
+
+    topic: _Topic
+    at: Annotated[Any, _AT] = "last"
+
+
+def _shown_offsets(offsets: dict[int, MessageId | None]) -> dict[str, str | None]:
+    shown = offsets.items()
+    return {str(number): None if one is None else str(one) for number, one in shown}
+
+
+def _read_offsets(_: Any, value: Any) -> dict[int, MessageId | None]:
+    sent = structured(dict[str, Any], value)
+    kind: Any = MessageId | None
+    return {int(number): structured(kind, one) for number, one in sent.items()}
+
+
+_OFFSETS = Form(
+    _shown_offsets,
+    _read_offsets,
+    fields({}, others=or_null(HEX_ID)) | {"propertyNames": {"pattern": "^[0-9]+$"}},
+    schema_name="Offsets",
+)
 
 
 class AskLatest(Struct, forbid_unknown_fields=True):
@@ -203,6 +255,18 @@ BOUNDS = Verb(
     "readers, where they stop.",
     tag=TAG,
     spaced=True,
+)
+OFFSETS = Verb(
+    does=MessagingService.offsets,
+    method="GET",
+    path=TOPIC + "/offsets",
+    request=AskOffsets,
+    answer=_OFFSETS,
+    right=on_topic("consume"),
+    work=Work.COORDINATOR,
+    summary="An id in each partition: of its first or last message, up to where all is "
+    "decided, or of the first message from a time on.",
+    tag=TAG,
 )
 
 VERBS = verbs_in(globals())

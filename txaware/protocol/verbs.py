@@ -105,6 +105,7 @@ NUMBERED = (
     "POST /v1/namespaces/{namespace}/groups/{group}/members/{member}/positions",
     "POST /v1/namespaces/{namespace}/groups/{group}/rewind",
     "PUT /v1/namespaces/{namespace}/groups/{group}/assignment",
+    "GET /v1/namespaces/{namespace}/topics/{topic}/offsets",
 )
 NUMBERS = {name: number for number, name in enumerate(NUMBERED, 1)}
 

@@ -3,11 +3,12 @@
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from threading import get_ident
 from typing import Self
 
 from coordinator.brief_errors import briefly
 from coordinator.fork_guard import guard
-from txaware.errors import BadRequest, PublisherClosed
+from txaware.errors import BadRequest, PartitionNeeded, PublisherClosed
 from txaware.model.interfaces import Payload
 from txaware.model.messages import MessageId, Outgoing, outgoing
 from txaware.model.partitions import full_name, parsed_rows
@@ -17,6 +18,7 @@ from txaware.model.producers import (
     ProducerService,
     checked_sequence,
 )
+from txaware.publish.partition_publishes import PartitionPublishes
 from txaware.publish.publisher import checked_many, checked_sizes_bytes
 from txaware.publish.topic_sequence import SequenceCall, TopicSequence
 
@@ -54,8 +56,10 @@ class Producer:
         *,
         message_limit_bytes: int,
         opened: ProducerOpened | None = None,
+        partitions: Callable[[str], int],
     ) -> None:
         self._service = service
+        self._spread = PartitionPublishes(partitions)
         self._message_limit_bytes = message_limit_bytes
         self._identity = (opened or service.open_producer()).identity
         self._lock = threading.Lock()
@@ -96,13 +100,42 @@ class Producer:
         topic, from 0; by default it is the next one. Messages that are all among the
         last five requests are a repeat. A gap ends the producer: every later publish
         raises `OutOfOrderSequence` too.
+
+        To a topic of several partitions it is a piece for each that gets any, and each
+        has sequences of its own.
         """
         many = one_or_many(payloads, key, headers, expire_after_s)
         line, messages = self._checked(topic, many, sequence)
-        ids = line.publish_alone(messages, sequence)
-        if ids is not None:
-            return ids
-        return line.publish(self._call(messages, sequence))
+        try:
+            if not self._spread.has(topic):
+                ids = line.publish_alone(messages, sequence)
+                if ids is not None:
+                    return ids
+                return line.publish(self._call(messages, sequence))
+        except PartitionNeeded:
+            self._forget(topic)
+        return self._publish_spread(topic, messages, sequence, get_ident())
+
+    def _publish_spread(
+        self,
+        topic: str,
+        messages: list[Payload],
+        sequence: int | None,
+        caller: object,
+    ) -> list[MessageId]:
+        def publish(name: str, part: list[Payload]) -> list[MessageId]:
+            return self._sequence(name).publish(self._call(part, None, caller))
+
+        name = full_name(topic)
+        return self._spread.publish(
+            name, messages, publish, caller=caller, sequence=sequence
+        )
+
+    def _forget(self, topic: str) -> None:
+        """Forgets the sequence of a whole topic, which has one in each partition."""
+        with self._lock:
+            self._sequences.pop(topic, None)
+            self._sequences.pop(str(parsed_rows(topic)), None)
 
     def take(
         self,
@@ -119,8 +152,18 @@ class Producer:
         """
         line, messages = self._checked(topic, payloads, sequence)
         call = self._call(messages, sequence, caller)
+        if self._spread.has(topic):
+            return partial(self._publish_spread, topic, messages, sequence, call.caller)
         line.take(call)
-        return partial(line.finish, call)
+
+        def finish() -> list[MessageId]:
+            try:
+                return line.finish(call)
+            except PartitionNeeded:
+                self._forget(topic)
+            return self._publish_spread(topic, messages, sequence, call.caller)
+
+        return finish
 
     def _checked(
         self, topic: str, payloads: Iterable[Payload], sequence: int | None

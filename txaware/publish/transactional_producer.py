@@ -68,7 +68,10 @@ class TransactionalProducer:
             service, transactional_id, opened.identity, shares_journal, begins
         )
         self._producer = Producer(
-            service, message_limit_bytes=message_limit_bytes, opened=opened
+            service,
+            message_limit_bytes=message_limit_bytes,
+            opened=opened,
+            partitions=lambda topic: saves.topic(topic).partitions,
         )
         self._make = make
         self._publisher = publisher

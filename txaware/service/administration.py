@@ -228,7 +228,8 @@ class Administration:
     def _lags(self, failures: Failures) -> Iterator[GroupLag]:
         snapshot = cache(self._coordinator.snapshot)
         for group, name in group_places(self._table):
-            look = partial(self._lag, group, str(name), snapshot)
+            shown = self._service.shown_name(name)
+            look = partial(self._lag, group, shown, snapshot)
             with suppress(TopicNotFound):
                 found = failures.attempt("group_lags", look, None)
                 if found is not None:

@@ -17,9 +17,17 @@ from txaware.model.interfaces import COMMITTED, UNCOMMITTED
 from txaware.model.latest import LatestPage
 from txaware.model.messages import Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.model.metrics import Latencies, TopicMetrics
-from txaware.model.partitions import named_partition, no_partition, partition_in
+from txaware.model.partitions import (
+    named_partition,
+    no_partition,
+    number_of,
+    parent_of,
+    partition_in,
+    partition_name,
+)
 from txaware.model.producers import ProducerService
 from txaware.model.requests import (
+    OffsetsAt,
     Payload,
     Payloads,
     Pointer,
@@ -29,6 +37,7 @@ from txaware.model.requests import (
     checked_flag,
     checked_isolation,
     checked_limit,
+    checked_offsets_at,
     checked_payloads,
     checked_pointer,
     checked_position,
@@ -480,6 +489,18 @@ class LocalService:
             return self._reading.committed_bounds(place, begin, None)
         return self._reading.bounds(place, begin)
 
+    def offsets(
+        self, topic: str, *, at: OffsetsAt = "last"
+    ) -> dict[int, MessageId | None]:
+        """Returns an id in each partition, by its number; None where there is none."""
+        checked, place = checked_offsets_at(at), self._places.find(topic)
+        snapshot = self._reading.snapshot() if checked == "stable" else None
+        handles = place.handles() if isinstance(place, PartitionedTopic) else [place]
+        return {
+            handle.number: self._reading.offset(handle, checked, snapshot)
+            for handle in handles
+        }
+
     def bounds_seen(self, topic: str, snapshot: Transaction | None = None) -> Bounds:
         """Returns the bounds of what a snapshot, or a fresh one, sees as committed."""
         return self._reading.committed_bounds(self._places.at(topic), None, snapshot)
@@ -507,6 +528,15 @@ class LocalService:
     def found_at_once(self, topic: str) -> Place | None:
         """Returns the same for an event loop; None where it would wait."""
         return self._places.find_at_once(topic)
+
+    def shown_name(self, name: TopicName) -> str:
+        """Returns the name of rows for operators, which says partition 0 of several."""
+        try:
+            partitions = self._places.topics.get(parent_of(name)).partitions
+        except TopicNotFound:
+            return str(name)
+        is_first = partitions > 1 and not number_of(name)
+        return partition_name(name, 0) if is_first else str(name)
 
     @property
     def reads_wait(self) -> bool:

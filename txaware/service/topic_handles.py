@@ -290,11 +290,14 @@ class TopicHandles:
                 log.debug("topic %s exists already", name)
 
     def metrics(self) -> dict[str, TopicMetrics]:
-        """Returns the counts of each topic."""
+        """Returns the counts of each topic, and of each partition of one of several."""
         return {
-            str(name): counters.snapshot()
+            self._shown(name): counters.snapshot()
             for name, counters in list(self._counters.items())
         }
+
+    def _shown(self, name: TopicName) -> str:
+        return partition_name(name, 0) if name in self._whole else str(name)
 
     def wake(self, name: TopicName | None = None) -> None:
         """Wakes the readers that wait in a topic, or in all; they look again."""

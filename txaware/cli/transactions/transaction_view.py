@@ -19,6 +19,7 @@ from txaware.errors import NotAuthorized
 from txaware.messaging import Messaging
 from txaware.model.clock import system_clock_ms
 from txaware.model.messages import MessageId, PublishResponse
+from txaware.model.partitions import shown_partitions
 from txaware.model.producers import KnownProducer
 from txaware.model.topics import TopicName
 from txaware.service.monitor.inspection import IN_PROGRESS
@@ -301,11 +302,14 @@ def _waiting_in(messaging: Messaging, topic: str) -> Iterable[WaitingRows]:
 
 
 def all_topics(messaging: Messaging, namespaces: Iterable[str]) -> list[str]:
-    """Returns the full names of all topics of these namespaces."""
+    """Returns the full names of all topics of these namespaces, or of partitions."""
     return [
-        str(TopicName(name, namespace))
+        name
         for namespace in namespaces
-        for name in messaging.topics(namespace)
+        for topic in messaging.topics(namespace)
+        for name, _ in shown_partitions(
+            messaging.topic(str(TopicName(topic, namespace)))
+        )
     ]
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from coordinator.interfaces import Coordinator
 from txaware.client.aio.async_service import AsyncService
@@ -10,8 +10,8 @@ from txaware.client.aio.async_transaction import Workers, open_transaction
 from txaware.consume import Consumer
 from txaware.errors import MisusedTransaction
 from txaware.model.interfaces import Isolation
-from txaware.model.messages import BlockedBy, Message, MessageId, Page, T
-from txaware.model.start_places import StartAt
+from txaware.model.messages import BlockedBy, Message, Page, T
+from txaware.model.start_places import StartAt, place_in_partition
 
 R = TypeVar("R")
 
@@ -51,7 +51,7 @@ class TopicConsumer(Generic[T]):
         """The transaction that stopped the last poll before the end of the topic."""
         return self._consumer.blocked_by
 
-    async def position(self) -> MessageId | None:
+    async def position(self) -> Any:
         """Returns the message that the next poll follows; None is the beginning."""
         return await self._in_thread(lambda: self._consumer.position)
 
@@ -110,9 +110,11 @@ class TopicConsumer(Generic[T]):
         """
         while True:
             self._require_none_open("async for")
+            before = await self.position()
             moves, page = self._moves, await self.poll()
             for message in page:
-                await self._move(message.id, inclusive=False)
+                before = _behind(before, message, page)
+                await self._move(before, inclusive=False)
                 yield message
                 if self._moves != moves:
                     break
@@ -138,6 +140,15 @@ class TopicConsumer(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<TopicConsumer: {self._consumer!r}>"
+
+
+def _behind(before: Any, message: Message[Any], page: Page[Any]) -> StartAt:
+    """Returns the place behind a message, and in other partitions the one before."""
+    if not isinstance(page.next, dict):
+        return message.id
+    names = range(len(page.next))
+    places = {number: place_in_partition(before, number) for number in names}
+    return {**places, message.partition: message.id}
 
 
 def blocking_one(consumer: TopicConsumer) -> Consumer:

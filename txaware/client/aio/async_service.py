@@ -41,6 +41,7 @@ class AsyncService:
     save_position = awaited(MessagingService.save_position, ServiceCalls.save_position)
     bounds = awaited(MessagingService.bounds, ServiceCalls.bounds)
     latest_page = awaited(MessagingService.latest_page, ServiceCalls.latest_page)
+    offsets = awaited(MessagingService.offsets, ServiceCalls.offsets)
     wait = awaited(MessagingService.wait, ServiceCalls.wait)
 
     open_producer = awaited(ProducerService.open_producer, ProducerCalls.open_producer)

@@ -10,7 +10,7 @@ from txaware.client.calls.server_calls import ServerCalls
 from txaware.client.calls.verb_calls import call_of, steps_of
 from txaware.model.signatures import signed_as
 from txaware.model.topics import Topic, checked_changes
-from txaware.protocol.messages import BOUNDS, LATEST
+from txaware.protocol.messages import BOUNDS, LATEST, OFFSETS
 from txaware.protocol.topics import (
     CREATE_TOPIC,
     DELETE_TOPIC,
@@ -52,6 +52,7 @@ class TopicCalls(ServerCalls):
     delete_topic = steps_of(DELETE_TOPIC)
     bounds = steps_of(BOUNDS)
     latest_page = steps_of(LATEST)
+    offsets = steps_of(OFFSETS)
 
     def update_topic(
         self,

@@ -45,7 +45,7 @@ from txaware.model.groups import (
 from txaware.model.messages import MessageId
 from txaware.model.partitions import name_of_rows, partition_name
 from txaware.model.requests import checked_flag, checked_snapshot, checked_wait_s
-from txaware.model.start_places import BEGINNING, place_of
+from txaware.model.start_places import BEGINNING, of_one, place_of
 from txaware.model.topics import TopicName, checked_namespace
 from txaware.service.groups.group_change import GroupChanges, Moves
 from txaware.service.groups.membership import Change, Membership
@@ -639,7 +639,7 @@ class LocalGroups:
 
     def _place(self, name: GroupName, pair: Partition, start: GroupStart) -> MessageId:
         topic = partition_name(TopicName(pair[0], name.namespace), pair[1])
-        return place_of(self._service, topic, start) or BEGINNING
+        return of_one(place_of(self._service, topic, start), topic) or BEGINNING
 
     def _position_or_start(
         self,

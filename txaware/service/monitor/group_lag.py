@@ -11,6 +11,7 @@ from txaware.errors import TopicNotFound
 from txaware.model.interfaces import OrderedTable, Row
 from txaware.model.markers import PRODUCERS, counts_tries, is_marker
 from txaware.model.messages import Bounds, MessageId
+from txaware.model.partitions import parsed_rows
 from txaware.service.local import LocalService
 from txaware.service.monitor.blocked_topics import Blocker
 from txaware.service.monitor.overview_report import GroupOverview
@@ -114,7 +115,7 @@ class GroupStates:
             position,
             self._service.bounds_seen(topic, seen_by),
             self._service.place(topic).topic.prefix,
-            self._service.readers.last_ms(group, topic),
+            self._service.readers.last_ms(group, str(parsed_rows(topic))),
         )
 
     def rows_left(self, state: GroupState, *, most: int, most_bytes: int) -> list[Row]:

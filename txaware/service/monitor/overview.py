@@ -12,10 +12,11 @@ import attrs
 
 from coordinator.errors import Unavailable
 from coordinator.transaction import Transaction
-from txaware.errors import TopicNotFound
+from txaware.errors import PartitionNeeded, TopicNotFound
 from txaware.model.messages import Bounds, MessageId
 from txaware.model.metrics import TopicMetrics, Traffic
-from txaware.model.topics import QueueName, Topic, TopicName
+from txaware.model.partitions import named_partition, shown_partitions
+from txaware.model.topics import QueueName, Topic
 from txaware.service.local import LocalService
 from txaware.service.monitor.blocked_topics import Blocked
 from txaware.service.monitor.group_lag import (
@@ -106,7 +107,7 @@ class _Chosen:
         if topic not in self.seen:
             return False
         if self.namespace is not None:
-            namespace = TopicName.parse(topic).namespace
+            namespace = named_partition(topic)[0].namespace
             if namespace != self.namespace:
                 return False
         return self._fits(names)
@@ -274,14 +275,15 @@ class Overview:
 
     def _all_topics(self) -> dict[str, Topic]:
         return {
-            str(topic.topic): topic
+            name: each
             for topic in self._topic_table.all()
             if topic.generation > 0
+            for name, each in shown_partitions(topic)
         }
 
     def _all_pairs(self) -> set[Pair]:
         return {
-            (group, str(topic))
+            (group, self._service.shown_name(topic))
             for group, topic in group_places(self._store_context.table)
         }
 
@@ -294,10 +296,11 @@ class Overview:
         """
         topics = dict(failures.attempt("topics", self._topics, self._topics.last or {}))
         for name in touched:
-            ask = partial(self._service.topic, name)
+            ask = partial(self._service.place, name)
             try:
-                topic = failures.attempt("topics", ask, topics.get(name))
-            except TopicNotFound:
+                place = failures.attempt("topics", ask, None)
+                topic = topics.get(name) if place is None else place.topic
+            except (TopicNotFound, PartitionNeeded):
                 topic = None
             if topic is None:
                 topics.pop(name, None)

@@ -1,7 +1,7 @@
 """Polls and waits: the read side of the service."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import cast
 
 import attrs
@@ -25,14 +25,21 @@ from txaware.model.requests import Start, checked_wait_s, place_in
 from txaware.service.read.committed_bounds import CommittedBounds
 from txaware.service.read.keyed_rows import KeyedRows
 from txaware.service.read.partition_scan import PartitionScan
-from txaware.service.read.scan import CachedRows, Messages, Query, Scan, first_key
+from txaware.service.read.scan import (
+    READ_ROWS,
+    CachedRows,
+    Messages,
+    Query,
+    Scan,
+    first_key,
+)
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import PartitionedTopic, Place, TopicHandle
 from txaware.service.visibility import NoJudge, Visibility
-from txaware.store.columns import is_reference
+from txaware.store.columns import RECEIPTS, decode, decode_receipts, is_reference
 from txaware.store.keys import row_key
 from txaware.store.message_table import MessageTable
-from txaware.store.payload_table import PayloadTable
+from txaware.store.payload_table import PayloadTable, StoredPayloads
 
 # A blocked reader looks again after this time: a time-out, for example, wakes nobody.
 LOOK_AGAIN_S = 1.0
@@ -241,6 +248,44 @@ class Reading:
         )
         return _from(start, found)
 
+    def offset(
+        self, place: TopicHandle, at: str | int, snapshot: Transaction | None
+    ) -> MessageId | None:
+        """Returns the id of a message in a partition; see `MessagingService.offsets`.
+
+        `snapshot` is the one that judges all partitions, for `"stable"`.
+        """
+        if at == "stable":
+            stable = self.committed_bounds(place, None, snapshot).next
+            return self._last_before(place, stable.row_key)
+        if at == "last":
+            return self._last_before(place, place.writer.mark())
+        found = Messages()
+        start = None if at == "first" else cast(int, at)
+        self.begin(place, Ask(start, inclusive=True, limit=1)).read(found)
+        return found[0].id if found else None
+
+    def _last_before(self, place: TopicHandle, stop: bytes) -> MessageId | None:
+        """Returns the last message before a row, within the time to live."""
+        prefix, bound = place.topic.prefix, row_key(self._bound_ms(place))
+        while (row := self._messages.last(prefix, start=bound, stop=stop)) is not None:
+            columns = decode(row[1])
+            if columns.payload is not None:
+                return MessageId.of_row(row[0])
+            receipts = columns.more.get(RECEIPTS)
+            stored = self._payloads.payloads(
+                prefix,
+                abs(columns.pointer or 0),
+                start=b"",
+                attempts=None if receipts is None else decode_receipts(receipts),
+                now_ms=self._clock_ms(),
+                piece=READ_ROWS,
+            )
+            if (last := _last_key(stored)) is not None:
+                return MessageId(row[0] + last)
+            stop = row[0]
+        return None
+
     def committed_bounds(
         self, place: TopicHandle, start: Start, snapshot: Transaction | None
     ) -> Bounds:
@@ -304,6 +349,10 @@ class Reading:
             last = MessageId.after_payloads(row.key)
             left -= 1
         return LatestPage([*found.values()], sorted(gone), last, True)
+
+    def snapshot(self) -> Transaction:
+        """Returns a fresh snapshot of the coordinator."""
+        return self._coordinator.snapshot()
 
     def judge(self, transaction: Transaction | None) -> Visibility:
         """Returns a judge by that snapshot, or by a fresh one."""
@@ -373,6 +422,13 @@ class Reading:
         """Returns the row key before which a message without a key has expired."""
         topic = place.topic
         return row_key(topic.keyless_from_ms(now_ms)) if topic.is_compact else b""
+
+
+def _last_key(stored: Iterable[StoredPayloads]) -> bytes | None:
+    last = None
+    for piece in stored:
+        last = piece.keys[-1] if len(piece) else last
+    return last
 
 
 def _start_in(place: TopicHandle, start: Start) -> MessageId | int | None:
