@@ -389,3 +389,42 @@ def test_schema_prints_the_class_of_events_or_that_of_a_handle(here: Path) -> No
         ("events_of_a_test:number", "JSON cannot be read as"),
     ):
         assert why in error_of("topic", "schema", wrong, code=2)
+
+
+def test_a_topic_of_several_partitions_is_made_shown_and_widened() -> None:
+    made = run("topic", "create", "orders", "--partitions", "2")
+    assert made.stdout.startswith("created topic orders")
+    run("topic", "update", "orders", "--partitions", "3")
+    refused = error_of("topic", "update", "orders", "--partitions", "2", code=2)
+    assert "fewer" in refused
+    run("publish", "orders.1", "a")
+    run("publish", "orders.1", "b")
+    [found] = run_json("topic", "show", "orders")
+    assert found["properties"] == {"partitions": "3"}
+    parts = found["partitions"]
+    assert [one["messages"] for one in parts] == [0, 2, 0]
+    assert [one["partition"] for one in parts] == [0, 1, 2]
+    assert parts[1]["last"] == parts[1]["stable"] != parts[1]["first"]
+    lines = run("topic", "show", "orders").stdout.splitlines()
+    assert lines[-4].split()[:2] == ["PARTITION", "MESSAGES"]
+    assert [line.split()[:2] for line in lines[-3:]] == [
+        ["0", "0"],
+        ["1", "2"],
+        ["2", "0"],
+    ]
+    [one] = run_json("topic", "show", "orders.1")
+    assert one["messages"] == 2
+
+
+def test_the_ends_of_partitions_are_told() -> None:
+    run("topic", "create", "orders", "--partitions", "2")
+    run("publish", "orders.1", "a")
+    [found] = run_json("topic", "offsets", "orders", "--at", "stable")
+    assert found["0"] is None
+    assert len(found["1"]) == 40
+    assert run_json("topic", "offsets", "orders", "--at", "2001-01-31") == [found]
+    lines = run("topic", "offsets", "orders").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["PARTITION", "0", "1"]
+    assert "no place in a topic" in error_of(
+        "topic", "offsets", "orders", "--at", "next", code=2
+    )

@@ -28,6 +28,7 @@ from txaware.cli.values import (
     json_option,
     limit_option,
     namespace_option,
+    offsets_at,
     pair,
     place,
     properties_text,
@@ -37,6 +38,7 @@ from txaware.cli.values import (
 from txaware.messaging import Messaging
 from txaware.model.event_type import EventType
 from txaware.model.messages import BlockedBy, text_or_base64
+from txaware.model.partitions import shown_partitions
 from txaware.model.reports import Peeked, TopicReport
 from txaware.model.requests import Start
 from txaware.model.start_places import StartAt
@@ -57,13 +59,60 @@ def show(session: Session, *, name: str, namespace: str, as_json: bool) -> None:
     Example:
       txaware topic show orders
     """
+    full = full_name(name, namespace)
     with session.open() as messaging:
-        found = messaging.topic(full_name(name, namespace))
-        report = messaging.inspect(full_name(name, namespace))
+        found = messaging.topic(full)
+        if found.partitions > 1 and full == str(found.topic):
+            _show_partitions(messaging, found, as_json=as_json)
+            return
+        report = messaging.inspect(full)
     if as_json:
         echo_json(topic_json(found) | _report_json(report))
     else:
         echo_fields([*_topic_fields(found), *_report_fields(report)])
+
+
+def _show_partitions(messaging: Messaging, found: Topic, *, as_json: bool) -> None:
+    stable = messaging.offsets(str(found.topic), at="stable")
+    reports = [
+        (number, messaging.inspect(name))
+        for number, (name, _) in enumerate(shown_partitions(found))
+    ]
+    if as_json:
+        parts = [
+            _report_json(report)
+            | {
+                "partition": number,
+                "stable": stable[number] and str(stable[number]),
+                "per_s": _per_s(report),
+            }
+            for number, report in reports
+        ]
+        echo_json(topic_json(found) | {"partitions": parts})
+        return
+    echo_fields(_topic_fields(found))
+    header = ("PARTITION", "MESSAGES", "SIZE", "PER S", "FIRST", "LAST", "LAST STABLE")
+    rows = [
+        (
+            number,
+            f"{report.messages:,}",
+            size_text(report.bytes),
+            NOTHING if (rate := _per_s(report)) is None else f"{rate:,.1f}",
+            report.bounds.first or NOTHING,
+            report.bounds.last or NOTHING,
+            stable[number] or NOTHING,
+        )
+        for number, report in reports
+    ]
+    echo_columns(header, rows, empty="no partitions")
+
+
+def _per_s(report: TopicReport) -> float | None:
+    """Returns how many messages came in a second, from the oldest to the newest."""
+    if report.oldest_ms is None or report.newest_ms is None:
+        return None
+    took_ms = report.newest_ms - report.oldest_ms
+    return round(report.messages * 1000 / took_ms, 3) if took_ms else None
 
 
 def _report_json(report: TopicReport) -> dict[str, object]:
@@ -192,6 +241,45 @@ def _blocked(blocked_by: BlockedBy | None) -> str:
     )
 
 
+@click.command()
+@click.argument("name")
+@click.option(
+    "--at",
+    type=offsets_at,
+    default="last",
+    help="Which place: first, last, stable (up to which all is decided), or a time.",
+)
+@namespace_option
+@json_option
+@pass_session
+def offsets(
+    session: Session, *, name: str, at: Any, namespace: str, as_json: bool
+) -> None:
+    """Tell an id in each partition of a topic.
+
+    \b
+    Example:
+      txaware topic offsets orders --at stable
+      txaware topic offsets orders --at 2026-01-31T12:00:00Z
+    """
+    with session.open() as messaging:
+        found = messaging.offsets(full_name(name, namespace), at=at)
+    if as_json:
+        echo_json(
+            {str(n): None if one is None else str(one) for n, one in found.items()}
+        )
+        return
+    rows = [
+        (
+            number,
+            one or NOTHING,
+            NOTHING if one is None else time_text(one.publish_time_ms),
+        )
+        for number, one in found.items()
+    ]
+    echo_columns(("PARTITION", "ID", "TIME"), rows, empty="no partitions")
+
+
 ttl_option = click.option(
     "--ttl",
     type=duration,
@@ -203,6 +291,11 @@ compact_option = click.option(
     default=None,
     help="Keep the newest message of each key beyond the time to live, and have "
     "clean-ups remove the others.",
+)
+partitions_option = click.option(
+    "--partitions",
+    type=int,
+    help="How many partitions, each with an order of its own; they are only added.",
 )
 property_option = click.option(
     "--property",
@@ -228,12 +321,14 @@ def topic() -> None:
 
 topic.add_command(show)
 topic.add_command(peek)
+topic.add_command(offsets)
 
 
 @topic.command()
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @ttl_option
 @compact_option
+@partitions_option
 @property_option
 @exist_ok_option
 @namespace_option
@@ -245,6 +340,7 @@ def create(
     names: tuple[str, ...],
     ttl: float | None,
     compact: bool | None,
+    partitions: int | None,
     properties: tuple[tuple[str, str], ...],
     exist_ok: bool,
     namespace: str,
@@ -260,6 +356,7 @@ def create(
       txaware topic create orders --exist-ok
       txaware topic create audit --property publishing=transactional
       txaware topic create config --compact
+      txaware topic create clicks --partitions 12
     """
     with session.open(create=True) as messaging:
         for name in names:
@@ -268,6 +365,7 @@ def create(
                 ttl_s=_ttl(ttl),
                 properties=dict(properties),
                 compact=compact,
+                partitions=partitions,
                 exist_ok=exist_ok,
             )
             done = "there is" if exist_ok else "created"
@@ -305,6 +403,7 @@ def list_(session: Session, *, namespace: str, as_json: bool) -> None:
 @click.argument("name")
 @ttl_option
 @compact_option
+@partitions_option
 @property_option
 @click.option(
     "--remove",
@@ -322,6 +421,7 @@ def update(
     name: str,
     ttl: float | None,
     compact: bool | None,
+    partitions: int | None,
     properties: tuple[tuple[str, str], ...],
     removed: tuple[str, ...],
     namespace: str,
@@ -333,10 +433,12 @@ def update(
     Example:
       txaware topic update orders --ttl 30d --property owner=billing
       txaware topic update orders --remove owner
+      txaware topic update clicks --partitions 24
     """
-    if ttl is compact is None and not properties and not removed:
+    if ttl is compact is partitions is None and not properties and not removed:
         raise click.UsageError(
-            "nothing to change; give --ttl, --compact, --property or --remove"
+            "nothing to change; give --ttl, --compact, --partitions, --property or "
+            "--remove"
         )
     with session.open() as messaging:
         updated = messaging.update_topic(
@@ -344,6 +446,7 @@ def update(
             ttl_s=_ttl(ttl),
             properties=dict.fromkeys(removed) | dict(properties),
             compact=compact,
+            partitions=partitions,
         )
         _echo_done("updated", updated, as_json=as_json)
 

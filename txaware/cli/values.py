@@ -60,6 +60,17 @@ def interval(text: str) -> float:
     return seconds
 
 
+def offsets_at(text: str) -> Any:
+    """Reads which place in a partition is meant: a word, or a time in ms or ISO."""
+    if text in ("first", "last", "stable"):
+        return text
+    try:
+        start = parsed_start(text, words="first, last and stable")
+    except BadRequest as error:
+        raise click.BadParameter(str(error)) from error
+    return start if isinstance(start, int) else text
+
+
 def place(text: str) -> StartAt:
     """Reads a place in a topic: an id, a time in ms or ISO, first, last or next."""
     if text in WORDS:

@@ -396,7 +396,8 @@ def _place(place: object) -> MessageId:
 def place_in(start: Start, number: int, *, most: int) -> MessageId | int | None:
     """Returns the start in one partition, of `most` that there are.
 
-    A partition that the places do not name is new, and begins at its beginning.
+    A partition that the places do not name is new, and begins at its beginning, as one
+    of which nothing was read.
     """
     if not isinstance(start, Mapping):
         return start
@@ -404,7 +405,8 @@ def place_in(start: Start, number: int, *, most: int) -> MessageId | int | None:
         raise TopicNotFound(
             f"partition {last} does not exist: the topic has {most}, from 0 on"
         )
-    return start.get(number)
+    place = start.get(number)
+    return place if place and any(place) else None
 
 
 def parsed_start(text: str, *, words: str) -> MessageId | int:

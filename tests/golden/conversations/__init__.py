@@ -32,6 +32,7 @@ CONVERSATIONS = {
     "polls": Conversation(messages.polls),
     "waits": Conversation(messages.waits),
     "latest": Conversation(messages.latest),
+    "partitions": Conversation(messages.partitions),
     "positions": Conversation(messages.positions),
     "groups": Conversation(groups.groups),
     "group-members": Conversation(groups.members),

@@ -331,6 +331,52 @@ def latest(talk: Talk) -> None:
     talk.post(ALL + "/nothing/latest", {})
 
 
+def partitions(talk: Talk) -> None:
+    """A topic of several partitions, and one of them by its name."""
+    talk.put(T, {"partitions": 3})
+    talk.get(T)
+    talk.about("A key goes to one of them, and each is read by its name.")
+    sent = [
+        {"utf8": payload, "key": {"utf8": key}}
+        for payload, key in (("a", "ann"), ("b", "ben"), ("c", "ann"))
+    ]
+    talk.post(T + "/publish", {"messages": sent})
+    for number in range(3):
+        talk.post(f"{T}.{number}/poll", {"payloadAs": "utf8", "page": True})
+    talk.about("The whole topic: each message says where it is, next where to go on.")
+    talk.post(T + "/poll", {"payloadAs": "utf8"})
+    found = talk.post(T + "/poll", {"payloadAs": "utf8", "page": True, "limit": 2})
+    goes_on = {"startFrom": found["next"], "inclusive": False, "page": True}
+    rest = talk.post(T + "/poll", goes_on)
+    talk.post(T + "/poll", goes_on | {"startFrom": rest["next"]})
+    talk.post(T + "/poll", goes_on | {"startFrom": {"3": found["next"]["0"]}})
+    talk.post(T + "/poll", bytes.fromhex("04010202"), headers=AVRO)
+    talk.post(T + ".0/poll", bytes.fromhex("04010202"), headers=AVRO)
+    talk.about("The ends of each.")
+    for at in ("first", "last", "stable", "0", "next"):
+        talk.get(f"{T}/offsets?at={at}")
+    talk.get(f"{T}.1/offsets")
+    talk.about("In a transaction: one publish, and one rollback, over all of them.")
+    tx = talk.post("/v1/transactions", headers=TAKES_JSON)
+    pointer = tx["writePointer"]
+    open_one = {"transactionWritePointer": pointer, "messages": sent}
+    response = talk.post(T + "/publish", open_one)
+    talk.post(T + "/poll", {"isolation": "committed", "page": True})
+    talk.get(f"{T}/offsets?at=stable")
+    talk.post(T + "/rollback", response)
+    talk.post(f"/v1/transactions/{pointer}/abort")
+    talk.post(T + "/poll", {"isolation": "committed", "payloadAs": "utf8"})
+    talk.about("Partitions are added, and never taken away.")
+    talk.patch(T + "/properties", {"partitions": "4"})
+    talk.put(T + "/properties", {"owner": "ann"})
+    talk.get(T)
+    talk.patch(T + "/properties", {"partitions": 2})
+    talk.get(f"{T}.3/offsets")
+    talk.get(f"{T}.4/bounds")
+    talk.get(T + "/bounds")
+    talk.put(T + ".1", {})
+
+
 def positions(talk: Talk) -> None:
     """Groups have a position in each topic, which moves with a transaction."""
     place = "/v1/namespaces/default/groups/billing/positions/orders"
