@@ -128,6 +128,8 @@ class Receiver:
             if one.kind == REPLY:
                 _, rest = read_head(ReplyHead, body)
                 body = bytes(rest)
+            else:
+                assert one.stream in self.order, "a piece comes before its head"
             self.bodies[one.stream] = self.bodies.get(one.stream, b"") + body
             self.order.append(one.stream)
 
@@ -174,6 +176,22 @@ def test_a_large_body_lets_others_have_their_turn() -> None:
             other.take(data)
     assert other.order[:3] == [1, 1, 2]
     assert other.bodies[2] == b"abc"
+
+
+@pytest.mark.parametrize("size_bytes", [2 * frames.PIECE_BYTES, None])
+def test_no_piece_comes_before_the_head_of_its_stream(size_bytes: int | None) -> None:
+    queue, other = SendQueue(REPLY), Receiver()
+    for stream in range(1, 4):
+        queue.begin(stream, ReplyHead(200, 40_000), bytes(40_000))
+    body = bytes(2 * frames.PIECE_BYTES)
+    queue.begin(4, ReplyHead(200, size_bytes), b"" if size_bytes is None else body)
+    if size_bytes is None:
+        queue.go_on(4, body)
+    while queue.is_ready:
+        for data in queue.take(70_000):
+            other.take(data)
+    assert other.order[:4] == [1, 2, 3, 4]
+    assert other.bodies[4] == body
 
 
 def test_a_body_without_a_size_goes_on_until_it_ends() -> None:

@@ -252,7 +252,9 @@ class SendQueue:
 
     def __init__(self, kind: int) -> None:
         self._kind = kind
-        self._first: deque[bytes] = deque()
+        # Each with the stream that it begins, whose pieces go after it.
+        self._first: deque[tuple[bytes, int | None]] = deque()
+        self._unsent_heads: set[int] = set()
         self._ready: deque[_Sending] = deque()
         self._sending: dict[int, _Sending] = {}
         # By stream, as long as its body is not sent to the end.
@@ -276,9 +278,11 @@ class SendQueue:
         """True when nothing waits, not even for credit."""
         return not (self._first or self._sending)
 
-    def add(self, data: bytes) -> None:
-        """Adds a frame that needs no credit."""
-        self._first.append(data)
+    def add(self, data: bytes, begins: int | None = None) -> None:
+        """Adds a frame that needs no credit; it may be the head of a stream."""
+        if begins is not None:
+            self._unsent_heads.add(begins)
+        self._first.append((data, begins))
         self.waiting_bytes += len(data)
 
     def begin(
@@ -288,11 +292,12 @@ class SendQueue:
         if head.size_bytes is None:
             self._without_size.add(stream)
             self._credit[stream] = self._credit_bytes
-            body = b""
+            self.add(head_frame(self._kind, stream, head, b""), stream)
+            return
         if len(body) <= min(self._piece_bytes, self._credit_bytes):
             self.add(head_frame(self._kind, stream, head, body))
             return
-        self.add(head_frame(self._kind, stream, head, b""))
+        self.add(head_frame(self._kind, stream, head, b""), stream)
         self._credit[stream] = self._credit_bytes
         self._send(stream, body)
 
@@ -310,7 +315,7 @@ class SendQueue:
     def _send(self, stream: int, body: bytes | memoryview) -> None:
         sending = self._sending[stream] = _Sending(stream, memoryview(body))
         self.waiting_bytes += len(body)
-        if self._credit[stream]:
+        if self._credit[stream] and stream not in self._unsent_heads:
             self._ready.append(sending)
 
     def is_sending(self, stream: int) -> bool:
@@ -324,7 +329,8 @@ class SendQueue:
             return  # it has ended meanwhile
         self._credit[stream] = min(had + size_bytes, MOST_CREDIT_BYTES)
         sending = self._sending.get(stream)
-        if sending is not None and not had and size_bytes:
+        is_ready = not had and size_bytes and stream not in self._unsent_heads
+        if sending is not None and is_ready:
             self._ready.append(sending)
 
     def drop(self, stream: int) -> None:
@@ -339,9 +345,11 @@ class SendQueue:
     def take(self, most_bytes: int) -> Iterator[bytes]:
         """Yields frames, about so many bytes of them, in turns of the streams."""
         while self._first and most_bytes > 0:
-            data = self._first.popleft()
+            data, begins = self._first.popleft()
             self.waiting_bytes -= len(data)
             most_bytes -= len(data)
+            if begins is not None:
+                self._begun(begins)
             yield data
         while self._ready:
             data = self._next_piece(self._ready.popleft())
@@ -350,6 +358,13 @@ class SendQueue:
                 yield data
             if most_bytes <= 0:  # not before: many small frames keep no piece waiting
                 return
+
+    def _begun(self, stream: int) -> None:
+        """Has the pieces of a stream follow, whose head is on its way."""
+        self._unsent_heads.discard(stream)
+        sending = self._sending.get(stream)
+        if sending is not None and self._credit.get(stream):
+            self._ready.append(sending)
 
     def _next_piece(self, sending: _Sending) -> bytes:
         stream, credit = sending.stream, self._credit.get(sending.stream, 0)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 EXIT_WAIT_S = 5.0
 
+_all: "weakref.WeakSet[Background]" = weakref.WeakSet()
+
 logger = logging.getLogger(__name__)
 
 
@@ -53,9 +55,13 @@ class Background:
 
         loop = SendLoop(limits, retries, way, clock_s=clock_s, pause=pause)
         self.machine = loop.machine
+        self._most_bytes = limits.queue_limit_bytes
         self.lock = loop.lock
+        # A call asks this before the lock, which a parent may hold for ever.
+        self.is_forked = False
         self._loop = loop
         self._process_id = os.getpid()
+        _all.add(self)
         # Neither the thread nor the exit holds on to the owner, which could then never
         # be collected as garbage.
         at_exit = functools.partial(_finish_at_exit, name, loop, self._process_id)
@@ -81,35 +87,27 @@ class Background:
         extra: Extra | None = None,
         on_done: OnDone | None = None,
         number: int | None = None,
-        *,
-        when_full: str,
+        when_full: str = "wait",
     ) -> SentFuture | None:
         """Takes a message; None where there is no room for it, unless it waits.
 
         The thread of the loop, in a callback, never waits: no other thread makes room.
         """
-        if os.getpid() != self._process_id:
+        if self.is_forked:
             raise _stayed_behind()
         with self.lock:
             machine = self.machine
-            if machine.blocked:
-                machine.blocked.discard(threading.get_ident())
-            machine.require_open()
-            while not machine.has_room(topic, size_bytes):
-                if when_full == "drop_oldest" and machine.drop_oldest(topic):
-                    continue
-                if when_full != "wait" or threading.current_thread() is self.thread:
-                    machine.counts["refused"] += 1
-                    return None
-                self._wait_for_room()
-                machine.require_open()
+            if (
+                machine.is_tight or machine.held_bytes + size_bytes > self._most_bytes
+            ) and not self._has_room(topic, size_bytes, when_full):
+                return None
             return machine.put(
                 topic, payload, key, size_bytes, now_s, extra, on_done, number
             )
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Waits until all messages taken before are over; False after the time-out."""
-        if os.getpid() != self._process_id:
+        if self.is_forked:
             raise _stayed_behind()
         self._require_another_thread("flush")
         return _flush(self._loop, timeout_s)
@@ -120,20 +118,42 @@ class Background:
         _close(self._loop, self._process_id)
         self.thread.join()
 
+    def _has_room(self, topic: str, size_bytes: int, when_full: str) -> bool:
+        """Makes room for a message, or waits for it, under the lock."""
+        machine = self.machine
+        machine.unblock(threading.get_ident())
+        machine.require_open()
+        while not machine.has_room(topic, size_bytes):
+            if when_full == "drop_oldest" and machine.drop_oldest(topic):
+                continue
+            if when_full != "wait" or threading.current_thread() is self.thread:
+                machine.counts["refused"] += 1
+                return False
+            self._wait_for_room()
+            machine.require_open()
+        return True
+
     def _wait_for_room(self) -> None:
         machine, caller = self.machine, threading.get_ident()
-        machine.hurry()
-        machine.blocked.add(caller)
+        machine.block(caller)
         try:
             self.lock.wait()
         finally:
-            machine.blocked.discard(caller)
+            machine.unblock(caller)
 
     def _require_another_thread(self, call: str) -> None:
         if threading.current_thread() is self.thread:
             raise MisusedTransaction(
                 f"{call}() in a callback of a future would wait for itself"
             )
+
+
+def _forked() -> None:
+    for one in _all:
+        one.is_forked = True
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def _stayed_behind() -> PublisherClosed:

@@ -35,6 +35,8 @@ NEVER_S = float("inf")
 # A topic that takes nothing holds at most this part of the queue, beside others.
 SHARE_OF_DOWN = 0.5
 LOOK_AGAIN_S = 60.0
+# Each batch that is under way has the next one linger so many times longer.
+LONGER = 4
 
 
 @attrs.frozen(kw_only=True)
@@ -182,13 +184,18 @@ class SendMachine:
     ) -> None:
         self.limits = limits
         self.lock = lock
+        self._batch_bytes = limits.batch_limit_bytes
+        self._batch_messages = limits.batch_limit_messages
         self.waiting = 0
         self.held_bytes = 0
         self.is_closed = False
+        # True while room depends on more than the bytes that are held.
+        self.is_tight = limits.queue_limit_messages < NEVER_S
         self.counts: Counter[str] = Counter()
         self.topics: dict[str, TopicLines] = {}
-        # What callers wait for, a flush or room, is not lingered for.
-        self.blocked: set[object] = set()
+        # A set of callers and not a count: an interrupt may keep one from leaving.
+        self._blocked: set[object] = set()
+        self._failing = 0
         self._retries = retries
         self._wake = wake
         self._next_s = NEVER_S
@@ -207,7 +214,7 @@ class SendMachine:
 
     def close(self) -> None:
         """Takes no more messages; what was taken goes out at once."""
-        self.is_closed = True
+        self.is_closed = self.is_tight = True
         self.hurry()
         self.lock.notify_all()
 
@@ -258,11 +265,11 @@ class SendMachine:
             line = lines.only
         else:
             line = lines.line_of(key, number)
-        batch, limits = line.open, self.limits
+        batch = line.open
         if (
             batch is None
-            or batch.size_bytes + size_bytes > limits.batch_limit_bytes
-            or len(batch.payloads) >= limits.batch_limit_messages
+            or batch.size_bytes + size_bytes > self._batch_bytes
+            or len(batch.payloads) >= self._batch_messages
         ):
             batch = self._opened(line, now_s)
         at = len(batch.payloads)
@@ -273,11 +280,10 @@ class SendMachine:
             batch.on_done[at] = on_done
         if number is not None and line.number is None:
             batch.numbers[at] = number
-        full = (
-            batch.size_bytes + size_bytes >= limits.batch_limit_bytes
-            or at + 1 >= limits.batch_limit_messages
-        )
-        if full:
+        if (
+            batch.size_bytes + size_bytes >= self._batch_bytes
+            or at + 1 >= self._batch_messages
+        ):
             self._visit_soon(line)
         # Without a call, so that no interrupt (Ctrl-C) comes between.
         batch.last_s = now_s
@@ -321,6 +327,17 @@ class SendMachine:
             if line.open is not None:
                 line.open.hurried = True
             self._visit_soon(line)
+
+    def block(self, caller: object) -> None:
+        """Has all go out without a linger while a caller waits for room."""
+        self.hurry()
+        self._blocked.add(caller)
+        self.is_tight = True
+
+    def unblock(self, caller: object) -> None:
+        """Lets batches linger again, once no other caller waits."""
+        self._blocked.discard(caller)
+        self._judge_tight()
 
     def flush(self) -> int:
         """Begins a flush of all that was taken; returns its number."""
@@ -428,7 +445,7 @@ class SendMachine:
         batch.partition = line.number or 0
         if line.number is None and not line.topic.partitions:
             batch.futures = []
-        if self.blocked or self.is_closed:
+        if self._blocked or self.is_closed:
             batch.hurried = True
         self._visit_at(line, now_s + (0 if batch.hurried else self.limits.linger_s))
         self._unsettled[self._flushes] += 1
@@ -486,7 +503,10 @@ class SendMachine:
             or len(batch.payloads) >= limits.batch_limit_messages
         ):
             return True
-        due_s = batch.taken_s + limits.linger_s
+        # What is under way is waited for with the rest, for a while: few large batches
+        # take less time than many small ones.
+        longer = 1 + LONGER * line.in_flight
+        due_s = batch.taken_s + limits.linger_s * longer
         if due_s > now_s:
             self._visit_at(line, due_s)
         return due_s <= now_s
@@ -521,15 +541,27 @@ class SendMachine:
         if line.error is not None:
             line.error = None
             line.topic.failing -= 1
+            self._failing -= 1
+            self._judge_tight()
         if line.number is None:
             line.in_flight = 0
 
     def _fails(self, line: Line, error: BaseException, again_s: float) -> None:
         if line.error is None:
             line.topic.failing += 1
+            self._failing += 1
+            self._judge_tight()
         line.error = error
         line.pause_until_s = again_s
         self._visit_soon(line)
+
+    def _judge_tight(self) -> None:
+        self.is_tight = (
+            self.is_closed
+            or self._failing > 0
+            or bool(self._blocked)
+            or self.limits.queue_limit_messages < NEVER_S
+        )
 
     def _out_of_order(
         self, line: Line, batch: SendBatch, error: BaseException, now_s: float

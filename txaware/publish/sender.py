@@ -176,6 +176,7 @@ class Sender:
     ) -> None:
         limits = options.limits(request_bytes)
         self._checked = Checked(message_limit_bytes)
+        self._limit_bytes = message_limit_bytes
         self._names = self._checked.names
         self._when_full = options.when_full
         self._clock_s = clock_s
@@ -207,12 +208,24 @@ class Sender:
         """
         names = self._names
         name, number = names[topic] if topic in names else self._checked.name(topic)
-        data, key, size_bytes, extra = self._checked.message(
-            payload, key, headers, expire_after_s
-        )
+        extra: Extra | None = None
+        # Most messages are so, and the whole check takes half as long as all the rest.
+        if (
+            payload.__class__ is bytes
+            and key.__class__ is bytes
+            and headers is None
+            and expire_after_s is None
+            and (key_bytes := len(key)) <= MAX_KEY_BYTES
+            and (size_bytes := len(payload) + key_bytes) <= self._limit_bytes
+        ):
+            size_bytes += OVERHEAD_BYTES
+        else:
+            payload, key, size_bytes, extra = self._checked.message(
+                payload, key, headers, expire_after_s
+            )
+        now_s, when_full = self._clock_s(), self._when_full
         future = self._put(
-            *(name, data, key, size_bytes, self._clock_s(), extra, on_done, number),
-            when_full=self._when_full,
+            name, payload, key, size_bytes, now_s, extra, on_done, number, when_full
         )
         if future is None:
             raise QueueFull(f"{self.waiting} messages wait, and none of {name} may go")

@@ -164,13 +164,12 @@ class AsyncSender:
     async def _room(self, loop: SendLoop) -> None:
         caller, machine = object(), loop.machine
         with loop.lock:
-            machine.hurry()
-            machine.blocked.add(caller)
+            machine.block(caller)
         try:
             await loop.changed()
         finally:
             with loop.lock:
-                machine.blocked.discard(caller)
+                machine.unblock(caller)
 
 
 async def _run(loop: SendLoop) -> None:

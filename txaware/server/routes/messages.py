@@ -32,13 +32,24 @@ def begun_at_topic(
     large: Callable[[Request, Format], Reply],
     here: Callable[[Place, Format, Request, Told], Begun],
 ) -> Begun:
-    """Begins a publish: a large one in a thread, and any other once its topic is known.
+    """Begins a publish: a large one in a thread, others once their topic is known."""
+    if len(request.body) > QUICK_BYTES:
+        format_ = format_of(request.content_type)
+        return server_context.in_thread(large, request, format_)
+    return begun_once_found(server_context, request, told, here)
+
+
+def begun_once_found(
+    server_context: ServerContext,
+    request: Request,
+    told: Told,
+    here: Callable[[Place, Format, Request, Told], Begun],
+) -> Begun:
+    """Begins a publish once its topic is known.
 
     Finding the topic may have to wait for a network; then it has a task.
     """
     format_ = format_of(request.content_type)
-    if len(request.body) > QUICK_BYTES:
-        return server_context.in_thread(large, request, format_)
     place = server_context.service.found_at_once(request.topic)
     if place is not None:
         return here(place, format_, request, told)

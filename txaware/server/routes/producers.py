@@ -1,7 +1,7 @@
 """Routes of producers: they open, publish once, and operators see them."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -9,7 +9,7 @@ from txaware.errors import NotAuthorized, Unavailable
 from txaware.model.messages import MessageId
 from txaware.model.partitions import partition_needed
 from txaware.model.producers import ProducerOpened
-from txaware.protocol.formats import Format, OnceRequest
+from txaware.protocol.formats import Format, OnceRequest, format_of
 from txaware.protocol.formats.publish_once import read_once, write_ids
 from txaware.protocol.producers import FORGET_PRODUCER, OPEN_PRODUCER
 from txaware.protocol.rights import (
@@ -19,8 +19,8 @@ from txaware.protocol.rights import (
 from txaware.protocol.topics import TOPIC
 from txaware.protocol.verb import Verb
 from txaware.server.exchange import DONE, Reply, Request
-from txaware.server.routes.messages import begun_at_topic
-from txaware.server.routing import Begun, Route, Told, in_a_task
+from txaware.server.routes.messages import QUICK_BYTES, begun_once_found
+from txaware.server.routing import Begun, FutureOutcome, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext
 from txaware.server.verb_performer import Act
 from txaware.service.producers.pipelines import Pipelines, SenderRequest
@@ -72,6 +72,8 @@ class ProducerRoutes:
             self._producing, server_context.outcomes.tell, self._elsewhere
         )
         self._tasks: set[asyncio.Task[None]] = set()
+        # By partition, the last of those whose bodies are read.
+        self._reading: dict[str, asyncio.Event] = {}
 
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""
@@ -86,13 +88,41 @@ class ProducerRoutes:
         ]
 
     def _publish(self, request: Request, told: Told) -> Begun:
-        return begun_at_topic(
-            self._server_context,
-            request,
-            told,
-            large=self._publish_large,
-            here=self._publish_here,
-        )
+        is_large = len(request.body) > QUICK_BYTES
+        if is_large or request.topic in self._reading:
+            return self._read_in_turn(request, is_large=is_large)
+        return begun_once_found(self._server_context, request, told, self._publish_here)
+
+    def _read_in_turn(
+        self, request: Request, *, is_large: bool
+    ) -> Coroutine[Any, Any, Reply]:
+        """Has a thread read a large body; those to one partition keep their order."""
+        format_ = format_of(request.content_type)
+        read = partial(read_once, request.body, format_)
+        before = self._reading.get(request.topic)
+        turn = self._reading[request.topic] = asyncio.Event()
+        in_thread = self._server_context.in_thread
+
+        async def publish() -> Reply:
+            told = FutureOutcome[Reply]()
+            try:
+                asked = await in_thread(read) if is_large else read()
+                if before is not None:
+                    await before.wait()
+                if asked.producer.is_sender:
+                    place = await self._server_context.place(request.topic)
+                    if isinstance(place, PartitionedTopic):
+                        raise partition_needed(place.topic)
+                    self._publish_in_order(place, format_, request, asked, told)
+            finally:
+                turn.set()
+                if self._reading.get(request.topic) is turn:
+                    del self._reading[request.topic]
+            if asked.producer.is_sender:
+                return await told.future
+            return await in_thread(self._publish_asked, request, format_, asked)
+
+        return publish()
 
     def _publish_here(
         self, place: Place, format_: Format, request: Request, told: Told
@@ -166,9 +196,6 @@ class ProducerRoutes:
         task = asyncio.ensure_future(published())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def _publish_large(self, request: Request, format_: Format) -> Reply:
-        return self._publish_asked(request, format_, read_once(request.body, format_))
 
     def _publish_asked(
         self, request: Request, format_: Format, asked: OnceRequest

@@ -119,7 +119,12 @@ class Written:
         return [(key, with_column(value or b"", PRODUCED, mark)), *others, *more]
 
     def ids(self) -> list[MessageId]:
-        """Returns the ids of the messages, once the rows were made."""
+        """Returns the ids of the messages, once the rows were made.
+
+        A sender counts on from the first.
+        """
+        if self._request.producer.is_sender:
+            return [MessageId(self._keys[0] + NO_PAYLOAD_ROW)]
         return [MessageId(key + NO_PAYLOAD_ROW) for key in self._keys]
 
 
