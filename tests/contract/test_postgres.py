@@ -26,6 +26,7 @@ from txaware.errors import (
 from txaware.messaging import Messaging
 from txaware.participants import DecidingPostgres, Postgres
 from txaware.participants.database_steps import Steps
+from txaware.participants.prepared_transactions import MOST_UNSETTLED
 
 Opened = Callable[..., Any]
 
@@ -209,6 +210,77 @@ def test_a_database_that_is_away_between_prepare_and_commit_is_ended_later(
         again.connection.close()
     finally:
         server.close()
+
+
+def test_what_is_settled_later_is_committed_when_the_block_ends_and_seen_soon(
+    messaging: Messaging, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The background waits in this test; PostgreSQL has what it has prepared."""
+    shop = participants.postgres(messaging, opened(), settle="later")
+    monkeypatch.setattr(shop._prepared._settling, "start", lambda: None)
+    order(messaging, shop, "ann")
+    with pytest.raises(ZeroDivisionError), messaging.transaction(shop):  # noqa: PT012
+        shop.connection.execute("INSERT INTO orders VALUES ('never')")
+        assert 1 / 0
+    order(messaging, shop, "bob")  # the connection is free
+    assert committed(messaging) == [b"ann", b"bob"]
+    assert (orders(opened), len(prepared(opened))) == ([], 2)
+    assert shop._prepared.smallest_pointer() is not None
+    shop.settle()
+    assert (orders(opened), prepared(opened)) == (["ann", "bob"], [])
+
+
+def test_what_is_to_be_settled_later_is_settled_in_the_background(
+    messaging: Messaging, opened: Opened
+) -> None:
+    shop = participants.postgres(messaging, opened(), settle="later")
+    order(messaging, shop, "ann")
+    assert until(lambda: orders(opened) == ["ann"])
+
+
+def test_few_transactions_wait_to_be_settled(
+    messaging: Messaging, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL prepares no more than it is told to."""
+    shop = participants.postgres(messaging, opened(), settle="later")
+    monkeypatch.setattr(shop._prepared._settling, "start", lambda: None)
+    for number in range(MOST_UNSETTLED + 1):
+        order(messaging, shop, f"{number}")
+    assert (len(orders(opened)), len(prepared(opened))) == (MOST_UNSETTLED, 1)
+
+
+def test_what_was_not_settled_is_committed_at_the_next_start(
+    messaging: Messaging, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = participants.postgres(messaging, opened(), settle="later")
+    monkeypatch.setattr(shop._prepared._settling, "start", lambda: None)
+    order(messaging, shop, "ann")
+    shop._prepared._unsettled.clear()  # as a kill does
+    assert (orders(opened), shop.recover()) == ([], [])
+    assert orders(opened) == ["ann"]
+
+
+def test_a_connection_that_is_lost_behind_the_commit_is_settled_by_another(
+    messaging: Messaging, opened: Opened
+) -> None:
+    shop = participants.postgres(messaging, opened(), settle="later")
+    with messaging.transaction(shop):
+        shop.connection.execute("INSERT INTO orders VALUES ('ann')")
+        assert shop.commit_tx()
+        shop.connection.close()
+        shop.commit_tx = lambda: True  # type: ignore[method-assign]
+    assert until(lambda: orders(opened) == ["ann"])
+
+
+def test_settle_is_now_or_later_and_for_what_is_prepared(
+    messaging: Messaging, opened: Opened
+) -> None:
+    wrong: Any = {"settle": "never"}
+    with pytest.raises(BadRequest, match="settle is 'now' or 'later', not 'never'"):
+        participants.postgres(messaging, opened(), **wrong)
+    wrong = {"settle": "later", "outbox": True}
+    with pytest.raises(BadRequest, match="for what is prepared"):
+        participants.postgres(messaging, opened(), **wrong)
 
 
 def test_a_block_may_have_several_connections(

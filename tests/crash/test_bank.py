@@ -20,13 +20,16 @@ from tests.support.postgres import PostgresServer
 ROOT = Path(__file__).parents[2]
 ENDS_S = 120
 ROUNDS = 3
+LATER = ("before it is settled", "after it is settled")
 RANDOM_ROUNDS, SERVER_ROUNDS = 30, 12
 
 
 class Killed:
     """A bank whose processes are killed, one after the other."""
 
-    def __init__(self, below: Path, server: DatabaseServer) -> None:
+    def __init__(self, below: Path, server: DatabaseServer, settle: str) -> None:
+        self.settle = settle
+        self.steps = [step for step in STEPS if settle == "later" or step not in LATER]
         self.below = below
         self.server = server
         self.store = f"leveldb:{below / 'data'}"
@@ -35,7 +38,7 @@ class Killed:
     def live(self, step: str, count: int, rounds: int) -> "subprocess.Popen[bytes]":
         """Starts a process that moves money."""
         self._lives += 1
-        place = [str(self.below), self.store, self.server.url]
+        place = [str(self.below), self.store, self.server.url, self.settle]
         how = [step, str(count), str(rounds), str(self._lives)]
         return subprocess.Popen(
             [sys.executable, "-m", "tests.support.bank", *place, *how], cwd=ROOT
@@ -53,10 +56,14 @@ class Killed:
         return state
 
 
-@pytest.fixture(params=[MysqlServer, PostgresServer])
+@pytest.fixture(
+    params=[(PostgresServer, "now"), (PostgresServer, "later"), (MysqlServer, "now")],
+    ids=["postgres", "postgres-later", "mysql"],
+)
 def killed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Killed]:
-    server = request.param()
-    yield Killed(tmp_path, server)
+    kind, settle = request.param
+    server = kind()
+    yield Killed(tmp_path, server, settle)
     server.close()
 
 
@@ -71,14 +78,14 @@ def kill_at_each_step(killed: Killed, steps: list[str], *, seed: int) -> None:
 def test_a_kill_at_a_step_of_the_commit_creates_and_loses_nothing(
     killed: Killed,
 ) -> None:
-    kill_at_each_step(killed, list(STEPS), seed=1)
+    kill_at_each_step(killed, killed.steps, seed=1)
     assert killed.check().rows
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(5))
 def test_kills_at_every_step_create_and_lose_nothing(killed: Killed, seed: int) -> None:
-    kill_at_each_step(killed, list(STEPS), seed=seed)
+    kill_at_each_step(killed, killed.steps, seed=seed)
 
 
 @pytest.mark.soak

@@ -109,7 +109,9 @@ def look(owner: Messaging, database: str) -> int:
     orders = sorted([name for (name,) in found], key=place)
     connection.close()
     assert read(owner, "orders") == orders
-    assert [item.decode() for item in taken(owner.queue("mails"))] == orders
+    assert [
+        item.decode() for item in taken(owner.queue("mails"), len(orders) + 1)
+    ] == orders
     large = [name.partition(" ")[0] for name in read(owner, "large")]
     expected = [name for name in orders if int(name.rpartition("-")[2]) % EVERY == 0]
     assert sorted(large) == sorted(expected)

@@ -25,6 +25,7 @@ from txaware import participants
 from txaware.errors import TxAwareError
 from txaware.participants.databases import is_mysql
 from txaware.participants.outbox_relay import OutboxRelay
+from txaware.participants.postgres import PreparedInPostgres
 from txaware.participants.prepared_database import PreparedDatabase
 from txaware.participants.sqlite import Sqlite
 from txaware.participants.sqlite_outbox import SqliteOutbox
@@ -42,6 +43,8 @@ STEPS: dict[str, tuple[type, str, bool]] = {
     "after the commit": (EmbeddedCoordinator, "commit_with", True),
     "before the end of what is prepared": (PreparedDatabase, "post_tx_commit", False),
     "after the end of what is prepared": (PreparedDatabase, "post_tx_commit", True),
+    "before it is settled": (PreparedInPostgres, "end", False),
+    "after it is settled": (PreparedInPostgres, "end", True),
     "before the commit of SQLite": (Sqlite, "_commit", False),
     "after the commit of SQLite": (Sqlite, "_commit", True),
     "before the relay looks": (SqliteOutbox, "take", False),
@@ -90,7 +93,9 @@ class State:
 class Bank:
     """The bank: an account in each place, and transfers between them."""
 
-    def __init__(self, messaging: txaware.Messaging, below: Path, url: str) -> None:
+    def __init__(
+        self, messaging: txaware.Messaging, below: Path, url: str, **options: Any
+    ) -> None:
         self._messaging = messaging
         self._rows = sqlite3.connect(below / "bank.db")
         has_mysql = is_mysql(url)
@@ -100,7 +105,7 @@ class Bank:
             if topic not in messaging.topics():
                 messaging.create_topic(topic)
         make: Any = participants.mysql if has_mysql else participants.postgres
-        self.prepared = make(messaging, self._connection)
+        self.prepared = make(messaging, self._connection, **options)
         # What is prepared has its locks until then.
         assert until(lambda: self.prepared.recover() == [], timeout_s=ENDS_S)
         self._make()
@@ -192,7 +197,14 @@ def to_bytes(money: int) -> bytes:
 
 
 def main(
-    below: Path, store: str, url: str, step: str, count: int, rounds: int, name: str
+    below: Path,
+    store: str,
+    url: str,
+    settle: str,
+    step: str,
+    count: int,
+    rounds: int,
+    name: str,
 ) -> None:
     """Moves money so often; ends earlier where the store or the database does."""
     chance = random.Random(name)
@@ -200,12 +212,13 @@ def main(
         suppress(psycopg.Error, pymysql.Error, TxAwareError),
         txaware.connect(store) as messaging,
     ):
-        bank = Bank(messaging, below, url)
+        options = {} if is_mysql(url) else {"settle": settle}
+        bank = Bank(messaging, below, url, **options)
         kill_at(step, count)
         for number in range(rounds):
             bank.move(chance.randrange(1, 50), f"{name} {number}")
 
 
 if __name__ == "__main__":
-    place, data, address, at, at_count, at_most, own = sys.argv[1:]
-    main(Path(place), data, address, at, int(at_count), int(at_most), own)
+    place, data, address, when, at, at_count, at_most, own = sys.argv[1:]
+    main(Path(place), data, address, when, at, int(at_count), int(at_most), own)

@@ -4,6 +4,7 @@ A block of asyncio has a thread, in which the participant is called as everywher
 hands its steps to the event loop, which has the connection.
 """
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -100,11 +101,13 @@ class AsyncPostgres(Postgres):
 
     block = BLOCK
 
+    async def settle(self) -> None:  # type: ignore[override]
+        """Waits until others see the rows of all blocks that have ended by now."""
+        await asyncio.to_thread(super().settle)
 
-class AsyncMarkedPostgres(MarkedPostgres):
+
+class AsyncMarkedPostgres(MarkedPostgres, AsyncPostgres):
     """A connection whose transaction is prepared, and that nobody else guards."""
-
-    block = BLOCK
 
 
 def async_sqlite(

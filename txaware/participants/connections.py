@@ -16,8 +16,12 @@ from txaware.participants.postgres_link import (
     is_asyncio,
 )
 from txaware.participants.postgres_outbox import DecidingPostgres
+from txaware.participants.prepared_database import PreparedDatabase
 from txaware.participants.sqlalchemy import SqlalchemySession
 from txaware.participants.sqlite import Sqlite
+
+# When what is prepared is committed: before the end of its block, or a moment later.
+Settle: TypeAlias = Literal["now", "later"]
 
 if TYPE_CHECKING:
     from aiosqlite import Connection as AiosqliteConnection
@@ -80,7 +84,11 @@ def sqlite(
 
 @overload
 def postgres(
-    messaging: Messaging, connection: "Connection[Any]", *, outbox: Literal[False] = ...
+    messaging: Messaging,
+    connection: "Connection[Any]",
+    *,
+    outbox: Literal[False] = ...,
+    settle: Settle = ...,
 ) -> Postgres: ...
 
 
@@ -100,6 +108,7 @@ def postgres(
     connection: "Awaited",
     *,
     outbox: Literal[False] = ...,
+    settle: Settle = ...,
 ) -> "AsyncPostgres": ...
 
 
@@ -119,26 +128,42 @@ def postgres(
     *,
     outbox: bool = False,
     relay: bool = True,
+    settle: Settle = "now",
 ) -> Any:
     """Makes a participant of a connection of psycopg 3 to PostgreSQL.
 
     `with messaging.transaction(postgres(messaging, connection)):` commits what the
     connection does in the block together with all else that does so. The first use in a
-    process ends what a crash has left prepared. With `outbox=True` nothing is prepared:
-    PostgreSQL's own commit decides, and a relay carries the messages over, in the
-    background of this process unless `relay` is False. With an `AsyncMessaging` it is
-    an `AsyncConnection`, or one of asyncpg, and `async with`.
+    process ends what a crash has left prepared. With `settle="later"` a block that has
+    ended has committed for good, and others see its rows in PostgreSQL a moment later,
+    when it is committed there in the background. With `outbox=True` nothing is
+    prepared: PostgreSQL's own commit decides, and a relay carries the messages over, in
+    the background of this process unless `relay` is False. With an `AsyncMessaging` it
+    is an `AsyncConnection`, or one of asyncpg, and `async with`.
     """
+    if settle not in ("now", "later"):
+        raise BadRequest(f"settle is 'now' or 'later', not {settle!r}")
+    if outbox and settle == "later":
+        raise BadRequest(
+            "settle='later' is for what is prepared, and with outbox=True nothing is: "
+            "its commit decides the block, and is there when the block ends"
+        )
+    settles_later = settle == "later"
     if is_asyncio(connection):
         # An event loop takes long to import, and most programs have none.
         from txaware.participants.asyncio_participants import async_postgres
 
-        return async_postgres(messaging, connection, outbox=outbox, relay=relay)
+        made = async_postgres(messaging, connection, outbox=outbox, relay=relay)
+        if isinstance(made, PreparedDatabase):
+            made.settles_later = settles_later
+        return made
     blocking = checked_messaging(messaging, taker="participants.postgres")
     checked = checked_connection(connection)
     if outbox:
         return DecidingPostgres(blocking, checked, in_background=relay).open()
-    return Postgres(blocking, checked).open()
+    prepared = Postgres(blocking, checked).open()
+    prepared.settles_later = settles_later
+    return prepared
 
 
 @overload

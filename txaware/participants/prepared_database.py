@@ -37,6 +37,8 @@ class PreparedDatabase(DatabaseConnection):
 
     flushes_last = True
     prepares = True
+    # Whether what is prepared is committed in the background, behind the block.
+    settles_later = False
 
     def __init__(
         self, messaging: Messaging, connection: Any, *, drive: Drives = in_thread
@@ -134,8 +136,21 @@ class PreparedDatabase(DatabaseConnection):
         return True
 
     def post_tx_commit(self) -> None:
-        """Commits what was prepared."""
-        self._end(commit=True)
+        """Commits what was prepared, or has it committed soon."""
+        if not self.settles_later:
+            self._end(commit=True)
+        elif self._pointer is not None:
+            self._pointer, self._is_asked = None, False
+            try:
+                self._drive(self._let_go())
+            except self._errors as error:
+                log.warning("%r has lost its connection: %s", self, error)
+            finally:
+                self._prepared.settle_later(self._own_name)
+
+    def settle(self) -> None:
+        """Waits until others see the rows of all blocks that have ended by now."""
+        self._prepared.settle()
 
     def rollback_tx(self) -> bool:
         """Rolls back; False where that has to wait for the database."""
@@ -191,6 +206,10 @@ class PreparedDatabase(DatabaseConnection):
     @abstractmethod
     def _prepare(self, name: str) -> Steps[None]:
         """Prepares it."""
+
+    @abstractmethod
+    def _let_go(self) -> Steps[None]:
+        """Rolls back what is open; nothing is where it was prepared."""
 
     @abstractmethod
     def _ended(self, *, was_asked: bool, commit: bool) -> Steps[None]:

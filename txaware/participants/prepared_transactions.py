@@ -1,9 +1,12 @@
 """The transactions that a database has prepared for a store, and what ends them."""
 
 import contextvars
+import logging
 import os
+import threading
 import uuid
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple, Self
 
@@ -11,13 +14,17 @@ from coordinator import retry_on_conflict
 from coordinator.fork_guard import guard
 from coordinator.optional_ports import life_of, outcome_of, way_to_decide
 from coordinator.outcome import Outcome
-from txaware.errors import TransactionOutcomeUnknown
+from txaware.errors import TransactionOutcomeUnknown, TxAwareError
 from txaware.messaging import Messaging
 from txaware.participants.background_work import BackgroundWork
 from txaware.participants.database_link import DatabaseLink
 from txaware.participants.outbox_relay import PROGRESS
 
+log = logging.getLogger(__name__)
+
 STORE_KEY = b"store"
+# So many transactions may be prepared and wait for their commit, in a process.
+MOST_UNSETTLED = 16
 
 
 class PreparedName(NamedTuple):
@@ -52,6 +59,9 @@ class PreparedTransactions(ABC):
         self._prefix = f"txaware:{store_id(messaging)}:"
         self._is_needed = False
         self._background = BackgroundWork(self._recover_again, name=repr(self))
+        self._unsettled: deque[str] = deque()
+        self._settles = threading.Lock()
+        self._settling = BackgroundWork(self.settle, name=f"{self!r} that settles")
         guard(self)
 
     def new_name(self, pointer: int) -> str:
@@ -117,6 +127,21 @@ class PreparedTransactions(ABC):
             )
         return still_open
 
+    def settle_later(self, name: str) -> None:
+        """Commits what is prepared in the background; now where much waits for that."""
+        self._unsettled.append(name)
+        if len(self._unsettled) >= MOST_UNSETTLED:
+            self.settle()
+        else:
+            self._settling.start()
+
+    def settle(self) -> None:
+        """Commits all that was to be committed later by now."""
+        with self._settles:
+            while self._unsettled:
+                self.end(self._unsettled[0], commit=True)
+                self._unsettled.popleft()
+
     def recover_soon(self) -> None:
         """Recovers in the background, until nothing is open any more.
 
@@ -126,8 +151,16 @@ class PreparedTransactions(ABC):
         self._background.start()
 
     def close(self) -> None:
-        """Ends what it does in the background, and closes its connection."""
+        """Ends what it does in the background, and closes its connection.
+
+        What cannot be settled now is committed at the next start.
+        """
         self._background.close()
+        self._settling.close()
+        try:
+            self.settle()
+        except TxAwareError as error:
+            log.warning("%r commits at the next start: %s", self, error)
         self._link.close()
 
     def _recover_again(self) -> None:
