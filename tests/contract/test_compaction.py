@@ -210,6 +210,28 @@ def test_a_topic_may_become_compact_and_cease_to_be(site: Site) -> None:
     assert messaging.create_topic("config", compact=True, exist_ok=True) == changed
 
 
+def test_the_latest_of_partitions_is_of_all_of_them(site: Site) -> None:
+    messaging = site.messaging
+    messaging.create_topic("config", compact=True, partitions=3, ttl_s=60)
+    for number in range(20):
+        put(messaging, b"k%d" % (number % 10), b"%d" % number)
+    assert messaging.clean_up().superseded_messages == 10
+    site.clock.advance_s(61)
+    found = messaging.latest("config")
+    expected = {b"k%d" % (number % 10): b"%d" % number for number in range(10, 20)}
+    assert shown(found) == expected
+    with messaging.transaction():
+        assert shown(messaging.latest("config")) == expected
+    put(messaging, b"k3", b"later")
+    page = messaging.poll("config", start=found.next, inclusive=False)
+    assert payloads(page) == [b"later"]
+    one = messaging.latest("config.1")
+    assert set(one) < set(expected)
+    assert messaging.check().problems == ()
+    with pytest.raises(BadRequest, match="config is compact, and with 4 partitions"):
+        messaging.update_topic("config", partitions=4)
+
+
 def test_a_copy_and_a_backup_have_the_latest(lasting: Site, tmp_path: object) -> None:
     messaging = compact(lasting, ttl_s=60)
     put(messaging, b"k", b"1")

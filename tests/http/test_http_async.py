@@ -633,5 +633,5 @@ async def test_the_latest_is_awaited_in_blocks_and_without(store: ServedStore) -
         assert [*before.values()] == (await messaging.poll("config"))[:1]
         found = await messaging.latest("config")
         assert {key: one.payload for key, one in found.items()} == {b"level": b"debug"}
-        page = await messaging.latest_page("config", start=before.next)
+        page = await messaging.latest_page("config", start=before.place)
         assert [message.payload for message in page.messages] == [b"debug"]

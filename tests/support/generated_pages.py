@@ -13,12 +13,12 @@ import attrs
 import coordinator.errors
 from txaware import errors
 from txaware.model import settings
-from txaware.model.numbers import COUNTER, INFO, Number
 from txaware.model.settings import Settings
 from txaware.protocol.fields import REQUIRED
 from txaware.protocol.verbs import NUMBERED, VERBS
 from txaware.server.failures import status_of
-from txaware.server.metrics.parts import FAILURES, PARTS
+from txaware.server.metrics.alarms import all_numbers, rules
+from txaware.server.metrics.board import board
 
 DOCS = Path(__file__).parents[2] / "docs"
 KIB, MIB = 1 << 10, 1 << 20
@@ -140,20 +140,12 @@ def errors_page() -> str:
 
 def metrics_page() -> str:
     """Makes `docs/metrics.md`."""
-    tables = [*(table for tables in PARTS.values() for table in tables), FAILURES]
     rows = [
-        f"| `{_full_name(number)}` | {number.kind} | "
+        f"| `{name}` | {number.kind} | "
         f"{', '.join(f'`{label}`' for label in number.labels)} | {number.help} |"
-        for table in tables
-        for number in table.numbers.values()
+        for name, (_, number) in all_numbers().items()
     ]
     return METRICS + "\n".join(rows) + "\n"
-
-
-def _full_name(number: Number) -> str:
-    return f"txaware_{number.name}" + {COUNTER: "_total", INFO: "_info"}.get(
-        number.kind, ""
-    )
 
 
 def _classes() -> Iterator[type[errors.TxAwareError]]:
@@ -236,6 +228,8 @@ PAGES = {
     "settings.md": settings_page,
     "errors.md": errors_page,
     "metrics.md": metrics_page,
+    "../examples/deploy/prometheus/rules.yml": rules,
+    "../examples/deploy/grafana/board.json": board,
     "verbs.md": verbs_page,
 }
 

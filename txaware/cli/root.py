@@ -19,6 +19,7 @@ from txaware.cli.failures import EXIT_CODES, INTERRUPTED, Commands
 from txaware.cli.groups import groups
 from txaware.cli.hbase import hbase
 from txaware.cli.janitor import janitor
+from txaware.cli.metrics import metrics
 from txaware.cli.outbox import outbox
 from txaware.cli.participants import participants
 from txaware.cli.poll import poll
@@ -28,6 +29,7 @@ from txaware.cli.queue.worker import worker
 from txaware.cli.run import asyncapi, run
 from txaware.cli.serve import serve
 from txaware.cli.session import DEFAULT_URL, Session, accept_url, load_settings
+from txaware.cli.status import status
 from txaware.cli.table import table
 from txaware.cli.token import token
 from txaware.cli.topic import topic
@@ -165,10 +167,10 @@ def command(
     """Messages that commit with your data, or not at all.
 
     Verbs work on the data that --url names, before the verb or after it: all but
-    asyncapi, bench, copy, demo, hbase and token, which say what they work on. Each has
-    a --help with examples. A directory has one owner at a time; while that is `txaware
-    serve`, other verbs are led to it. What a server asks for as a token is taken from
-    TXAWARE_TOKEN, or from the file that TXAWARE_TOKEN_FILE names.
+    asyncapi, bench, copy, demo, hbase, metrics and token, which say what they work on.
+    Each has a --help with examples. A directory has one owner at a time; while that is
+    `txaware serve`, other verbs are led to it. What a server asks for as a token is
+    taken from TXAWARE_TOKEN, or from the file that TXAWARE_TOKEN_FILE names.
     """
     ctx.with_resource(logged_to_stderr(log_level))
     given = ctx.obj if isinstance(ctx.obj, Messaging) else None
@@ -176,7 +178,7 @@ def command(
     ctx.obj = Session(url, coordinator, settings, given)
 
 
-for verb in (demo, bench, token, hbase, copy, asyncapi):
+for verb in (demo, bench, token, hbase, copy, asyncapi, metrics):
     command.add_command(verb)
 for verb in (serve, topic, publish, poll, table, queue, worker, run):
     command.add_command(verb)
@@ -184,7 +186,7 @@ for verb in (serve, topic, publish, poll, table, queue, worker, run):
 for verb in (groups, producers, transactions):
     command.add_command(verb)
     accept_url(verb)
-for verb in (outbox, participants, janitor, check, backup, restore):
+for verb in (outbox, participants, status, janitor, check, backup, restore):
     command.add_command(verb)
     accept_url(verb)
 

@@ -178,7 +178,7 @@ class BroadcastConsumer(Generic[T]):
 
     def _newest(self) -> list[Message]:
         latest = self._messaging.latest(self.topic)
-        self._consumer.seek(latest.next, inclusive=False)
+        self._consumer.seek(latest.place, inclusive=False)
         return sorted(latest.values(), key=attrgetter("id"))
 
     def wait(self, timeout_s: float) -> bool:

@@ -8,6 +8,7 @@ from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
 from coordinator.prepared_transactions import PreparedTransaction, two_phases
 from coordinator.transaction import Transaction
+from txaware.errors import PartitionNeeded
 from txaware.model.group_service import GroupService
 from txaware.model.interfaces import (
     UNSAID,
@@ -17,6 +18,7 @@ from txaware.model.interfaces import (
 )
 from txaware.model.latest import Latest, LatestPage
 from txaware.model.messages import MessageId, Page, PublishResponse, Receipt
+from txaware.model.partitions import partition_name
 from txaware.model.producers import ProducerService
 from txaware.model.queue_service import QueueService
 from txaware.model.reports import Progress
@@ -128,10 +130,30 @@ class Verbs:
         whose newest message has expired is not there. A topic that is `compact` keeps
         these messages beyond its time to live.
         """
-        seen_by, found = self._of_block("latest", transaction), Latest()
+        seen_by = self._of_block("latest", transaction)
+        try:
+            return self._latest(topic, seen_by)
+        except PartitionNeeded:
+            if seen_by is not None:
+                return self._latest_of_all(topic, seen_by)
+        own = self._coordinator.start_short()  # one snapshot for all partitions
+        try:
+            return self._latest_of_all(topic, own)
+        finally:
+            self._coordinator.abort(own)
+
+    def _latest_of_all(self, topic: str, seen_by: Transaction) -> Latest:
+        numbers = range(self._service.topic(topic).partitions)
+        return Latest.joined(
+            {n: self._latest(partition_name(topic, n), seen_by) for n in numbers}
+        )
+
+    def _latest(self, topic: str, seen_by: Transaction | None) -> Latest:
+        found = Latest()
         while not found.is_whole:
+            place = found.place
             found.add(
-                self._service.latest_page(topic, start=found.next, transaction=seen_by)
+                self._service.latest_page(topic, start=place, transaction=seen_by)
             )
         return found
 

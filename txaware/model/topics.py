@@ -211,7 +211,8 @@ class Topic:
     def changed(self, ttl_s: int | None, changes: Mapping[str, str | None]) -> Self:
         """Returns the topic after an update; a change to None removes a property.
 
-        Partitions are only added: fewer than before are a `BadRequest`.
+        Partitions are only added: fewer than before are a `BadRequest`, and so are more
+        of a compact topic.
         """
         if _PARTITIONS in changes:
             self._check_partitions(int(changes[_PARTITIONS] or "1"))
@@ -247,6 +248,11 @@ class Topic:
             raise BadRequest(
                 f"topic {self.topic} has {self.partitions} partitions, which are only "
                 f"added: {partitions} would be fewer"
+            )
+        if partitions > self.partitions and self.is_compact:
+            raise BadRequest(
+                f"topic {self.topic} is compact, and with {partitions} partitions its "
+                f"keys would go to other ones; make a new topic of so many"
             )
 
     def agreeing(self, ttl_s: int | None, properties: Mapping[str, str]) -> Self:

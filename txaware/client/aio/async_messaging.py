@@ -39,6 +39,7 @@ from txaware.client.calls.verb_calls import steps_of
 from txaware.client.link import Link
 from txaware.client.settings import ClientSettings
 from txaware.consume import Consumer, Subscriber
+from txaware.errors import PartitionNeeded
 from txaware.messaging import Messaging
 from txaware.messaging.broadcast import LEASE_S, BroadcastConsumer, Instance
 from txaware.messaging.loop_verbs import LoopOptions
@@ -645,11 +646,15 @@ class AsyncMessaging(AsyncService):
         See `Messaging.latest`.
         """
         seen_by, found = self._of_block("latest", transaction), Latest()
-        while not found.is_whole:
-            page = await super().latest_page(
-                topic, start=found.next, transaction=seen_by
-            )
-            found.add(page)
+        try:
+            while not found.is_whole:
+                page = await super().latest_page(
+                    topic, start=found.place, transaction=seen_by
+                )
+                found.add(page)
+        except PartitionNeeded:
+            read = partial(self._messaging.latest, topic, transaction=seen_by)
+            found = await self.in_thread(read)
         return found
 
     async def position(
