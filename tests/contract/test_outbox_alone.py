@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,10 @@ def check_carried(messaging: Messaging, place: Place) -> None:
     job = messaging.queue("mail").pop()
     assert job is not None
     assert (job.payload, job.key) == (b"item", b"q")
+
+
+def is_there(messaging: Messaging, payload: bytes) -> bool:
+    return payload in [message.payload for message in messaging.poll("t")]
 
 
 BLOCKING = [
@@ -247,6 +252,24 @@ def test_who_waits_for_rows_is_woken_by_their_commit(place: Place, kind: str) ->
     assert rows.oldest_ms() is not None
     rows.close()
     connection.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite3", "psycopg", "pymysql"])
+def test_a_relay_in_a_process_is_woken_by_the_commits_of_others(
+    messaging: Messaging, place: Place, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would look by itself in an hour."""
+    monkeypatch.setattr("txaware.participants.outbox_relay.LOOK_S", 3_600)
+    relay = OutboxRelay(messaging, place.rows())
+    relay.start()
+    connection = place.connect()
+    outbox = txaware.outbox(connection)
+    for payload in (b"1", b"2", b"3"):
+        outbox.publish("t", payload)
+        connection.commit()
+        assert until(partial(is_there, messaging, payload))
+    connection.close()
+    relay.close()
 
 
 @pytest.mark.parametrize("kind", ["sqlite3", "psycopg", "pymysql", "session sqlite"])

@@ -9,14 +9,26 @@ log = logging.getLogger(__name__)
 LOOK_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 0.1, 5.0
 
 
+def _wait(asked: threading.Event) -> None:
+    asked.wait(LOOK_S)
+
+
 class BackgroundWork:
     """A thread that works when it is woken, and every second; errors are tried again.
 
-    `name` says in logs what it does.
+    `name` says in logs what it does. `wait` is what it does between: it returns once
+    the event is set, or there may be work.
     """
 
-    def __init__(self, work: Callable[[], object], *, name: str) -> None:
+    def __init__(
+        self,
+        work: Callable[[], object],
+        *,
+        name: str,
+        wait: Callable[[threading.Event], object] = _wait,
+    ) -> None:
         self._work = work
+        self._wait = wait
         self._name = name
         self._lock = threading.Lock()
         self._asked = threading.Event()
@@ -54,9 +66,9 @@ class BackgroundWork:
     def _run(self) -> None:
         pause_s = FIRST_PAUSE_S
         while not self._is_closed:
-            self._asked.wait(LOOK_S)
-            self._asked.clear()
             try:
+                self._wait(self._asked)
+                self._asked.clear()
                 self._work()
                 pause_s = FIRST_PAUSE_S
             except Exception as error:

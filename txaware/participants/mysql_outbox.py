@@ -17,7 +17,7 @@ from txaware.participants.mysql_link import (
 )
 from txaware.participants.outbox_progress import Mark
 from txaware.participants.outbox_relay import OutboxRelay
-from txaware.participants.outbox_row import COLUMNS
+from txaware.participants.outbox_row import COLUMNS, Pause
 from txaware.participants.outbox_tables import ConcurrentOutbox
 from txaware.participants.sql_dialect import Execute, any_of
 
@@ -43,14 +43,14 @@ class MysqlOutbox(ConcurrentOutbox):
         super().__init__(link)
         warn_unless_synced(link)
 
-    def wait(self, timeout_s: float) -> bool:
+    def wait(self, timeout_s: float, *, pause: Pause = time.sleep) -> bool:
         """Waits until there are rows."""
         until_s = time.monotonic() + timeout_s
         while not self.has_rows():
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 return False
-            time.sleep(min(left_s, LOOK_S))
+            pause(min(left_s, LOOK_S))
         return True
 
     def has_committed(self, token: bytes) -> bool:

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from functools import cached_property, partial
@@ -23,7 +24,7 @@ from txaware.errors import (
 from txaware.messaging import Messaging
 from txaware.model.labels import unpacked
 from txaware.model.reports import OutboxReport
-from txaware.participants.background_work import BackgroundWork
+from txaware.participants.background_work import LOOK_S, BackgroundWork
 from txaware.participants.outbox_load import OutboxLoad
 from txaware.participants.outbox_progress import Mark, Progress, Refused, mark_of
 from txaware.participants.outbox_row import (
@@ -48,6 +49,7 @@ REPORT_MS = 60_000
 REPORT_TTL_S = 7 * 86_400
 # What a batch costs is mostly syncs, of both sides.
 BATCH_ROWS = 40_000
+TICK_S = 0.1
 # What can never be carried over as it is: it is set aside.
 REFUSALS = (TopicNotFound, QueueNotFound, BadRequest, NotAuthorized)
 
@@ -93,7 +95,9 @@ class OutboxRelay(Generic[Rows]):
         self._batch_rows = batch_rows
         self._lock = threading.Lock()
         self._is_closed = False
-        self._background = BackgroundWork(self.carry_over, name=repr(self))
+        self._background = BackgroundWork(
+            self.carry_over, name=repr(self), wait=self._wait
+        )
         guard(self)
 
     @cached_property
@@ -154,6 +158,16 @@ class OutboxRelay(Generic[Rows]):
 
     def __repr__(self) -> str:
         return f"<OutboxRelay of {self.rows!r}>"
+
+    def _wait(self, asked: threading.Event) -> None:
+        """Waits until it is woken, others may have written rows, or a second is over.
+
+        A wait for rows is short: who closes the relay waits for its end.
+        """
+        until_s = time.monotonic() + LOOK_S
+        while not asked.is_set() and (left_s := until_s - time.monotonic()) > 0:
+            if self.rows.wait(min(left_s, TICK_S), pause=asked.wait):
+                return
 
     def _carry_batch(self) -> int:
         """Carries a batch over: whole, or without what is known to be refused.

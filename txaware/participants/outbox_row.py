@@ -1,7 +1,8 @@
 """A message or an item as a row in a user's database, and the port of its outbox."""
 
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
@@ -170,6 +171,9 @@ class OutboxBatch:
     newly: Sequence[SetAside] = ()
 
 
+Pause = Callable[[float], object]
+
+
 class OutboxRows(Protocol):
     """The outbox and inbox tables of a database, over a connection of their own.
 
@@ -206,10 +210,11 @@ class OutboxRows(Protocol):
     def oldest_ms(self) -> int | None:
         """Returns when the first row that waits was written; None where none waits."""
 
-    def wait(self, timeout_s: float) -> bool:
+    def wait(self, timeout_s: float, *, pause: Pause = time.sleep) -> bool:
         """Waits until others may have written rows; False after the time-out.
 
-        What they wrote since the last wait counts, and before the first one.
+        What they wrote since the last wait counts, and before the first one. It sleeps
+        by `pause`, which may return earlier, where it has to look again and again.
         """
 
     def set_aside_count(self) -> int:

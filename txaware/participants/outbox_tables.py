@@ -1,5 +1,6 @@
 """The outbox and inbox tables in a database, over a connection of the relay's."""
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from txaware.participants.outbox_row import (
     WHOLE_ROWS,
     OutboxBatch,
     OutboxDestination,
+    Pause,
     Row,
     SetAside,
     SetAsideMessage,
@@ -79,7 +81,7 @@ class OutboxTables(ABC):
         return self._link.ask(set_aside_rows.oldest_ms)
 
     @abstractmethod
-    def wait(self, timeout_s: float) -> bool:
+    def wait(self, timeout_s: float, *, pause: Pause = time.sleep) -> bool:
         """Waits until others may have written rows; False after the time-out."""
 
     def set_aside_count(self) -> int:

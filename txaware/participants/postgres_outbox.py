@@ -1,6 +1,7 @@
 """PostgreSQL that decides its block: its outbox and inbox, and the participant."""
 
 import asyncio
+import time
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from txaware.participants.database_steps import Steps
 from txaware.participants.deciding_database import DecidingDatabase
 from txaware.participants.outbox_progress import Mark
 from txaware.participants.outbox_relay import OutboxRelay
-from txaware.participants.outbox_row import COLUMNS
+from txaware.participants.outbox_row import COLUMNS, Pause
 from txaware.participants.outbox_tables import ConcurrentOutbox
 from txaware.participants.postgres_block import (
     mark_begin,
@@ -48,7 +49,7 @@ class PostgresOutbox(ConcurrentOutbox):
         self._listening = link.another()
         self._listens_by: object = None
 
-    def wait(self, timeout_s: float) -> bool:
+    def wait(self, timeout_s: float, *, pause: Pause = time.sleep) -> bool:
         """Waits until a transaction has committed that wrote rows: it notifies."""
         return self._listening.run(partial(self._notified, timeout_s))
 

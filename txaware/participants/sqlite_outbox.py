@@ -11,6 +11,7 @@ from txaware.participants.outbox_row import (
     MOST_BYTES,
     WHOLE_BYTES,
     WHOLE_ROWS,
+    Pause,
     Row,
 )
 from txaware.participants.outbox_tables import OutboxTables
@@ -36,7 +37,7 @@ class SqliteOutbox(OutboxTables):
         self._version: int | None = None
         super().__init__(SqliteLink(path))
 
-    def wait(self, timeout_s: float) -> bool:
+    def wait(self, timeout_s: float, *, pause: Pause = time.sleep) -> bool:
         """Waits until another connection has changed the file.
 
         The file's change counter tells; a look at it costs some microseconds.
@@ -50,7 +51,7 @@ class SqliteOutbox(OutboxTables):
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 return False
-            time.sleep(min(left_s, LOOK_S))
+            pause(min(left_s, LOOK_S))
 
     def _remove(self, execute: Execute, last: Progress) -> None:
         """Removes what was carried over; a piece at once, as its ends tell of it."""
