@@ -45,8 +45,10 @@ class Store:
         self.messages: dict[tuple[str, int], list[bytes]] = defaultdict(list)
         self.states: dict[tuple[int, tuple[str, int]], list[tuple[int, int, int]]] = {}
         self.producers: set[int] = set()
+        self.last_s = 0.0
 
-    def take(self, request: Request) -> MessageId:
+    def take(self, request: Request, now_s: float) -> MessageId:
+        self.last_s = now_s
         if request.name[0] not in self.topics:
             raise TopicNotFound(request.name[0])
         if request.producer not in self.producers:
@@ -137,7 +139,7 @@ class World:
     def arrive(self, request: Request, *, answered: bool) -> None:
         """The store gets a request; the answer comes, or is lost."""
         try:
-            first = self.store.take(request)
+            first = self.store.take(request, self.now_s)
         except Exception as error:
             failure: Exception = error if answered else Unavailable("lost")
             self.machine.failed(request.batch, failure, self.now_s)
@@ -164,9 +166,16 @@ class World:
 
     def arrive_late(self, request: Request) -> None:
         try:
-            self.store.take(request)
+            self.store.take(request, self.now_s)
         except Exception as error:
             event(f"late: {type(error).__name__}")
+
+    def forget(self) -> None:
+        """The store forgets producers that were idle, as it does after an hour."""
+        is_idle = self.now_s - self.store.last_s > 3600
+        if is_idle and not self.flying and not self.late:
+            self.store.producers.clear()
+            self.store.states.clear()
 
     def settle(self) -> None:
         """From now on everything arrives."""
@@ -232,6 +241,7 @@ STEPS = {
     "a moment": 1,
     "half a minute": 1,
     "an hour": 0.3,
+    "forget": 0.2,
 }
 KEYS = [None, b"ann", b"bob", b"cid"]
 
@@ -266,6 +276,8 @@ def test_any_history_stores_each_message_once_and_in_order(
     if exists:
         world.store.topics["a"] = partitions
     for step in draw.choices([*STEPS], [*STEPS.values()], k=steps):
+        if patient and step == "an hour":
+            continue
         if step == "put":
             world.put(draw.choice(topics), draw.choice(KEYS))
             if one_by_one:
@@ -273,6 +285,8 @@ def test_any_history_stores_each_message_once_and_in_order(
         elif step in world.PASSES_S:
             world.now_s += world.PASSES_S[step]
             world.turn()
+        elif step == "forget":
+            world.forget()
         elif step == "come again" and world.late:
             world.arrive_late(draw.choice(world.late))
         elif world.flying:
@@ -425,3 +439,29 @@ def test_a_definite_no_ends_its_batch_alone() -> None:
     world.check()
     assert isinstance(futures[0].exception(0), BadRequest)
     assert world.store.messages["a", 0] == [b"0", b"2", b"3"]
+
+
+def test_a_sender_that_the_store_forgot_goes_on_under_another_producer() -> None:
+    world = begun()
+    world.now_s += 4000
+    world.forget()
+    assert not world.store.producers
+    future = world.put("a", None)
+    world.settle()
+    world.check()
+    assert future.result(0).id == id_at(1)
+
+
+def test_what_may_be_stored_is_not_sent_again_once_the_store_may_have_forgotten() -> (
+    None
+):
+    world = begun(give_up_after_s=1e12)
+    doubtful = world.put("a", None)
+    world.turn()
+    world.arrive(world.flying.pop(), answered=False)
+    world.now_s += 3700
+    world.forget()
+    world.settle()
+    world.check()
+    assert isinstance(doubtful.exception(0), Unavailable)
+    assert world.store.messages["a", 0] == [b"0", b"1"]

@@ -111,7 +111,9 @@ class SendBatch:
         self.producer: ProducerIdentity | None = None
         self.base: int | None = None
         self.tries = 0
-        self.is_under_way = self.was_first = self.is_in_doubt = False
+        self.is_under_way = self.was_first = False
+        # Since when it may be stored, as the answer to a try was lost.
+        self.doubted_s: float | None = None
         self.first: MessageId | None = None
         self.error: BaseException | None = None
         self.turns: list[SimpleQueue[None]] = []
@@ -121,6 +123,16 @@ class SendBatch:
     def is_open(self) -> bool:
         """True while it takes messages."""
         return self.state is PENDING
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """True when it may be stored, and nobody knows."""
+        return self.doubted_s is not None
+
+    def doubt(self, now_s: float) -> None:
+        """Notes that it may be stored."""
+        if self.doubted_s is None:
+            self.doubted_s = now_s
 
     @property
     def waiting(self) -> int:

@@ -34,7 +34,10 @@ MOST_IN_FLIGHT = 5
 NEVER_S = float("inf")
 # A topic that takes nothing holds at most this part of the queue, beside others.
 SHARE_OF_DOWN = 0.5
-LOOK_AGAIN_S = 60.0
+LOOK_AGAIN_S = 10.0
+# The store forgets a sender that publishes nothing for an hour. What may be stored is
+# sent again for so long, whatever the options say.
+DOUBTFUL_S = 3000.0
 # Each batch that is under way has the next one linger so many times longer.
 LONGER = 4
 
@@ -347,7 +350,7 @@ class SendMachine:
 
     def is_flushed(self, flush: int) -> bool:
         """Tells whether all is over that was taken before a flush began."""
-        return all(number >= flush for number in self._unsettled)
+        return min(self._unsettled, default=flush) >= flush
 
     # Of the loop.
 
@@ -417,13 +420,15 @@ class SendMachine:
             self._out_of_order(line, batch, error, now_s)
         elif self._retries.allow(error, batch.tries):
             self.counts["retries"] += 1
-            batch.is_in_doubt |= not changed_nothing(error)
+            if not changed_nothing(error):
+                batch.doubt(now_s)
             again_s = now_s + self._retries.pause_s(batch.tries)
             self._fails(line, error, again_s)
-            if again_s >= batch.last_s + self.limits.give_up_after_s:
+            if again_s >= self._expires_s(batch):
                 self._give_up(line, batch, error)
         else:
-            batch.is_in_doubt |= not changed_nothing(error)
+            if not changed_nothing(error):
+                batch.doubt(now_s)
             self._give_up(line, batch, error)
         if batch.producer is not line.producer and not batch.is_in_doubt:
             batch.base = batch.producer = None
@@ -474,7 +479,9 @@ class SendMachine:
             if line.in_flight:
                 return  # it is visited again when those are back
             if now_s < line.pause_until_s:
-                self._visit_at(line, min(line.pause_until_s, self._expires_s(line)))
+                self._visit_at(
+                    line, min(line.pause_until_s, self._expires_s(line.batches[0]))
+                )
                 return
             most = 1
         # Of the oldest ones only: the store would not know the repeat of an older one.
@@ -597,14 +604,17 @@ class SendMachine:
 
     # The end of batches.
 
-    def _expires_s(self, line: Line) -> float:
-        return line.batches[0].last_s + self.limits.give_up_after_s
+    def _expires_s(self, batch: SendBatch) -> float:
+        expires_s = batch.last_s + self.limits.give_up_after_s
+        if batch.doubted_s is None:
+            return expires_s
+        return min(expires_s, batch.doubted_s + DOUBTFUL_S)
 
     def _expire(self, line: Line, now_s: float) -> None:
         """Gives up what waits for too long in a line that takes nothing."""
         while line.error is not None and line.batches:
             batch = line.batches[0]
-            if batch.is_under_way or now_s < self._expires_s(line):
+            if batch.is_under_way or now_s < self._expires_s(batch):
                 return
             self._give_up(line, batch, line.error)
             self._pop_over(line)
@@ -670,7 +680,9 @@ class SendMachine:
         if line.error is None or now_s >= line.pause_until_s:
             self._to_count[topic.name] = None
         else:
-            self._visit_at(line, min(line.pause_until_s, self._expires_s(line)))
+            self._visit_at(
+                line, min(line.pause_until_s, self._expires_s(line.batches[0]))
+            )
 
     def _place_all(self, topic: TopicLines) -> None:
         """Gives what waited for the number of partitions to these."""
@@ -738,8 +750,8 @@ class SendMachine:
         errors = [line.error for line in topic.lines.values() if line.error is not None]
         if len(errors) < topic.partitions:
             return False  # one of them goes on
-        if now_s < self._expires_s(topic.loose):
-            self._visit_at(topic.loose, self._expires_s(topic.loose))
+        if now_s < self._expires_s(batch):
+            self._visit_at(topic.loose, self._expires_s(batch))
             return False
         self._give_up(topic.loose, batch, errors[0])
         self._pop_over(topic.loose)
