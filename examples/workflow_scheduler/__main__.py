@@ -2,8 +2,10 @@
 
 import json
 import logging
+import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -288,6 +290,20 @@ def history(place: Place, name: str, as_json: bool) -> None:
 def token(place: Place, run: str) -> None:
     """Print what the steps of a run returned, as JSON."""
     click.echo(json.dumps(Operations(place).run(run).token, indent=2))
+
+
+@command(scheduler, "page")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True)
+def page(place: Place, port: int) -> None:
+    """Serve the page on which workflows are watched, to this machine."""
+    # A page takes long to import, and most commands have none.
+    from examples.workflow_scheduler.page import PageServer
+
+    with PageServer(place, port) as server:
+        click.echo(f"the page is at {server.url}")
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
 
 
 def said(state: WorkflowState) -> str:

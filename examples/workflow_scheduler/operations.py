@@ -3,15 +3,15 @@
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import attrs
 
 import txaware
 from examples.workflow_scheduler.definitions import Workflow
-from examples.workflow_scheduler.place import Place
 from examples.workflow_scheduler.runs import (
     CANCELLED,
     FAILED,
@@ -21,7 +21,13 @@ from examples.workflow_scheduler.runs import (
     WorkflowState,
 )
 from examples.workflow_scheduler.store import Store
-from examples.workflow_scheduler.triggers import MANUAL, Cron, Note, zone_of
+from examples.workflow_scheduler.triggers import (
+    MANUAL,
+    Cron,
+    DefinitionError,
+    Note,
+    zone_of,
+)
 from examples.workflow_scheduler.worker import AWAY
 
 T = TypeVar("T")
@@ -38,11 +44,18 @@ class Refused(Exception):
     """What was asked for cannot be done; the text says why."""
 
 
+class Opens(Protocol):
+    """A place whose data can be opened."""
+
+    def opened(self) -> AbstractContextManager[txaware.Messaging]:
+        """Opens the data for a block."""
+
+
 @attrs.frozen
 class Operations:
     """The operations on the workflows of a place."""
 
-    place: Place
+    place: Opens
 
     def names(self) -> list[str]:
         """Returns the names of all workflows that are defined."""
@@ -52,13 +65,13 @@ class Operations:
         """Returns what is known of all workflows."""
         return self._ask(lambda store: list(store.states()))
 
-    def runs(self, name: str) -> list[Run]:
-        """Returns the runs of a workflow, the oldest first."""
+    def runs(self, name: str, first: int = 1) -> list[Run]:
+        """Returns the runs of a workflow from a number on, the oldest first."""
 
         def read(store: Store) -> list[Run]:
             if store.state(name) is None:
                 raise Refused(_unknown(name))
-            return list(store.runs(name))
+            return list(store.runs(name, first))
 
         return self._ask(read)
 
@@ -78,6 +91,15 @@ class Operations:
     def run(self, name: str) -> Run:
         """Returns a run by its id."""
         return self._ask(lambda store: _run(store, name))
+
+    def definition(self, run: Run) -> Workflow | None:
+        """Returns the definition that a run goes by, if it is kept."""
+        try:
+            return self._ask(
+                lambda store: store.definition(run.workflow, run.fingerprint)
+            )
+        except DefinitionError:
+            return None
 
     def logs(self, run: str) -> dict[str, str]:
         """Returns what the steps of a run said."""

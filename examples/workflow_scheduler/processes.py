@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -21,7 +22,6 @@ from examples.workflow_scheduler.definition_file import load
 from examples.workflow_scheduler.definitions import Definitions
 from examples.workflow_scheduler.place import Place
 from examples.workflow_scheduler.scheduler import Loops, Scheduler
-from examples.workflow_scheduler.store import Store
 from examples.workflow_scheduler.worker import AWAY, StepWorker
 
 logger = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ def _schedule(
     loops = Loops(scheduler)
     loops.start()
     try:
-        with _workers(messaging, options) as workers:
+        with _workers(messaging, options, stop) as workers:
             owner = _Owner(place, messaging)
             while not (stop.is_set or loops.failed or owner.is_gone()):
                 workers.keep()
@@ -117,20 +117,23 @@ class _Owner:
     """Watches whether the process that has a directory open is still there."""
 
     def __init__(self, place: Place, messaging: txaware.Messaging) -> None:
-        self._messaging = messaging
-        self._is_watched = not (place.is_server or messaging.is_owner)
+        is_watched = not (place.is_server or messaging.is_owner)
+        self._url = urlsplit(messaging.reach().url) if is_watched else None
         self._looked_s = time.monotonic()
 
     def is_gone(self) -> bool:
         """Tells whether the data has to be opened anew."""
-        if not self._is_watched or time.monotonic() - self._looked_s < OWNER_LOOK_S:
+        if self._url is None or time.monotonic() - self._looked_s < OWNER_LOOK_S:
             return False
         self._looked_s = time.monotonic()
+        address = (str(self._url.hostname), int(self._url.port or 80))
         try:
-            Store(self._messaging).members.get(b"")
-        except txaware.Unavailable as error:
-            logger.warning("%s", error)
+            socket.create_connection(address, timeout=OWNER_LOOK_S).close()
+        except ConnectionRefusedError:
+            logger.warning("nobody serves the data at %s any more", self._url.netloc)
             return True
+        except OSError:  # it is slow, and the calls tell
+            return False
         return False
 
 
@@ -152,12 +155,12 @@ class _Workers:
                     self._command, env=self._environment, preexec_fn=die_with_parent
                 )
 
-    def end(self) -> None:
-        """Has them finish their steps and end."""
+    def end(self, *, drain_s: float) -> None:
+        """Has them finish their steps and end, within a time."""
         running = [one for one in self._processes if one is not None]
         for process in running:
             process.terminate()
-        until_s = time.monotonic() + DRAIN_S + 5
+        until_s = time.monotonic() + drain_s
         for process in running:
             try:
                 process.wait(max(0.1, until_s - time.monotonic()))
@@ -167,7 +170,9 @@ class _Workers:
 
 
 @contextmanager
-def _workers(messaging: txaware.Messaging, options: Options) -> Iterator[_Workers]:
+def _workers(
+    messaging: txaware.Messaging, options: Options, stop: Stop
+) -> Iterator[_Workers]:
     reach = messaging.reach()
     command = [sys.executable, "-m", "examples.workflow_scheduler", "worker"]
     command += [str(options.file), "--url", reach.url, "--lease", f"{options.lease_s}s"]
@@ -178,7 +183,7 @@ def _workers(messaging: txaware.Messaging, options: Options) -> Iterator[_Worker
     try:
         yield workers
     finally:
-        workers.end()
+        workers.end(drain_s=DRAIN_S + 5 if stop.is_set else 0.1)
 
 
 def run_worker(place: Place, options: Options) -> None:
@@ -213,7 +218,7 @@ def _work(
         stop.wait(TICK_S)
     ending = threading.Thread(target=loop.close, daemon=True)
     ending.start()
-    ending.join(DRAIN_S)
+    ending.join(DRAIN_S if stop.is_set else OWNER_LOOK_S)
     if ending.is_alive():
         logger.warning("steps that go on come again to another worker")
         # With the threads die the commands, and the functions commit nothing.

@@ -1,0 +1,115 @@
+// Draws runs along the time, and the steps of a run as a graph.
+
+const SVG = "http://www.w3.org/2000/svg";
+const LANES = 8;
+const LANE = 14;
+const NARROWEST = 4;
+const BOX = { width: 180, height: 48, gapX: 48, gapY: 20 };
+
+function drawn(name, attributes = {}, ...inside) {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...inside);
+  return element;
+}
+
+export function shownTime(ms) {
+  return new Date(ms).toLocaleString([], { dateStyle: "short", timeStyle: "medium" });
+}
+
+// The table beside it says the same, so that it is for the eye alone.
+export function timeline(runs, nowMs, width) {
+  const begun = runs.filter((run) => run.launched_ms);
+  const isOver = begun.length > 0 && begun.every((run) => run.ended_ms);
+  const last = isOver ? Math.max(...begun.map((run) => run.ended_ms)) : nowMs;
+  const first = Math.min(last - 60_000, ...begun.map((run) => run.launched_ms));
+  const height = LANES * LANE + 34;
+  const place = (ms) => ((ms - first) / (last - first)) * (width - 2) + 1;
+  const svg = drawn("svg", { width, height, "aria-hidden": "true" });
+  const free = new Array(LANES).fill(-1);
+  for (const run of begun) {
+    const x = Math.min(place(run.launched_ms), width - 1 - NARROWEST);
+    const end = Math.max(x + NARROWEST, place(run.ended_ms || last));
+    let lane = free.findIndex((until) => until < x);
+    if (lane < 0) lane = free.indexOf(Math.min(...free));
+    free[lane] = end;
+    const bar = drawn("rect", {
+      class: `bar ${run.state}`,
+      x,
+      y: lane * LANE,
+      width: end - x,
+      height: LANE - 4,
+    });
+    bar.append(drawn("title", {}, `${run.run}: ${run.state}`));
+    const link = drawn("a", { href: `/runs/${run.run}`, tabindex: -1 }, bar);
+    svg.append(link);
+  }
+  const bottom = LANES * LANE + 6;
+  svg.append(drawn("path", { class: "axis", d: `M1 ${bottom}H${width - 1}` }));
+  const text = (x, anchor, ms) =>
+    drawn("text", { class: "soft", x, y: bottom + 20, "text-anchor": anchor }, shownTime(ms));
+  svg.append(text(1, "start", first), text(width - 1, "end", last));
+  return svg;
+}
+
+// Steps stand in columns: each behind all that it waits for.
+export function graph(steps) {
+  const columns = new Map();
+  const byName = new Map(steps.map((step) => [step.name, step]));
+  const columnOf = (name) => {
+    if (!columns.has(name)) {
+      const before = byName.get(name).after.filter((one) => byName.has(one));
+      columns.set(name, Math.max(-1, ...before.map(columnOf)) + 1);
+    }
+    return columns.get(name);
+  };
+  const rows = [];
+  const places = new Map();
+  for (const step of steps) {
+    const column = columnOf(step.name);
+    const row = (rows[column] = (rows[column] ?? -1) + 1);
+    places.set(step.name, {
+      x: 2 + column * (BOX.width + BOX.gapX),
+      y: 2 + row * (BOX.height + BOX.gapY),
+    });
+  }
+  const width = Math.max(1, rows.length) * (BOX.width + BOX.gapX) - BOX.gapX + 4;
+  const height = (Math.max(0, ...rows) + 1) * (BOX.height + BOX.gapY) - BOX.gapY + 4;
+  const said = steps.map((step) => `${step.name} ${step.state}`).join(", ");
+  const svg = drawn("svg", { width, height, role: "img", "aria-label": `Steps: ${said}` });
+  for (const step of steps) {
+    const to = places.get(step.name);
+    for (const before of step.after.filter((one) => places.has(one))) {
+      const from = places.get(before);
+      const [x, y] = [from.x + BOX.width, from.y + BOX.height / 2];
+      const [endX, endY] = [to.x, to.y + BOX.height / 2];
+      const middle = (x + endX) / 2;
+      const d = `M${x} ${y}C${middle} ${y} ${middle} ${endY} ${endX} ${endY}`;
+      svg.append(drawn("path", { class: "edge", d }));
+    }
+  }
+  for (const step of steps) svg.append(box(step, places.get(step.name)));
+  return svg;
+}
+
+function box(step, { x, y }) {
+  const name = step.name.length > 21 ? `${step.name.slice(0, 20)}…` : step.name;
+  return drawn(
+    "g",
+    {},
+    drawn("rect", {
+      class: `box ${step.state}`,
+      x,
+      y,
+      rx: 6,
+      width: BOX.width,
+      height: BOX.height,
+    }),
+    drawn("text", { x: x + 10, y: y + 20 }, name),
+    drawn("text", { class: "soft", x: x + 10, y: y + 38 }, stateOf(step)),
+  );
+}
+
+export function stateOf(step) {
+  return step.attempt > 1 ? `${step.state}, attempt ${step.attempt}` : step.state;
+}

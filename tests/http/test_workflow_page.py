@@ -1,0 +1,246 @@
+"""The page of the example's scheduler, in a real Chromium and by its requests."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.workflow_scheduler.page import PageServer
+from examples.workflow_scheduler.place import Place
+from tests.support.browser import Browser, chromium
+from tests.support.messagings import Site
+from tests.support.workflow_office import TRUE, Office
+
+NAUGHTY = "<script>document.title = 'stolen'</script><b>bold</b>"
+STEPS = {
+    "load": {"command": ["sh", "-c", f'echo "{NAUGHTY}"; echo 42 > $TXAWARE_RESULT']},
+    "check": {"command": ["true"]},
+    "report": {"command": ["true"], "after": ["load", "check"]},
+}
+
+
+@pytest.fixture(scope="module")
+def one_browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Iterator[Office]:
+    site = Site("http", tmp_path)
+    office = Office(site)
+    workflows: dict[str, dict[str, Any]] = {
+        "nightly": {"on": {"event": "arrived"}, "steps": STEPS},
+        "hourly": {"on": {"cron": "0 * * * *"}, **TRUE},
+        "broken": {"steps": {"only": {"command": ["false"]}}},
+    }
+    office.deploy(workflows)
+    yield office
+    site.close()
+
+
+@pytest.fixture
+def server(office: Office) -> Iterator[PageServer]:
+    url = office.site.messaging.reach().url
+    with PageServer(Place(url), 0) as serving:
+        thread = threading.Thread(target=serving.serve_forever)
+        thread.start()
+        yield serving
+        serving.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def browser(one_browser: Browser, server: PageServer) -> Iterator[Browser]:
+    """In the end nothing was said in the console."""
+    yield one_browser
+    assert one_browser.complaints() == []
+    one_browser.close_page()
+
+
+def test_the_workflows_are_links_and_are_searched(
+    browser: Browser, server: PageServer
+) -> None:
+    browser.open(server.url)
+    browser.reads("main", "3 workflows", "nightly", "hourly", "broken", "never ran")
+    browser.click("#search")
+    browser.press("h", "t")
+    browser.reads("main", "1 workflow", "nightly")
+    assert "hourly" not in browser.text("main")
+    browser.click("td a")
+    browser.reads("h1", "nightly")
+
+
+def test_a_run_is_triggered_and_seen_without_a_reload(
+    browser: Browser, server: PageServer, office: Office
+) -> None:
+    browser.open(f"{server.url}workflows/nightly")
+    browser.reads("main", "It never ran.")
+    browser.click(".buttons button")
+
+    def is_begun() -> bool:
+        office.scheduler().run_until_idle()
+        return office.states("nightly") == ["running"]
+
+    browser.wait(is_begun, "a run")
+    browser.reads("tbody", "nightly-1", "running", "by hand")
+    office.work()
+    browser.reads("tbody", "nightly-1", "succeeded")
+    assert len(browser.all("svg rect.succeeded")) == 1
+    browser.click("svg a")
+    browser.reads("h1", "nightly-1")
+
+
+def test_a_run_has_a_graph_with_what_its_steps_said_and_returned(
+    browser: Browser, server: PageServer, office: Office
+) -> None:
+    office.event("nightly", "arrived")
+    office.work()
+    browser.open(f"{server.url}runs/nightly-1")
+    browser.reads("main", "succeeded", NAUGHTY, '"load": 42', "event arrived")
+    assert browser.driver.title == "nightly-1"
+    assert len(browser.all("svg rect.box")) == 3
+    assert len(browser.all("svg path.edge")) == 2
+    places = [box.get_attribute("x") for box in browser.all("svg rect.box")]
+    assert places[0] == places[1] != places[2]
+
+
+def test_a_run_is_cancelled_once_that_was_asked(
+    browser: Browser, server: PageServer, office: Office
+) -> None:
+    office.event("nightly", "arrived")
+    office.scheduler().run_until_idle()
+    browser.open(f"{server.url}runs/nightly-1")
+    browser.reads("main", "running")
+    browser.click(".buttons button")
+    browser.reads("dialog", "Cancel nightly-1?")
+    browser.click("#no")
+    browser.wait(lambda: not browser.all("dialog"), "a closed dialog")
+    office.scheduler().run_until_idle()
+    assert office.states("nightly") == ["running"]
+    browser.click(".buttons button")
+    browser.click("#yes")
+
+    def is_cancelled() -> bool:
+        office.scheduler().run_until_idle()
+        return office.states("nightly") == ["cancelled"]
+
+    browser.wait(is_cancelled, "a run that is cancelled")
+    browser.reads("main", "cancelled by hand")
+
+
+def test_a_workflow_is_paused_and_goes_on(
+    browser: Browser, server: PageServer, office: Office
+) -> None:
+    browser.open(f"{server.url}workflows/hourly")
+    browser.wait(lambda: len(browser.all(".buttons button")) >= 2, "buttons")
+    browser.all(".buttons button")[1].click()
+    browser.reads("dialog", "Begin no more runs of hourly?")
+    browser.click("#yes")
+
+    def is_paused() -> bool:
+        office.scheduler().run_until_idle()
+        return office.state("hourly").is_paused
+
+    browser.wait(is_paused, "a paused workflow")
+    browser.reads("main", "paused", "Resume")
+    browser.all(".buttons button")[1].click()
+    browser.wait(lambda: not is_paused(), "a workflow that goes on")
+
+
+@pytest.mark.parametrize("path", ["", "workflows/nightly", "runs/nightly-1"])
+def test_a_phone_shows_all_of_it_without_scrolling_aside(
+    browser: Browser, server: PageServer, office: Office, path: str
+) -> None:
+    office.event("nightly", "arrived")
+    office.work()
+    browser.open(f"{server.url}{path}")
+    browser.show(width=360, height=740)
+    browser.driver.refresh()
+    browser.reads("main", "succeeded")
+    assert browser.run("return document.documentElement.scrollWidth") <= 360
+    small = browser.run(
+        "return [...document.querySelectorAll('button, input')]"
+        ".filter(one => one.offsetParent && one.offsetHeight < 40).length"
+    )
+    assert small == 0
+
+
+def test_what_is_not_there_and_what_is_away_is_said(
+    browser: Browser, server: PageServer, office: Office
+) -> None:
+    browser.open(f"{server.url}runs/nightly-7")
+    browser.reads("#connection", "No answer: no run is called nightly-7")
+    browser.driver.get("about:blank")
+    assert browser.complaints(but="409") == []
+
+
+def request(
+    server: PageServer, method: str, path: str, **headers: str
+) -> tuple[int, bytes, str]:
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request(method, path, headers=named)
+    answer = connection.getresponse()
+    found = answer.status, answer.read(), answer.headers["Content-Security-Policy"]
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Host": "evil.example:80"},
+        {"Sec_Fetch_Site": "cross-site"},
+    ],
+)
+def test_pages_of_others_trigger_nothing(
+    server: PageServer, office: Office, headers: dict[str, str]
+) -> None:
+    path = "/api/workflows/nightly/trigger"
+    assert request(server, "POST", path, **headers)[0] == 403
+    office.scheduler().run_until_idle()
+    assert office.runs("nightly") == []
+    assert request(server, "POST", path)[0] == 200
+    office.scheduler().run_until_idle()
+    assert len(office.runs("nightly")) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/", 200),
+        ("/page/page.js", 200),
+        ("/page/../__init__.py", 404),
+        ("/page/%2e%2e%2fweb.py", 404),
+        ("/api/nothing", 404),
+        ("/api/workflows/nothing", 409),
+        ("/api/runs/nothing", 409),
+    ],
+)
+def test_each_answer_has_the_policy_of_the_page(
+    server: PageServer, path: str, status: int
+) -> None:
+    found, _, policy = request(server, "GET", path)
+    assert found == status
+    assert policy.startswith("default-src 'none'; script-src 'self'")
+
+
+def test_runs_that_are_over_are_read_once(server: PageServer, office: Office) -> None:
+    for _ in range(3):
+        office.event("nightly", "arrived")
+    office.work()
+    office.event("nightly", "arrived")
+    office.scheduler().run_until_idle()
+    for _ in range(2):
+        body = request(server, "GET", "/api/workflows/nightly")[1]
+        states = [run["state"] for run in json.loads(body)["runs"]]
+        assert states == ["succeeded"] * 3 + ["running"]
+    office.work()
+    body = request(server, "GET", "/api/workflows/nightly")[1]
+    assert [run["number"] for run in json.loads(body)["runs"]] == [1, 2, 3, 4]
