@@ -145,6 +145,7 @@ class FrameConnection(asyncio.Protocol):
         self.is_closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
+        self._end_timer: asyncio.TimerHandle | None = None
         self._came_s = self._wrote_s = self.loop.time()
         # Streams whose answer goes on when what was made of it is on its way.
         self.waiting: set[Stream] = set()
@@ -177,7 +178,7 @@ class FrameConnection(asyncio.Protocol):
         self._connections.discard(self)
         self.rules.connection_limits.leave(self._guest)
         self.rules.answers.release(self)
-        for timer in (self._timer, self._write_timer):
+        for timer in (self._timer, self._write_timer, self._end_timer):
             if timer is not None:
                 timer.cancel()
         for stream in list(self._streams.values()):
@@ -206,7 +207,8 @@ class FrameConnection(asyncio.Protocol):
         self._ends = True
         self._flush()
         self.transport.close()
-        self.loop.call_later(self.rules.settings.write_timeout_s, self._cut_if_open)
+        timeout_s = self.rules.settings.write_timeout_s
+        self._end_timer = self.loop.call_later(timeout_s, self._cut_if_open)
 
     def _cut_if_open(self) -> None:
         if not self.is_closed:
@@ -215,7 +217,8 @@ class FrameConnection(asyncio.Protocol):
     def shutdown(self) -> None:
         """Stops with the server: what is under way has the drain time-out to end."""
         self._ends = True
-        self.loop.call_later(self.rules.settings.drain_timeout_s, self._is_late_for_end)
+        timeout_s = self.rules.settings.drain_timeout_s
+        self._end_timer = self.loop.call_later(timeout_s, self._is_late_for_end)
         self._close_if_done()
 
     def _is_late_for_end(self) -> None:
