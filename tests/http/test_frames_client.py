@@ -15,6 +15,7 @@ import pytest
 import txaware
 from tests.support.certificates import certificate
 from tests.support.concurrency import until
+from tests.support.http_access import guarded
 from tests.support.http_raw import Served, serving
 from tests.support.interrupts import interrupted_after
 from tests.support.lossy_proxy import LossyProxy
@@ -27,7 +28,7 @@ from tests.support.scripted_server import (
 )
 from txaware.client import ClientSettings, HttpService, Link, Transport
 from txaware.client.calls.call import Call, done
-from txaware.errors import TopicNotFound, Unavailable
+from txaware.errors import NotAuthenticated, TopicNotFound, Unavailable
 from txaware.messaging import Messaging
 from txaware.model.settings import Settings
 from txaware.protocol.verb import Repeat
@@ -258,6 +259,45 @@ def test_answers_that_are_lost_are_known_again_by_their_key(served: Served) -> N
             assert service.update_topic("t", ttl_s=ttl_s).ttl_s == ttl_s
         transport.close()
     assert served.messaging.topic("t").ttl_s == 30
+
+
+def test_a_page_whose_connection_dies_within_it_is_asked_again(
+    served: Served, transport: Transport
+) -> None:
+    payloads = [bytes([number]) * (1 << 20) for number in range(8)]
+    served.messaging.publish("t", payloads)
+    cut: list[FrameConnection] = []
+
+    def cut_within_the_answer() -> None:
+        for line in lines_of(served):
+            if line.queue.waiting_bytes:
+                line.cut()
+                cut.append(line)
+                return
+        if not over.is_set():
+            loop.call_soon(cut_within_the_answer)
+
+    over = threading.Event()
+    service = HttpService(transport)
+    service.topics()
+    loop = lines_of(served)[0].loop
+    loop.call_soon_threadsafe(cut_within_the_answer)
+    assert [one.payload for one in service.poll("t")] == payloads
+    over.set()
+    assert cut
+    assert lines_of(served) != cut
+
+
+def test_a_token_that_is_withdrawn_is_told_at_the_next_call(tmp_path: Path) -> None:
+    with (
+        guarded(tmp_path) as here,
+        txaware.connect(here.server.url, token=here.tokens["manager"]) as messaging,
+    ):
+        messaging.topics()
+        here.without("manager")
+        for _ in range(3):
+            with pytest.raises(NotAuthenticated):
+                messaging.topics()
 
 
 def test_a_call_that_may_not_be_repeated_is_unknown(
