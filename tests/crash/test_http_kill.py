@@ -1,6 +1,7 @@
 """Kills a server under load from four processes: what it acknowledged is there."""
 
 import random
+import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import txaware
+from tests.support import killed_server, partitions_load
 from tests.support.checker import anomalies
 from tests.support.killed_server import (
     STARTS_S,
@@ -75,6 +77,34 @@ def test_kill_9_of_a_server_loses_tears_and_doubles_nothing(tmp_path: Path) -> N
     tally = Tally()
     lives(tmp_path / "0", 3, tally)
     assert tally.is_enough
+
+
+def over_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has clients publish to partitions of one topic, and transfer across them."""
+    module = [sys.executable, "-m", "tests.support.partitions_load"]
+    monkeypatch.setattr(killed_server, "MODULE", module)
+    monkeypatch.setattr(killed_server, "TOPICS", partitions_load.NAMES)
+    monkeypatch.setattr(killed_server, "COPIES", partitions_load.COPIES)
+
+
+def test_kill_9_loses_tears_and_doubles_nothing_across_twelve_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over_partitions(monkeypatch)
+    tally = Tally()
+    lives(tmp_path / "0", 3, tally)
+    assert tally.is_enough
+
+
+@pytest.mark.soak
+def test_ten_rounds_of_kill_9_across_twelve_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over_partitions(monkeypatch)
+    tally = Tally()
+    for number in range(3):
+        lives(tmp_path / str(number), 10, tally)
+    assert tally.survived > 5
 
 
 @pytest.mark.soak

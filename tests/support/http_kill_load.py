@@ -40,6 +40,8 @@ from txaware.publish.producer_states import State
 from txaware.publish.transactional_producer import TransactionalProducer
 
 TOPICS = ("a", "b", "c")
+NAMED = TOPICS  # the topics that the server makes by its settings
+SOURCES = TOPICS[:2]  # where clients publish to; a copy alone goes to the last one
 COPIES = {"copiers": ("a", "b"), "tellers": ("b", "c")}  # a group, from and to
 SMALL_WRITE_BUFFER_BYTES = 1 << 16  # LevelDB takes no less; logs are switched often
 SPILLS_ABOVE_BYTES = 60
@@ -82,10 +84,14 @@ class JumpingClock:
             time.sleep(0.02)
 
 
+def make_topics(_: Messaging) -> None:
+    """Makes no more topics than the settings name."""
+
+
 def serve(directory: Path, port: int) -> None:
     """Serves until it is killed; the clock jumps where the file beside it says so."""
     settings = Settings(
-        topics=", ".join(TOPICS), write_buffer_bytes=SMALL_WRITE_BUFFER_BYTES
+        topics=", ".join(NAMED), write_buffer_bytes=SMALL_WRITE_BUFFER_BYTES
     )
     with (
         txaware.connect(
@@ -95,6 +101,7 @@ def serve(directory: Path, port: int) -> None:
         ) as messaging,
         messaging.serve(port=port) as server,
     ):
+        make_topics(messaging)
         print(server.url, flush=True)
         threading.Event().wait()
 
@@ -163,7 +170,7 @@ class Client:
 
     def plain(self) -> None:
         """Some messages in one piece, without a transaction."""
-        topic = self.chance.choice(TOPICS[:2])
+        topic = self.chance.choice(SOURCES)
         sent = self._values(topic, 3)
         number = self._began(sent)
         try:
@@ -178,7 +185,7 @@ class Client:
 
     def once(self) -> None:
         """The same by a producer, tried again as long as nobody knows how it ended."""
-        topic = self.chance.choice(TOPICS[:2])
+        topic = self.chance.choice(SOURCES)
         sent = self._values(topic, 3)
         number, outcome = self._began(sent), UNKNOWN
         for _ in range(TRIES):
@@ -196,7 +203,8 @@ class Client:
         """Messages on two topics by a producer that other clients fence."""
         if self._fenced is None or self.chance.random() < 0.2:
             self._fenced = self._messaging.producer(self.chance.choice(PRODUCERS))
-        sent = [*self._values("a", 3), *self._values("b", 3)]
+        first, second = self.chance.sample(SOURCES, 2)
+        sent = [*self._values(first, 3), *self._values(second, 3)]
         context = self._fenced.transaction(timeout_s=self.chance.choice(TIMEOUTS_S))
         try:
             self._transact(sent, lambda _: self._publish(sent), context=context)
@@ -206,19 +214,22 @@ class Client:
 
     def both(self) -> None:
         """Messages on two topics, in one transaction."""
-        sent = [*self._values("a", 3), *self._values("b", 3)]
+        first, second = self.chance.sample(SOURCES, 2)
+        sent = [*self._values(first, 3), *self._values(second, 3)]
         self._transact(sent, lambda _: self._publish(sent))
 
     def spilled(self) -> None:
         """The same with so many that they are stored ahead of the commit."""
-        sent = [*self._values("a", 9), *self._values("b", 2)]
+        first, second = self.chance.sample(SOURCES, 2)
+        sent = [*self._values(first, 9), *self._values(second, 2)]
         self._transact(
             sent, lambda _: self._publish(sent, buffer_limit_bytes=SPILLS_ABOVE_BYTES)
         )
 
     def rolled_back(self) -> None:
         """The same, and then it changes its mind."""
-        sent = [*self._values("a", 9), *self._values("b", 2)]
+        first, second = self.chance.sample(SOURCES, 2)
+        sent = [*self._values(first, 9), *self._values(second, 2)]
 
         def write(_: TransactionContext) -> None:
             self._publish(sent, buffer_limit_bytes=SPILLS_ABOVE_BYTES)
@@ -229,14 +240,15 @@ class Client:
     def hold(self, *, at_least_s: float = 0) -> None:
         """A transaction that stays open, perhaps from one life of the server to the
         next, and writes in both."""
-        sent = [*self._values("a", 6), *self._values("b", 2)]
+        first, second = self.chance.sample(SOURCES, 2)
+        sent = [*self._values(first, 6), *self._values(second, 2)]
         half = len(sent) // 2
 
         def write(context: TransactionContext) -> None:
             if self.chance.random() < 0.5:  # rows, before which readers have to stop
-                early = [(to, value) for to, value in sent[:half] if to == "a"]
+                early = [(to, value) for to, value in sent[:half] if to == first]
                 self._messaging.publish(
-                    "a", _payloads(early, "a"), transaction=context.transaction
+                    first, _payloads(early, first), transaction=context.transaction
                 )
             else:  # payloads, where these are enough
                 early = sent[:half]
@@ -271,7 +283,8 @@ class Client:
 
     def look_twice(self) -> None:
         """Polls some times in one transaction, which publishes, too."""
-        topic, sent = self.chance.choice(TOPICS), self._values("a", 2)
+        topic = self.chance.choice(TOPICS)
+        sent = self._values(self.chance.choice(SOURCES), 2)
 
         def write(context: TransactionContext) -> None:
             self._publish(sent)
@@ -447,8 +460,13 @@ def _hex(message_id: MessageId | None) -> str:
     return "" if message_id is None else message_id.hex()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Serves, or is a client."""
     if sys.argv[1] == "serve":
         serve(Path(sys.argv[2]), int(sys.argv[3]))
     else:
         load(sys.argv[2], Path(sys.argv[3]), sys.argv[4])
+
+
+if __name__ == "__main__":
+    main()
