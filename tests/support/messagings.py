@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +15,7 @@ from coordinator.transaction import Transaction
 from tests.support.coordinators import commit_changes
 from tests.support.doubles import Clock
 from tests.support.hbase_stores import HBaseStores, abandon
+from tests.support.in_partition import FILES, LEFT_OUT, in_partition
 from txaware.errors import Unavailable
 from txaware.messaging import Messaging
 from txaware.model.interfaces import OrderedTable
@@ -24,7 +25,8 @@ from txaware.service.administration import Administration
 from txaware.store.keys import MESSAGE
 
 HBASE = pytest.param("hbase", marks=pytest.mark.hbase)
-KINDS = ["memory", "leveldb", "http", HBASE]
+PARTITION = "partition"  # a topic is one of several partitions, in memory
+KINDS = ["memory", PARTITION, "leveldb", "http", HBASE]
 DAY_S = 86_400
 NO_PARAMETERS = SimpleNamespace(params={})
 
@@ -100,6 +102,8 @@ class Site:
         url = self._url()
         settings = Settings(**{"janitor_interval_s": 0, **self._settings})
         found = txaware.connect(url, settings=settings, clock_ms=self.clock)
+        if self.kind == PARTITION:
+            return cast(Messaging, in_partition(found))
         if self.kind not in ("http", "frames"):
             return found
         self._served = found
@@ -114,7 +118,8 @@ class Site:
     def _url(self) -> str:
         if self.kind == "hbase":
             return self._hbase_url
-        return "memory:" if self.kind == "memory" else f"leveldb:{self.directory}"
+        in_memory = self.kind in ("memory", PARTITION)
+        return "memory:" if in_memory else f"leveldb:{self.directory}"
 
 
 def administration_of(messaging: Messaging) -> Administration:
@@ -143,12 +148,16 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """What looks inside the service (marked `in_process`) has no form over HTTP."""
-    left_out = [
-        item
-        for item in items
-        if item.get_closest_marker("in_process")
-        and "http" in getattr(item, "callspec", NO_PARAMETERS).params.values()
-    ]
+    left_out = []
+    for item in items:
+        kinds = getattr(item, "callspec", NO_PARAMETERS).params.values()
+        is_inside = item.get_closest_marker("in_process") is not None
+        name = item.name.partition("[")[0]
+        in_file = item.path.stem in FILES and name not in LEFT_OUT
+        if (is_inside and "http" in kinds) or (
+            PARTITION in kinds and (is_inside or not in_file)
+        ):
+            left_out.append(item)
     items[:] = [item for item in items if item not in set(left_out)]
     config.hook.pytest_deselected(items=left_out)
 

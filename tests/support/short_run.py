@@ -21,6 +21,7 @@ STORES = ("contract", "unit")
 # Kinds of stores and coordinators that a test is run on beside those in memory.
 FURTHER = {
     "leveldb",
+    "partition",
     "http",
     "hbase",
     "remote-durable",
