@@ -15,7 +15,7 @@ from coordinator import (
 )
 from coordinator.prepared_transactions import PreparedTransaction
 from txaware.auth import AuditLog, Tokens
-from txaware.consume import Consumer, Delivery, Subscriber, SubscriberMetrics
+from txaware.consume import Consumer, Delivery, Member, Subscriber, SubscriberMetrics
 from txaware.errors import (
     BadRequest,
     DuplicateSequence,
@@ -123,6 +123,7 @@ if typing.TYPE_CHECKING:
         AsyncSubscriber,
         AsyncWorker,
     )
+    from txaware.client.aio.async_member import AsyncMember
     from txaware.client.aio.async_messaging import AsyncMessaging, connect_async
     from txaware.client.aio.async_producer import (
         AsyncProducer,
@@ -152,6 +153,7 @@ __all__ = [
     "App",
     "AsyncBroadcastConsumer",
     "AsyncJob",
+    "AsyncMember",
     "AsyncMessaging",
     "AsyncOutbox",
     "AsyncPopper",
@@ -200,6 +202,7 @@ __all__ = [
     "Latest",
     "LatestPage",
     "LeaseLost",
+    "Member",
     "MemberFenced",
     "Message",
     "MessageId",
@@ -301,6 +304,7 @@ _WHERE = {
     "AsyncOutbox": "txaware.participants.outbox_writer",
     "AsyncPopper": "txaware.client.aio.async_queue",
     "AsyncProcessor": "txaware.client.aio.async_loops",
+    "AsyncMember": "txaware.client.aio.async_member",
     "AsyncProducer": "txaware.client.aio.async_producer",
     "AsyncPusher": "txaware.client.aio.async_queue",
     "AsyncQueue": "txaware.client.aio.async_queue",

@@ -3,6 +3,7 @@
 from txaware.consume.consumer import Consumer
 from txaware.consume.decoding_consumer import consumer_of
 from txaware.consume.inbox import Inbox
+from txaware.consume.member import Member
 from txaware.consume.subscribe_options import Delivery, SubscriberMetrics
 from txaware.consume.subscriber import Subscriber, subscribe
 
@@ -10,6 +11,7 @@ __all__ = [
     "Consumer",
     "Delivery",
     "Inbox",
+    "Member",
     "Subscriber",
     "SubscriberMetrics",
     "consumer_of",

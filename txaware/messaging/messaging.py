@@ -1,6 +1,8 @@
 """The entry of a program: `connect`, and the `Messaging` that it returns."""
 
-from collections.abc import Callable
+import os
+import platform
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from weakref import WeakSet
@@ -17,7 +19,8 @@ from coordinator.context import current_transaction
 from coordinator.fork_guard import guard
 from coordinator.optional_ports import begins_later
 from txaware.auth import AuditLog, Tokens
-from txaware.consume import Consumer, consumer_of
+from txaware.consume import Consumer, Member, consumer_of
+from txaware.consume.member import Strategy, To, Told
 from txaware.errors import BadRequest, MisusedTransaction, Unavailable
 from txaware.messaging.addresses import open_parts, served_already
 from txaware.messaging.broadcast import (
@@ -39,6 +42,7 @@ from txaware.messaging.verbs import (
 )
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.encoding import Decode, Encode
+from txaware.model.groups import Assignment
 from txaware.model.interfaces import COMMITTED, Isolation
 from txaware.model.partitions import checked_partition
 from txaware.model.reports import MessagingStatus
@@ -578,6 +582,49 @@ class Messaging(
             shares_journal=self._parts.shares_journal,
             clock_ms=self._parts.clock_ms,
         )
+
+    @briefly
+    def member(
+        self,
+        group: str,
+        *,
+        topics: Iterable[str] = (),
+        start: To | None = None,
+        session_s: float | None = None,
+        on_assigned: Told | None = None,
+        on_revoked: Told | None = None,
+        static: str | None = None,
+        autocommit: bool = False,
+        assignment: Assignment | Strategy | None = None,
+        poll_interval_s: float = 300,
+    ) -> Member:
+        """Returns a member of a group: `with messaging.member("billing", ...) as m:`.
+
+        The block joins the group, and `m.poll()` returns messages of its share of the
+        partitions of `topics`. What the group has never read begins at `start`. Others
+        get its partitions where it is not heard for `session_s` (10), or does not poll
+        for `poll_interval_s`. `on_assigned` and `on_revoked` are told what it got and
+        lost. A `static` name keeps its partitions through a restart within the session.
+        """
+        member = Member(
+            self._service,
+            self._group_service,
+            self._parts.coordinator,
+            group,
+            topics=topics,
+            start=start,
+            session_s=session_s,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            static=static,
+            autocommit=autocommit,
+            assignment=assignment,
+            poll_interval_s=poll_interval_s,
+            client=f"{platform.node()}:{os.getpid()}",
+            shares_journal=self._parts.shares_journal,
+        )
+        self._to_close.add(member)
+        return member
 
     @overload
     def broadcast(

@@ -100,9 +100,10 @@ class GroupService(Protocol):
     ) -> list[PartitionPosition]:
         """Returns where partitions stand, as the transaction or a fresh snapshot sees.
 
-        Raises `MemberFenced` unless that incarnation of the member has all of them. A
-        transaction that reads and moves these positions commits only if none of the
-        partitions moved since it began.
+        Raises `MemberFenced` unless that incarnation of the member has all of them.
+        What it got after the transaction began is left out. A transaction that reads
+        and moves these positions commits only if none of the partitions moved since it
+        began.
         """
 
     def rewind_group(

@@ -215,15 +215,23 @@ class Message(_Row[T]):
         headers: Mapping[str, bytes] | None = None,
         more: Mapping[str, bytes] | None = None,
         partition: int = 0,
+        topic: str | None = None,
     ) -> Self:
         """Makes a message as a poll does; for doubles in tests."""
         made = (id, payload, key, packed_fields(headers, more))
+        if topic is not None:
+            return tuple.__new__(cls, (*made, partition, topic))
         return tuple.__new__(cls, (*made, partition) if partition else made)
 
     @property
     def partition(self) -> int:
         """The number of its partition; 0 in a topic of one."""
         return cast(int, self[4]) if len(self) > 4 else 0
+
+    @property
+    def topic(self) -> str | None:
+        """The topic, where a member of a group polled it; else None."""
+        return cast(str, self[5]) if len(self) > 5 else None
 
     @property
     def headers(self) -> dict[str, bytes]:
@@ -274,7 +282,7 @@ class Message(_Row[T]):
 
     def __getnewargs__(self) -> tuple[Any, ...]:
         labels = self.key, self.headers, self.more
-        return self.id, self.payload, *labels, self.partition
+        return self.id, self.payload, *labels, self.partition, self.topic
 
     def __repr__(self) -> str:
         labels = "" if self.key is None else f", key={self.key!r}"
@@ -315,6 +323,19 @@ def in_runs(
     for number, count in runs:
         found += in_partition(messages[len(found) : len(found) + count], number)
     return found
+
+
+def in_topic(
+    messages: Iterable[Message], topic: str, partition: int | None = None
+) -> list[Message]:
+    """Returns messages as those of a topic, and of a partition if it is named."""
+    return [
+        tuple.__new__(
+            Message,
+            (*one[:4], one.partition if partition is None else partition, topic),
+        )
+        for one in messages
+    ]
 
 
 @attrs.frozen

@@ -29,6 +29,8 @@ class TopicTable:
         self._table = table
         self._changing = threading.Lock()  # so that the last change is remembered
         self.changes = 0
+        # Are called after each change, and take no time.
+        self.told: list[Callable[[], object]] = []
         self._in_doubt: set[TopicName] = set()
         self._known: dict[TopicName, Topic] = {}
 
@@ -159,7 +161,10 @@ class TopicTable:
                 if self._table.compare_and_set(topic_key(name), old, topic.to_bytes()):
                     self._known[name] = topic
                     self._in_doubt.discard(name)
-                    return topic
+                    break
+        for told in self.told:
+            told()
+        return topic
 
 
 def _existing(name: TopicName, topic: Topic | None) -> Topic:

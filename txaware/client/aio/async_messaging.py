@@ -16,6 +16,7 @@ from txaware.auth import token_to_send
 from txaware.client.aio.async_broadcast import AsyncBroadcastConsumer
 from txaware.client.aio.async_consumer import TopicConsumer
 from txaware.client.aio.async_loops import AsyncProcessor, AsyncSubscriber, for_threads
+from txaware.client.aio.async_member import AsyncMember
 from txaware.client.aio.async_producer import (
     AsyncProducer,
     AsyncTransactionalProducer,
@@ -390,6 +391,15 @@ class AsyncMessaging(AsyncService):
             coordinator=self._coordinator,
             workers=self._workers,
         )
+
+    @signed_as(Messaging.member)
+    def member(self, group: str, **options: Any) -> AsyncMember:
+        """Returns a member of a group: `async with messaging.member(...) as m`.
+
+        See `Messaging.member`. Callbacks are functions, and are called in a thread.
+        """
+        make = partial(self._messaging.member, group, **options)
+        return AsyncMember(make, self._coordinator, self._workers)
 
     async def broadcast(
         self,

@@ -47,8 +47,8 @@ class GroupChanges:
         self._store_context = store_context
         self._coordinator = store_context.coordinator
 
-    def write(self, name: GroupName, moves: Moves) -> GroupRow | None:
-        """Returns once a change is on disk and visible, with the row that it wrote.
+    def write(self, name: GroupName, moves: Moves) -> "GroupWrite":
+        """Returns once a change is on disk and visible, with what it wrote.
 
         A commit of a member that moved a position meanwhile comes first: then it is
         tried again, from that position.
@@ -61,18 +61,20 @@ class GroupChanges:
                 continue
         return self._try(name, moves)
 
-    def _try(self, name: GroupName, moves: Moves) -> GroupRow | None:
+    def _try(self, name: GroupName, moves: Moves) -> "GroupWrite":
         written = GroupWrite(self._store_context, name, moves)
         context = TransactionContext(self._coordinator, written)
         context.start()
         context.finish()
-        return written.row
+        return written
 
 
 class GroupWrite(Participant):
     """The participant that writes a change of a group with its positions."""
 
     flushes_last = True
+    # The pointer that it was written with.
+    pointer = 0
 
     def __init__(
         self, store_context: StoreContext, name: GroupName, moves: Moves
@@ -89,7 +91,8 @@ class GroupWrite(Participant):
 
     def start_tx(self, tx: Transaction) -> None:
         """Reads where partitions stand."""
-        self._tx, pointer = tx, tx.transaction_id
+        self._tx = tx
+        pointer = self.pointer = tx.transaction_id
         if self._moves.group is not None:
             self.row = self._moves.row(tx)
             self._writes.append(GROUPS.write(self._name, pointer, self.row))

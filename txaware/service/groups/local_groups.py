@@ -78,7 +78,8 @@ class LiveGroup:
     """A group that this process knows; its lock orders all changes of its row.
 
     Without a `state` it has to be read. `topics` counts the changes of topics at which
-    partitions were counted last, and `users` those who have the lock or wait for it.
+    partitions were counted last, `users` those who have the lock or wait for it, and
+    `pointer` is that of its last change, if it was made here.
     """
 
     def __init__(self, name: GroupName) -> None:
@@ -87,6 +88,7 @@ class LiveGroup:
         self.signal = Signal()
         self.state: Membership | None = None
         self.topics: int | None = None
+        self.pointer: int | None = None
         self.users = 0
 
 
@@ -112,6 +114,12 @@ class LocalGroups:
         self._lock = threading.Lock()
         self._live: dict[GroupName, LiveGroup] = {}
         self._last_incarnation = 0
+        self._topics.told.append(self._topics_changed)
+
+    def _topics_changed(self) -> None:
+        """Has members that wait look again."""
+        for live in list(self._live.values()):
+            live.signal.tell()
 
     # ---- operators
     def create_group(
@@ -368,8 +376,32 @@ class LocalGroups:
                         f"partition {pair[1]} of {pair[0]} is not {member}'s: {has} "
                         f"has it"
                     )
+            if transaction is not None:
+                pairs = self._seen(live, transaction, state, member, pairs)
         # A move from here on conflicts with whoever commits by these positions.
         return self._positions(live.name, pairs, transaction)
+
+    def _seen(
+        self,
+        live: LiveGroup,
+        tx: Transaction,
+        state: Membership,
+        member: str,
+        pairs: tuple[Partition, ...],
+    ) -> tuple[Partition, ...]:
+        """Leaves out what the member got after a snapshot: its commit would conflict.
+
+        Nearly always the last change of the group is in the snapshot.
+        """
+        if live.pointer is not None and tx.is_visible(live.pointer):
+            return pairs
+        row = self._read(live.name, tx)
+        if row is None:
+            return ()
+        then, now = row.members.get(member), state.row.members[member]
+        if then is None or then.incarnation != now.incarnation:
+            return ()
+        return tuple(p for p in pairs if row.owners.get(p) == state.row.owners[p])
 
     def topics_of(self, group: str, member: str) -> set[TopicName]:
         """Returns the topics that a member has joined, for a check of rights."""
@@ -445,12 +477,13 @@ class LocalGroups:
             )
         return Membership(GroupRow(), self._now_s())
 
-    def _read(self, name: GroupName) -> GroupRow | None:
+    def _read(self, name: GroupName, tx: Transaction | None = None) -> GroupRow | None:
+        """Returns the row of a group, as a transaction or a fresh snapshot sees it."""
         prefix = GROUPS.prefix_of(name)
         if not self._rows.has_any(prefix):
             return None
         version = self._retention.as_seen(
-            None, self._judge, lambda judge: self._rows.visible(prefix, judge)
+            tx, self._judge, lambda judge: self._rows.visible(prefix, judge)
         )
         return None if version is None else GROUPS.read(version)
 
@@ -554,8 +587,9 @@ class LocalGroups:
         written = self._changes.write(
             live.name, Moves(live.name, row, self._by_topic(live.name, moves))
         )
-        assert written is not None
-        return written
+        live.pointer = written.pointer
+        assert written.row is not None
+        return written.row
 
     def _delete(self, live: LiveGroup) -> None:
         self._changes.write(live.name, Moves(live.name, lambda _: None, ()))
