@@ -21,17 +21,19 @@ def served() -> Iterator[Messaging]:
 
 def test_it_polls_in_a_block_and_the_commit_moves_it(served: Messaging) -> None:
     async def run() -> None:
-        async with txaware.connect_async(served.reach().url) as messaging:
-            async with messaging.member("billing", topics=["orders"]) as m:
+        async with (
+            txaware.connect_async(served.reach().url) as messaging,
+            messaging.member("billing", topics=["orders"]) as m,
+        ):
+            async with messaging.transaction():
+                assert len(await m.poll()) == 6
+            async with messaging.transaction():
+                assert await m.poll() == []
+            assert m.assignment == {"orders": [0, 1, 2]}
+            assert await m.lag() == {"orders": {0: 0, 1: 0, 2: 0}}
+            with pytest.raises(MisusedTransaction, match="outside"):
                 async with messaging.transaction():
-                    assert len(await m.poll()) == 6
-                async with messaging.transaction():
-                    assert await m.poll() == []
-                assert m.assignment == {"orders": [0, 1, 2]}
-                assert await m.lag() == {"orders": {0: 0, 1: 0, 2: 0}}
-                with pytest.raises(MisusedTransaction, match="outside"):
-                    async with messaging.transaction():
-                        await m.commit()
+                    await m.commit()
 
     asyncio.run(run())
     assert served.position("billing", "orders.2") is not None
