@@ -12,7 +12,7 @@ from txaware.model.groups import GroupName, NamedPartition, Partition, Partition
 from txaware.model.interfaces import MessagingService
 from txaware.model.messages import MessageId
 from txaware.model.partitions import partition_name
-from txaware.model.start_places import BEGINNING
+from txaware.model.start_places import BEGINNING, place_in_partition
 from txaware.model.topics import TopicName
 
 
@@ -140,4 +140,4 @@ def stand_by(
     """Lets partitions stand where a transaction moved them."""
     for one in held:
         if one.pair in moved:
-            one.stand(moved[one.pair].position)
+            one.stand(place_in_partition(moved[one.pair].position, one.number))

@@ -48,7 +48,7 @@ from txaware.model.groups import (
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED, MessagingService
 from txaware.model.messages import Message, MessageId
 from txaware.model.requests import checked_limit, checked_wait_s
-from txaware.model.start_places import BEGINNING, place_of
+from txaware.model.start_places import BEGINNING, place_in_partition, place_of
 from txaware.model.topics import DEFAULT_NAMESPACE, TopicName
 
 log = logging.getLogger(__name__)
@@ -437,7 +437,7 @@ class Member:
     def _place_in(self, reading: MemberReading, pair: Partition) -> MessageId:
         moved = reading.moved.get(pair)
         position = reading.places[pair] if moved is None else moved.position
-        return position or BEGINNING
+        return place_in_partition(position, pair[1])
 
     def _move_in(
         self, context: TransactionContext, pair: Partition, position: MessageId
@@ -564,7 +564,8 @@ class Member:
                     f"{self} does not hold partition {pair[1]} of {topic}"
                 )
             rows = self._in_group.rows(pair)
-            position = place_of(self._service, rows, start) or BEGINNING
+            place_there = place_of(self._service, rows, start)
+            position = place_in_partition(place_there, pair[1])
             context = current_transaction(self._coordinator)
             if context is None:
                 held.position = position
