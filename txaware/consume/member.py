@@ -263,8 +263,7 @@ class Member:
                     return _or_none(self._place_in(reading, pair))
             if held is not None:
                 return _or_none(held.position)
-        rows = self._in_group.rows(pair)
-        return self._service.position(self._in_group.name.name, rows)
+        return self._saved(pair)
 
     def lag(self) -> dict[str, dict[int, int]]:
         """Counts the committed messages that it has yet to poll, 10,000 at most."""
@@ -525,8 +524,13 @@ class Member:
 
     def _go_back(self, one: HeldPartition) -> None:
         """Stands where the group has saved its position by now."""
-        rows = self._in_group.rows(one.pair)
-        one.stand(self._service.position(self._in_group.name.name, rows))
+        one.stand(self._saved(one.pair))
+
+    def _saved(self, pair: Partition) -> MessageId | None:
+        """Returns where the group stands in a partition by now."""
+        rows = self._in_group.rows(pair)
+        found = self._service.position(self._in_group.name.name, rows)
+        return None if found is None else place_in_partition(found, pair[1])
 
     # ---- going elsewhere
     def rewind(
@@ -602,12 +606,18 @@ class Member:
             self._held[place.pair] = HeldPartition.of(place)
         for place in news.rewound:
             if (held := self._held.get(place.pair)) is not None:
-                held.stand(place.position)
+                self._rewound(held)
         self._share.count()
         self._heartbeats.took_up(news, [one.named for one in self._held.values()])
         if got:
             log.info("%s has %s", self, owned_by_topic(one.pair for one in got))
             self._on_assigned(self._share.shown_all(one.pair for one in got))
+
+    def _rewound(self, one: HeldPartition) -> None:
+        """Follows a rewind of somebody else; its own are known, and come again here."""
+        saved = self._saved(one.pair)
+        if (saved or BEGINNING) != one.saved:
+            one.stand(saved)
 
     def _join_anew(self, why: Exception) -> None:
         log.warning("%s joins anew: %s", self, why)

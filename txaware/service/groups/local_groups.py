@@ -545,7 +545,7 @@ class LocalGroups:
         for member in state.row.members.values():
             topics |= member.all_topics
         for _ in range(TOPIC_TRIES):
-            changes = self._topics.changes
+            version = self._topics.version()
             counts = {t: self._partitions(live.name, t) for t in topics}
             change = make(counts)
             row = change.row
@@ -567,7 +567,9 @@ class LocalGroups:
         is_new = row is not state.row
         for line in state.changed(attrs.evolve(change, row=row), self._now_s()):
             log.info("group %s: %s", live.name, line)
-        live.state, live.topics = state, changes
+        # What was counted while a topic changed is counted again at the next look.
+        is_sure = version == self._topics.version()
+        live.state, live.topics = state, version if is_sure else None
         if is_new:
             live.signal.tell()
 
