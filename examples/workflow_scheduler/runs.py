@@ -41,6 +41,8 @@ class Run:
     fingerprint: str
     created_ms: int
     triggers: list[Note] = attrs.field(factory=list)
+    more_triggers: int = 0
+    """Those that were collected beyond what is kept."""
     parameters: dict[str, str] = attrs.field(factory=dict)
     at_ms: int = 0
     """The time that it is for, where a time made it: 0 where none did."""

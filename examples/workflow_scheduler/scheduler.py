@@ -39,13 +39,19 @@ FILES_TOPIC = f"{FILES}/"
 # A file is looked for so often, and is complete when it did not change for as long.
 FILES_S = 2.0
 LONGEST_WAIT_S = 5.0
-RELOAD_S = 60.0
+# Rows that another scheduler changed in the moment of a change of hands are read again.
+RELOAD_S = 300.0
+# A workflow that cannot be written is looked at again after this time.
+AGAIN_S = 60.0
 
 
 class Wakes:
     """When the workflows of a shard have to be looked at."""
 
-    def __init__(self, wakes: Iterable[tuple[str, int]] = ()) -> None:
+    def __init__(
+        self, wakes: Iterable[tuple[str, int]] = (), *, read_ms: int = 0
+    ) -> None:
+        self.read_ms = read_ms
         self._wakes: dict[str, int] = {}
         self._heap: list[tuple[int, str]] = []
         for name, wake_ms in wakes:
@@ -185,12 +191,16 @@ class Scheduler:
 
     def look_after(self, shard: int) -> bool:
         """Moves the workflows of a shard on; False when there is nothing to do."""
+        now_ms = self.messaging.clock_ms()
         wakes = self._wakes.get(shard)
-        if wakes is None:
+        if wakes is None or abs(now_ms - wakes.read_ms) > RELOAD_S * 1000:
             states = self.store.states(shard)
-            wakes = Wakes((one.name, one.wake_ms) for one in states)
+            wakes = Wakes(((one.name, one.wake_ms) for one in states), read_ms=now_ms)
             self._wakes[shard] = wakes
-        changed = self._look_after(shard, wakes.due(self.messaging.clock_ms()))
+        try:
+            changed = self._look_after(shard, wakes.due(now_ms))
+        except txaware.BadRequest:
+            changed = self._look_singly(shard, wakes.due(now_ms))
         for name, wake_ms in changed.items():
             wakes.set(name, wake_ms)
         return bool(changed)
@@ -204,12 +214,38 @@ class Scheduler:
         """Has the next look read the rows of a shard, which others may have changed."""
         self._wakes.pop(shard, None)
 
+    def _look_singly(self, shard: int, due: list[str]) -> dict[str, int]:
+        """Finds what cannot be written, which is to hold nobody else up.
+
+        A message is passed over, and a workflow is looked at again later.
+        """
+        changed: dict[str, int] = {}
+        for name in [None, *due]:
+            try:
+                if name is None:
+                    changed |= self._look_after(shard, [], most=1)
+                else:
+                    changed |= self._look_after(shard, [name], most=0)
+            except txaware.BadRequest as error:
+                if name is not None:
+                    logger.error("workflow %s: %s", name, error)
+                    changed[name] = self.messaging.clock_ms() + int(AGAIN_S * 1000)
+                    continue
+                with self.messaging.transaction():
+                    for message in self._consumer(inbox_of(shard)).poll(1):
+                        logger.error("message %s is passed over: %s", message.id, error)
+                changed[""] = 0
+        return changed
+
     @txaware.retry_on_conflict
-    def _look_after(self, shard: int, due: list[str]) -> dict[str, int]:
+    def _look_after(
+        self, shard: int, due: list[str], *, most: int = MOST_MESSAGES
+    ) -> dict[str, int]:
         wakes: dict[str, int] = {}
         with self.messaging.transaction():
             told: dict[str, list[Told]] = {}
-            for message in self._consumer(inbox_of(shard)).poll(MOST_MESSAGES):
+            page = self._consumer(inbox_of(shard)).poll(most) if most else []
+            for message in page:
                 one = _told(message)
                 if one is not None:
                     told.setdefault(one.workflow, []).append(one)

@@ -20,6 +20,8 @@ EVENTS, DATA, RUNS = "workflow-events", "workflow-data", "workflow-runs"
 FILES = "files"
 MANUAL, BACKFILL = "by hand", "backfill"
 ENDS = ("succeeded", "failed", "cancelled")
+# A workflow remembers so many notes of what it waits for.
+MOST_NOTES = 5000
 
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -330,8 +332,11 @@ def _counted(
 
 
 def _positive(name: str, number: int) -> None:
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise DefinitionError(f"{name} is a whole number from 1 on, not {number!r}")
+    is_count = isinstance(number, int) and not isinstance(number, bool)
+    if not (is_count and 1 <= number <= MOST_NOTES):
+        raise DefinitionError(
+            f"{name} is a whole number from 1 to {MOST_NOTES}, not {number!r}"
+        )
 
 
 def _text(name: str, value: object) -> str:

@@ -1,5 +1,6 @@
 """One turn of a workflow: what messages and the time make of its state, and no I/O."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -25,12 +26,22 @@ from examples.workflow_scheduler.runs import (
     Told,
     WorkflowState,
 )
-from examples.workflow_scheduler.triggers import BACKFILL, MANUAL, Note, without
+from examples.workflow_scheduler.triggers import (
+    BACKFILL,
+    MANUAL,
+    MOST_NOTES,
+    Note,
+    without,
+)
 
 # A turn makes and launches so many runs at most; the rest has another turn.
 MOST_AT_ONCE = 100
 # Times that were missed beyond these are not caught up.
 MOST_MISSED = 1000
+# A run that collects keeps so many triggers, and counts the others.
+MOST_KEPT = 1000
+# What the steps of a run return is handed to each later one.
+MOST_TOKEN_BYTES = 1024 * 1024
 # A clock that is set back further than this was wrong before.
 MOST_BACK_MS = 26 * 3_600_000
 
@@ -131,7 +142,10 @@ class Turn:
     def _note(self, told: Told) -> None:
         sources = {leaf.source for leaf in self._current.leaves}
         if told.note is not None and told.note.source in sources:
-            self._set(notes=[*self._known.notes, told.note])
+            notes = [*self._known.notes, told.note]
+            self._set(notes=notes[-2 * MOST_NOTES :])
+            if len(notes) > 2 * MOST_NOTES:
+                self._set(problem="what it waits for does not come: notes are dropped")
 
     def _run_by_hand(self, told: Told) -> None:
         if self._known.fingerprint:
@@ -180,8 +194,11 @@ class Turn:
             self._put(attrs.evolve(run, steps={**run.steps, told.step: ended}))
             return
         defined = self._definition(run.fingerprint).steps[told.step]
-        if told.state == SUCCEEDED:
-            token = {**run.token, told.step: told.result}
+        token = {**run.token, told.step: told.result}
+        if told.state == SUCCEEDED and len(json.dumps(token)) > MOST_TOKEN_BYTES:
+            error = f"the steps return more than {MOST_TOKEN_BYTES} bytes in all"
+            ended = attrs.evolve(ended, state=FAILED, error=error)
+        elif told.state == SUCCEEDED:
             run = attrs.evolve(run, token=token)
         elif told.state == FAILED and told.attempt <= defined.retries:
             if not any(one.state == FAILED for one in run.steps.values()):
@@ -251,7 +268,10 @@ class Turn:
         for pending in self._known.pending:
             if pending.collects:
                 run = self._loaded(pending.number)
-                self._put(attrs.evolve(run, triggers=[*run.triggers, *chosen]))
+                kept = chosen[: max(0, MOST_KEPT - len(run.triggers))]
+                more = run.more_triggers + len(chosen) - len(kept)
+                triggers = [*run.triggers, *kept]
+                self._put(attrs.evolve(run, triggers=triggers, more_triggers=more))
                 return True
         return False
 

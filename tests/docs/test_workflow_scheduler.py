@@ -10,8 +10,8 @@ import pytest
 import txaware
 from coordinator import retry_on_conflict
 from examples.workflow_scheduler import StepContext
-from examples.workflow_scheduler.runs import Told, WorkflowState
-from examples.workflow_scheduler.store import SHARDS, inbox_of, shard_of
+from examples.workflow_scheduler.runs import Run, Told, WorkflowState
+from examples.workflow_scheduler.store import SHARDS, Store, inbox_of, shard_of
 from examples.workflow_scheduler.triggers import DATA, EVENTS, DefinitionError
 from tests.support.messagings import Site
 from tests.support.workflow_office import TRUE, Office
@@ -437,6 +437,39 @@ def test_the_late_end_of_an_attempt_is_none_of_the_next(office: Office) -> None:
     office.tell("ended", "load", number=1, step="only", attempt=1, state="succeeded")
     office.work()
     assert steps_of(office, "load") == {"only": "queued"}
+
+
+def test_steps_that_return_too_much_together_fail_their_run(office: Office) -> None:
+    steps = {
+        f"step-{number}": {"call": "here:it", "after": [f"step-{number - 1}"][:number]}
+        for number in range(18)
+    }
+    functions = {("load", step): lambda: "x" * 60_000 for step in steps}
+    office.deploy({"load": {"steps": steps}}, functions)
+    office.tell("run", "load")
+    office.work()
+    assert run_of(office, "load").reason == (
+        "step step-17: the steps return more than 1048576 bytes in all"
+    )
+
+
+def test_what_cannot_be_written_holds_no_other_workflow_up(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office.deploy({"load": ON_EVENT, "bad": ON_EVENT})
+    put_run = Store.put_run
+
+    def refuses(store: Store, run: Run) -> None:
+        if run.workflow == "bad":
+            raise txaware.RequestTooLarge("too large")
+        put_run(store, run)
+
+    monkeypatch.setattr(Store, "put_run", refuses)
+    for name in ("bad", "load", "bad", "load"):
+        office.event(name, "arrived")
+    office.work()
+    assert office.states("load") == ["succeeded"] * 2
+    assert office.states("bad") == []
 
 
 # By hand

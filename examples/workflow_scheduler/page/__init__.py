@@ -8,6 +8,7 @@ import json
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
@@ -90,17 +91,29 @@ class Answers:
         self._operations = operations
         self._over: dict[str, list[dict[str, Any]]] = {}
         self._lock = threading.Lock()
+        self._states: list[WorkflowState] = []
+        self._states_until_s = 0.0
 
     def workflows(self, search: str) -> dict[str, Any]:
         """Answers the workflows whose names have a text in them."""
         found = [
             state
-            for state in self._operations.states()
+            for state in self._all_states()
             if search.lower() in state.name.lower() and state.fingerprint
         ]
-        found.sort(key=lambda state: state.name)
         shown = [_plain_state(state) for state in found[:MOST_WORKFLOWS]]
         return {"workflows": shown, "count": len(found)}
+
+    def _all_states(self) -> list[WorkflowState]:
+        """Reads all states; those of many workflows less often, for all who look."""
+        with self._lock:
+            began_s = time.monotonic()
+            if began_s >= self._states_until_s:
+                states = self._operations.states()
+                self._states = sorted(states, key=lambda state: state.name)
+                now_s = time.monotonic()
+                self._states_until_s = now_s + 10 * (now_s - began_s)
+            return self._states
 
     def workflow(self, name: str) -> dict[str, Any]:
         """Answers a workflow, and its last runs in short, the oldest first."""
