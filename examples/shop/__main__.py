@@ -1,5 +1,6 @@
 """Runs one part of the shop, or all of them: `python -m examples.shop run`."""
 
+import asyncio
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import click
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.orm import Session
 
+from examples.shop.async_loops import work as async_work
 from examples.shop.loops import keep_ledger, send_mails
 from examples.shop.rows import DATABASE, Entry, Mail, Order
 
@@ -56,6 +58,12 @@ def mails() -> None:
 def ledger() -> None:
     """Keep the ledger of the orders."""
     keep_ledger()
+
+
+@shop.command("async-loops")
+def async_loops() -> None:
+    """Send the mails and keep the ledger in one process, in asyncio."""
+    asyncio.run(async_work())
 
 
 @shop.command()

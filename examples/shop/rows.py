@@ -1,12 +1,15 @@
 """The rows of the shop, in a file of SQLite or in PostgreSQL."""
 
 import os
+from typing import Any
 
 from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 import txaware
 from txaware import participants
+from txaware.participants.asyncio_participants import AsyncSqlalchemySession
 from txaware.participants.sqlalchemy import SqlalchemySession
 
 DATABASE = os.environ.get("SHOP_DATABASE", "sqlite:///shop.db")
@@ -58,14 +61,35 @@ def connect() -> txaware.Messaging:
 def open_database() -> Engine:
     """Opens the database, and makes the tables that it lacks."""
     engine = create_engine(DATABASE)
+    set_up(engine)
+    Rows.metadata.create_all(engine)
+    return engine
+
+
+def set_up(engine: Engine) -> None:
+    """Has connections to SQLite wait for each other."""
     if engine.dialect.name == "sqlite":
 
         @event.listens_for(engine, "connect")
-        def set_up(connection: object, _: object) -> None:
-            connection.execute("PRAGMA journal_mode = WAL")  # type: ignore[attr-defined]
-            connection.execute("PRAGMA busy_timeout = 30000")  # type: ignore[attr-defined]
+        def connected(connection: Any, _: object) -> None:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA busy_timeout = 30000")
 
-    Rows.metadata.create_all(engine)
+
+async def connect_async() -> txaware.AsyncMessaging:
+    """Connects to the server as `connect` does, for asyncio."""
+    messaging = txaware.connect_async(SERVER)
+    await messaging.create_topic(ORDERS, exist_ok=True)
+    await messaging.create_queue(MAILS, max_deliveries=10, exist_ok=True)
+    return messaging
+
+
+async def open_async_database() -> AsyncEngine:
+    """Opens the database as `open_database` does, for asyncio."""
+    engine = create_async_engine(DATABASE.replace("sqlite:", "sqlite+aiosqlite:"))
+    set_up(engine.sync_engine)
+    async with engine.begin() as connection:
+        await connection.run_sync(Rows.metadata.create_all)
     return engine
 
 
@@ -75,4 +99,11 @@ def taking_part(messaging: txaware.Messaging, session: Session) -> SqlalchemySes
     What a block publishes and pushes goes by the outbox, which `txaware outbox relay`
     carries over.
     """
+    return participants.sqlalchemy(messaging, session, outbox=True, relay=False)
+
+
+def taking_part_async(
+    messaging: txaware.AsyncMessaging, session: AsyncSession
+) -> AsyncSqlalchemySession:
+    """Makes a session of asyncio decide its blocks, as `taking_part` does."""
     return participants.sqlalchemy(messaging, session, outbox=True, relay=False)

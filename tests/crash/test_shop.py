@@ -27,12 +27,19 @@ from tests.support.postgres import PostgresServer
 ROOT = Path(__file__).parents[2]
 CUSTOMERS = 3
 PATIENCE_S = 120
+Loops = tuple[str, ...]
+# The module of its web server, and the commands of its loops.
+KINDS: dict[str, tuple[str, Loops]] = {
+    "threads": ("web", ("mails", "ledger")),
+    "asyncio": ("async_web", ("async-loops",)),
+}
 
 
 class Shop:
     """The parts of the shop as processes of their own, and customers who order."""
 
-    def __init__(self, directory: Path, database: str) -> None:
+    def __init__(self, directory: Path, database: str, web: str, loops: Loops) -> None:
+        self._loops = loops
         self.url = f"http://127.0.0.1:{free_port()}"
         self._web = f"http://127.0.0.1:{free_port()}"
         self.engine: Engine = create_engine(database)
@@ -45,13 +52,12 @@ class Shop:
         port, web_port = self.url.rpartition(":")[2], self._web.rpartition(":")[2]
         self._commands = {
             "server": ("txaware", "serve", "--data", "./data", "--port", port),
-            "web": ("uvicorn", "examples.shop.web:app", "--port", web_port),
+            "web": ("uvicorn", f"examples.shop.{web}:app", "--port", web_port),
             "relay": (
                 *("txaware", "outbox", "relay"),
                 *(relayed(database), "--every", "1s"),
             ),
-            "mails": ("examples.shop", "mails"),
-            "ledger": ("examples.shop", "ledger"),
+            **{loop: ("examples.shop", loop) for loop in loops},
         }
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._closing = threading.Event()
@@ -85,7 +91,7 @@ class Shop:
         for customer in self._customers:
             customer.start()
         self.wait_for_orders(1)  # the tables are there
-        for part in ("relay", "mails", "ledger"):
+        for part in ("relay", *self._loops):
             self.start(part)
 
     def wait_for_orders(self, more: int) -> None:
@@ -112,7 +118,7 @@ class Shop:
 
     def close(self) -> None:
         """Stops the parts as systemd does; each ends well."""
-        for part in ("web", "mails", "ledger", "relay", "server"):
+        for part in ("web", *self._loops, "relay", "server"):
             process = self._running[part]
             assert process.poll() is None, f"{part} has ended: {self.logs()}"
             process.send_signal(signal.SIGTERM)
@@ -159,8 +165,8 @@ def answers(url: str) -> bool:
 
 
 @contextmanager
-def opened(directory: Path, database: str) -> Iterator[Shop]:
-    shop = Shop(directory, database)
+def opened(directory: Path, database: str, kind: str) -> Iterator[Shop]:
+    shop = Shop(directory, database, *KINDS[kind])
     try:
         shop.open()
         yield shop
@@ -207,25 +213,30 @@ def kill_parts(shop: Shop, *, kills: int, seed: int) -> None:
     shop.close()
 
 
-def test_orders_events_mails_and_ledger_agree_through_kills(tmp_path: Path) -> None:
-    with opened(tmp_path, f"sqlite:///{tmp_path}/shop.db") as shop:
+@pytest.mark.parametrize("kind", KINDS)
+def test_orders_events_mails_and_ledger_agree_through_kills(
+    tmp_path: Path, kind: str
+) -> None:
+    with opened(tmp_path, f"sqlite:///{tmp_path}/shop.db", kind) as shop:
         kill_parts(shop, kills=8, seed=20)
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
-def test_they_agree_through_a_hundred_kills(tmp_path: Path, database: str) -> None:
+def test_they_agree_through_a_hundred_kills(
+    tmp_path: Path, database: str, kind: str
+) -> None:
     """`pytest -m soak -s tests/crash/test_shop.py`"""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     if database == "sqlite":
-        with opened(tmp_path, f"sqlite:///{tmp_path}/shop.db") as shop:
+        with opened(tmp_path, f"sqlite:///{tmp_path}/shop.db", kind) as shop:
             kill_parts(shop, kills=100, seed=seed)
         return
     server = PostgresServer()
     try:
-        address = server.url.replace("postgresql://", "postgresql+psycopg://")
-        with opened(tmp_path, address) as shop:
+        with opened(tmp_path, server.session_url, kind) as shop:
             kill_parts(shop, kills=100, seed=seed)
     finally:
         server.close()
