@@ -36,7 +36,10 @@ LAYERS = [
         "txaware.model.markers",
         "txaware.model.encoded_items",
     ],
-    ["txaware.model.encoding", "txaware.model.traced_messages"],
+    [
+        *("txaware.model.encoding", "txaware.model.traced_messages"),
+        "txaware.model.search",
+    ],
     ["txaware.model.event_type"],
     ["txaware.model.reports", "txaware.model.keeper"],
     [

@@ -90,6 +90,7 @@ from txaware.model.reports import (
     Peeked,
     Pruned,
     Report,
+    SearchPage,
     TopicReport,
 )
 from txaware.model.settings import Settings
@@ -248,6 +249,7 @@ __all__ = [
     "Receipt",
     "Report",
     "RequestTooLarge",
+    "SearchPage",
     "Sender",
     "SenderMetrics",
     "Sent",

@@ -12,6 +12,7 @@ from tests.support.rows_elsewhere import RowsElsewhere, killed
 from txaware.cli.show import duration_text, size_text, time_text
 from txaware.cli.values import duration
 from txaware.messaging import Messaging
+from txaware.model.messages import Outgoing
 from txaware.model.settings import Settings
 
 
@@ -140,6 +141,26 @@ def test_peek_shows_every_row_whatever_became_of_it(messaging: Messaging) -> Non
     assert len(run_json("topic", "peek", "t", "--from", "last", obj=messaging)) == 1
     assert not run_json("topic", "peek", "t", "--from", "next", obj=messaging)
     assert len(run_json("topic", "peek", "t", "--limit", "2", obj=messaging)) == 2
+
+
+def test_search_finds_messages_by_what_is_in_them(messaging: Messaging) -> None:
+    ann = Outgoing(b"Apples", b"ann", {"till": b"3"})
+    messaging.publish("t", [ann, Outgoing(b"apples", b"bob"), b"pears"])
+
+    def found(*options: str) -> list[str]:
+        rows = run_json("topic", "search", "t", *options, obj=messaging)
+        return [row["payload"] for row in rows]
+
+    assert found("--text", "APPLES") == ["Apples", "apples"]
+    assert found("--key", "bob") == ["apples"]
+    assert found("--header", "till") == ["Apples"]
+    assert found("--header", "till=4") == []
+    assert found("--text", "a", "--limit", "2") == ["Apples", "apples"]
+    assert found("--until", "2001-01-01") == []
+    assert found("--from", "last") == ["pears"]
+    assert "bob" in run("topic", "search", "t", "--key", "bob", obj=messaging).stdout
+    nothing = run("topic", "search", "t", "--key", "eve", obj=messaging)
+    assert nothing.stderr == "(no row fits)\n"
 
 
 def test_peek_at_an_empty_topic_shows_nothing(messaging: Messaging) -> None:

@@ -407,6 +407,17 @@ GOOD: dict[tuple[str, str], Make] = {
         }
     ),
     ("POST", TRANSACTIONAL_ID + "/leave"): _left,
+    ("POST", TOPIC + "/search"): lambda _: Good(
+        body={
+            "startFrom": 0,
+            "until": 2**40,
+            "key": "YW5u",
+            "header": "h",
+            "headerValue": "MQ==",
+            "text": "a",
+            "limit": 1,
+        }
+    ),
     ("GET", TOPIC + "/peek"): lambda _: Good(query={"limit": "1", "startFrom": "0"}),
     ("GET", TOPIC + "/inspect"): _PLAIN,
     ("GET", TOPIC + "/splits"): lambda _: Good(
@@ -438,6 +449,9 @@ GOOD: dict[tuple[str, str], Make] = {
     ("POST", "/v1/producers/forget"): _forgotten,
     ("GET", "/v1/producers/{producer}"): _described,
     ("GET", "/metrics"): _PLAIN,
+    ("GET", "/v1/rights"): lambda _: Good(
+        query={"topic": "orders", "group": "billing", "queue": "mail", "table": "t"}
+    ),
     ("GET", "/v1/overview"): lambda _: Good(query={"history": "false"}),
     ("GET", "/ping"): _PLAIN,
     ("POST", "/ping"): _PLAIN,

@@ -100,6 +100,10 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
         **{"topic": "orders", "start": s.first, "transaction": s.tx}
     },
     operator.PEEK: lambda s: {"topic": "orders", "start": s.first, "limit": 2},
+    operator.SEARCH: lambda s: {
+        **{"topic": "orders", "start": s.first, "until": 2**40, "text": "B"},
+        **{"key": None, "header": None, "header_value": None, "limit": 2},
+    },
     operator.INSPECT: lambda s: {"topic": "orders"},
     operator.SPLITS: lambda s: {
         **{"topic": "orders", "start": s.first, "stop": s.last},

@@ -1,6 +1,7 @@
 """`txaware topic`: create, list, update and delete topics, and look into them."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -41,6 +42,7 @@ from txaware.model.messages import BlockedBy, text_or_base64
 from txaware.model.partitions import shown_partitions
 from txaware.model.reports import Peeked, TopicReport
 from txaware.model.requests import Start
+from txaware.model.search import MOST_FOUND
 from txaware.model.start_places import StartAt
 from txaware.model.topics import Topic
 
@@ -186,12 +188,81 @@ def peek(
     with session.open() as messaging:
         full = full_name(name, namespace)
         rows = messaging.peek(full, start=_start(messaging, full, start), limit=limit)
+    _echo_rows(rows, as_json=as_json, empty="no rows")
+
+
+def _echo_rows(rows: Sequence[Peeked], *, as_json: bool, empty: str) -> None:
     if as_json:
         for row in rows:
             echo_json(_row_json(row))
         return
     header = ("TIME", "STATE", "TRANSACTION", "BYTES", "PAYLOAD")
-    echo_columns(header, [_row(row) for row in rows], empty="no rows")
+    echo_columns(header, [_row(row) for row in rows], empty=empty)
+
+
+@click.command()
+@click.argument("name")
+@click.option("--key", help="The whole key.")
+@click.option(
+    "--header",
+    metavar="NAME[=VALUE]",
+    help="A header that it has, with any value or with this one.",
+)
+@click.option("--text", help="A part of its payload, in capitals or not.")
+@click.option(
+    "--from", "start", type=place, default="first", help="Where to begin, as in peek."
+)
+@click.option("--until", type=place, help="It was published before this time.")
+@limit_option("rows", 20)
+@namespace_option
+@json_option
+@pass_session
+def search(
+    session: Session,
+    *,
+    name: str,
+    key: str | None,
+    header: str | None,
+    text: str | None,
+    start: StartAt,
+    until: StartAt,
+    limit: int,
+    namespace: str,
+    as_json: bool,
+) -> None:
+    """Look for messages by key, header, text and time; consumes nothing.
+
+    It reads the topic from --from on until it has found as many as --limit says, or is
+    at the end.
+
+    \b
+    Example:
+      txaware topic search orders --key ann --text refund --from 2026-01-31
+      txaware topic search orders --header source='till 3' --limit 5 --json
+    """
+    if until is not None and (isinstance(until, bool) or not isinstance(until, int)):
+        raise click.UsageError("--until takes a time")
+    named, is_given, value = (None, "", "") if header is None else header.partition("=")
+    found: list[Peeked] = []
+    with session.open() as messaging:
+        full = full_name(name, namespace)
+        place_now = _start(messaging, full, start)
+        while len(found) < limit:
+            page = messaging.search(
+                full,
+                start=place_now,
+                until=until,
+                key=None if key is None else key.encode(),
+                header=named,
+                header_value=value.encode() if is_given else None,
+                text=text,
+                limit=min(limit - len(found), MOST_FOUND),
+            )
+            found += page.rows
+            if page.next is None:
+                break
+            place_now = page.next
+    _echo_rows(found, as_json=as_json, empty="no row fits")
 
 
 def _row_json(row: Peeked) -> dict[str, object]:
@@ -322,6 +393,7 @@ def topic() -> None:
 topic.add_command(show)
 topic.add_command(peek)
 topic.add_command(offsets)
+topic.add_command(search)
 
 
 @topic.command()

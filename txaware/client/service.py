@@ -203,6 +203,7 @@ class HttpAdministration:
 
     peek = blocking(OperatorService.peek, AdminCalls.peek)
     namespaces = blocking_verb(LIST_NAMESPACES)
+    search = blocking_verb(operator.SEARCH)
     inspect = blocking_verb(operator.INSPECT)
     splits = blocking_verb(operator.SPLITS)
     first_undecided = blocking_verb(operator.FIRST_UNDECIDED)

@@ -294,6 +294,7 @@ class OperatorVerbs:
         return self._administration
 
     peek = passed_on(OperatorService.peek, to="_administration")
+    search = passed_on(OperatorService.search, to="_administration")
     namespaces = passed_on(OperatorService.namespaces, to="_administration")
     inspect = passed_on(OperatorService.inspect, to="_administration")
     splits = passed_on(OperatorService.splits, to="_administration")

@@ -27,6 +27,7 @@ from txaware.model.reports import (
     Progress,
     Pruned,
     Report,
+    SearchPage,
     TopicReport,
 )
 from txaware.model.requests import (
@@ -224,6 +225,25 @@ class OperatorService(Protocol):
         self, topic: str, *, start: Start = None, limit: int = 100
     ) -> list[Peeked]:
         """Reads rows of a topic as they are, whatever became of their transactions."""
+
+    def search(
+        self,
+        topic: str,
+        *,
+        start: Start = None,
+        until: int | None = None,
+        key: bytes | None = None,
+        header: str | None = None,
+        header_value: bytes | None = None,
+        text: str | None = None,
+        limit: int = 100,
+    ) -> SearchPage:
+        """Looks for rows with a key, a header and a text, published before `until`.
+
+        A text is found in capitals or not. What a transaction stored ahead is looked
+        at too. One call looks at 10,000 rows or 16 MiB at most, and its `next` is the
+        `start` of the following one.
+        """
 
     def namespaces(self) -> list[str]:
         """Returns all namespaces that have a topic, in order."""

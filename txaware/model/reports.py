@@ -84,6 +84,18 @@ class Peeked:
 
 
 @attrs.frozen
+class SearchPage:
+    """The rows that a search has found among the `looked` ones that it looked at.
+
+    `next` is where it goes on: the first that was not looked at, or None at the end.
+    """
+
+    rows: list[Peeked]
+    next: MessageId | None
+    looked: int
+
+
+@attrs.frozen
 class TopicReport:
     """The content of a topic: rows, with expired ones that are not removed yet.
 

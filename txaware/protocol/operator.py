@@ -1,5 +1,6 @@
 """The verbs of operators: look into topics, clean up, check, and what keeps rows."""
 
+from functools import partial
 from typing import Annotated, Any
 
 import attrs
@@ -12,8 +13,18 @@ from txaware.model.interfaces import OperatorService
 from txaware.model.keeper import Keeper, checked_name, checked_report
 from txaware.model.messages import MessageId
 from txaware.model.metrics import Metrics
-from txaware.model.reports import CleanUp, OpenPlan, Peeked, Pruned, Report, TopicReport
+from txaware.model.queues import checked_count
+from txaware.model.reports import (
+    CleanUp,
+    OpenPlan,
+    Peeked,
+    Pruned,
+    Report,
+    SearchPage,
+    TopicReport,
+)
 from txaware.model.requests import (
+    MAX_TIME_MS,
     MOST_CUTS,
     MOST_PIECES,
     Start,
@@ -22,11 +33,32 @@ from txaware.model.requests import (
     checked_piece,
     checked_pieces,
     checked_plan,
+    checked_start,
     checked_wanted,
 )
+from txaware.model.search import (
+    MOST_FOUND,
+    Search,
+    checked_sought_bytes,
+    checked_sought_text,
+    checked_until,
+)
 from txaware.protocol import places
-from txaware.protocol.fields import FLAG, ID, NAME, SNAPSHOT, START, Kind, by, plain
-from txaware.protocol.json_schema import HEX_ID, TEXT, array, ref, whole
+from txaware.protocol.fields import (
+    FLAG,
+    ID,
+    NAME,
+    SNAPSHOT,
+    START,
+    Kind,
+    by,
+    plain,
+    start_field,
+    text,
+)
+from txaware.protocol.formats.json_format import START_FROM
+from txaware.protocol.json_schema import BASE64, HEX_ID, TEXT, array, ref, whole
+from txaware.protocol.json_values import from_base64, load
 from txaware.protocol.rights import holder, monitor, on_topic, operator
 from txaware.protocol.verb import GoOn, In, Nothing, Repeat, Verb, Work, verbs_in
 
@@ -53,12 +85,41 @@ _Plan = Annotated[str, Kind(_plan_id, TEXT, given=by(checked_plan), form=str)]
 _Keeper = Annotated[str, attrs.evolve(NAME, given=by(checked_name))]
 
 
+def _sought(name: str) -> Kind:
+    return Kind(
+        from_base64,
+        BASE64,
+        given=by(partial(checked_sought_bytes, name)),
+    ).or_null()
+
+
+_START = attrs.evolve(START_FROM, given=by(checked_start), write=start_field)
+_UNTIL = plain(0, MAX_TIME_MS, given=by(checked_until)).or_null()
+_SOME = TEXT | {"minLength": 1}
+_NAME = text(_SOME, given=by(partial(checked_sought_text, "header"))).or_null()
+_SOUGHT = text(_SOME, given=by(partial(checked_sought_text, "text"))).or_null()
+_checked_found = partial(checked_count, "limit", most=MOST_FOUND)
+
+
 class Peek(Struct, rename="camel"):
     """Asks for rows from a start on."""
 
     topic: _Topic
     start: Annotated[Start, START] = field(default=None, name="startFrom")
     limit: Annotated[int, plain(1, 10**19 - 1, given=by(checked_limit))] = 100
+
+
+class SearchFor(Struct, forbid_unknown_fields=True, rename="camel"):
+    """Says what is looked for, and from where on."""
+
+    topic: _Topic
+    start: Annotated[Start, _START] = field(default=None, name="startFrom")
+    until: Annotated[int | None, _UNTIL] = None
+    key: Annotated[bytes | None, _sought("key")] = None
+    header: Annotated[str | None, _NAME] = None
+    header_value: Annotated[bytes | None, _sought("header_value")] = None
+    text: Annotated[str | None, _SOUGHT] = None
+    limit: Annotated[int, plain(1, MOST_FOUND, given=by(_checked_found))] = 100
 
 
 class OfTopic(Struct):
@@ -147,6 +208,23 @@ PEEK = Verb(
     work=Work.SLOW,
     summary="Rows of a topic as they stand, whatever became of their transactions.",
     tag=TAG,
+)
+SEARCH = Verb(
+    does=OperatorService.search,
+    method="POST",
+    path=TOPIC + "/search",
+    request=SearchFor,
+    answer=SearchPage,
+    right=on_topic("consume"),
+    work=Work.SLOW,
+    check=lambda asked: Search.checked(
+        asked.key, asked.header, asked.header_value, asked.text, asked.until
+    ),
+    summary="Rows with a key, a header and a text, among those that one call looks at; "
+    "`next` is where the following call begins.",
+    tag=TAG,
+    example={"key": "YW5u", "text": "refund", "limit": 10},
+    load=load,
 )
 INSPECT = Verb(
     does=OperatorService.inspect,

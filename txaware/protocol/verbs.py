@@ -106,6 +106,7 @@ NUMBERED = (
     "POST /v1/namespaces/{namespace}/groups/{group}/rewind",
     "PUT /v1/namespaces/{namespace}/groups/{group}/assignment",
     "GET /v1/namespaces/{namespace}/topics/{topic}/offsets",
+    "POST /v1/namespaces/{namespace}/topics/{topic}/search",
 )
 NUMBERS = {name: number for number, name in enumerate(NUMBERED, 1)}
 

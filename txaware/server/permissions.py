@@ -6,7 +6,7 @@ from functools import lru_cache
 from txaware.auth import Principal
 from txaware.errors import NotAuthorized
 from txaware.model.loopback import KNOWN_HOSTS, is_local
-from txaware.model.topics import QueueName
+from txaware.model.topics import QueueName, TableName
 from txaware.protocol.rights import parsed_topic
 from txaware.service.monitor.overview import Sight
 
@@ -18,7 +18,12 @@ def sight(principal: Principal) -> Sight | None:
     return Sight(
         lambda topic: principal.may_see(parsed_topic(topic)),
         lambda queue: principal.may_see_queue(QueueName.parse(queue)),
+        lambda table: _may_see_table(principal, TableName.parse(table)),
     )
+
+
+def _may_see_table(principal: Principal, table: TableName) -> bool:
+    return principal.may_see_table(table.namespace, table.name)
 
 
 # A browser says this of requests of the page itself, and of typed addresses.

@@ -14,15 +14,16 @@ from txaware.errors import TopicNotFound, Unavailable
 from txaware.model.keeper import Keeper, KeepsRows
 from txaware.model.messages import MessageId
 from txaware.model.metrics import Counts, GroupLag, Metrics
+from txaware.model.queues import checked_count
 from txaware.model.reports import (
     CleanUp,
     OnProgress,
     OpenPlan,
-    OutboxReport,
     Peeked,
     Progress,
     Pruned,
     Report,
+    SearchPage,
     TopicReport,
 )
 from txaware.model.requests import (
@@ -34,10 +35,12 @@ from txaware.model.requests import (
     checked_wanted,
     place_in,
 )
+from txaware.model.search import MOST_FOUND, Search
 from txaware.service.check.checking import check_table
 from txaware.service.local import LocalService
 from txaware.service.monitor.group_lag import GroupStates, group_places
 from txaware.service.monitor.inspection import GoOn, Inspection
+from txaware.service.monitor.message_search import MessageSearch
 from txaware.service.monitor.row_counts import RowCounts
 from txaware.service.monitor.turns import Failures
 from txaware.service.read.first_undecided import first_undecided
@@ -45,7 +48,7 @@ from txaware.service.read.split_planner import Splits
 from txaware.service.retention.clean_up import Retention
 from txaware.service.retention.open_plans import OpenPlans
 from txaware.service.store_context import StoreContext
-from txaware.service.table_store import TableStore
+from txaware.service.topic_handles import TopicHandle
 from txaware.service.transfer.backup import backup_chunks
 from txaware.store.interfaces import KeepsJournal
 from txaware.store.keys import row_key
@@ -71,16 +74,15 @@ class Administration:
         self._table = store_context.table
         self._clock_ms = store_context.clock_ms
         self._inspection = Inspection(store_context.table, store_context.strangers)
+        self._searching = MessageSearch(store_context.table, store_context.strangers)
         self._groups = GroupStates(service, store_context)
-        self._tables = TableStore(store_context)
 
     def peek(
         self, topic: str, *, start: Start = None, limit: int = 100
     ) -> list[Peeked]:
         """Returns rows as they stand, whatever became of their transactions."""
-        place, checked = self._service.place(topic), checked_start(start)
-        if isinstance(checked, Mapping):
-            checked = place_in(checked, place.number, most=place.topic.partitions)
+        place = self._service.place(topic)
+        checked = _start_in(place, start)
         if checked is None:
             key = b""
         elif isinstance(checked, MessageId):
@@ -91,17 +93,35 @@ class Administration:
             place, self._coordinator.snapshot(), start=key, limit=checked_limit(limit)
         )
 
+    def search(
+        self,
+        topic: str,
+        *,
+        start: Start = None,
+        until: int | None = None,
+        key: bytes | None = None,
+        header: str | None = None,
+        header_value: bytes | None = None,
+        text: str | None = None,
+        limit: int = 100,
+    ) -> SearchPage:
+        """Looks for rows with a key, a header and a text, published before `until`."""
+        place = self._service.place(topic)
+        checked = _start_in(place, start)
+        search = Search.checked(key, header, header_value, text, until)
+        if not isinstance(checked, MessageId):
+            checked = MessageId.of(checked or 0)
+        return self._searching.page(
+            place,
+            self._coordinator.snapshot(),
+            search,
+            start=checked,
+            limit=checked_count("limit", limit, most=MOST_FOUND),
+        )
+
     def namespaces(self) -> list[str]:
         """Returns the namespaces that have a topic."""
         return self._service.namespaces()
-
-    def outboxes(self) -> list[OutboxReport]:
-        """Returns what relays said last of the outboxes that they carry over."""
-        prefix = OutboxReport.PREFIX
-        if not self._tables.has_versions(OutboxReport.TABLE, prefix=prefix):
-            return []
-        rows = self._tables.scan_rows(OutboxReport.TABLE, prefix=prefix).rows
-        return [OutboxReport.of(value) for _, value in rows]
 
     def inspect(self, topic: str, *, go_on: GoOn | None = None) -> TopicReport:
         """Reads all of a topic; returns counts, sizes, times and what blocks it.
@@ -298,3 +318,11 @@ class Administration:
                 "transactions", self._coordinator.invalid_size, None
             ),
         )
+
+
+def _start_in(place: TopicHandle, start: Start) -> MessageId | int | None:
+    """Returns a start, of ids by partition the one of this partition."""
+    checked = checked_start(start)
+    if isinstance(checked, Mapping):
+        return place_in(checked, place.number, most=place.topic.partitions)
+    return checked

@@ -9,6 +9,7 @@ from typing import TypeVar
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.model.interfaces import Row, Write
+from txaware.model.reports import OutboxReport
 from txaware.model.requests import Pointer, checked_pointer, checked_snapshot
 from txaware.model.rows import (
     PAGE_ROWS,
@@ -78,6 +79,21 @@ class TableStore:
         prefix = f"{namespace}:".encode("ascii")
         firsts = self._versions.first_of_each(TABLE + prefix, _before_key)
         return [key.split(b":", 2)[1].decode("ascii") for key, _ in firsts]
+
+    def all_tables(self) -> list[str]:
+        """Returns the full names of all tables that have rows, in order."""
+        firsts = self._versions.first_of_each(TABLE, _before_key)
+        keys = [key[len(TABLE) :].decode("ascii", "replace") for key, _ in firsts]
+        places = [key.split(":", 2)[:2] for key in keys]
+        return [str(TableName(name, namespace)) for namespace, name in places]
+
+    def outboxes(self) -> list[OutboxReport]:
+        """Returns what relays said last of the outboxes that they carry over."""
+        prefix = OutboxReport.PREFIX
+        if not self.has_versions(OutboxReport.TABLE, prefix=prefix):
+            return []
+        rows = self.scan_rows(OutboxReport.TABLE, prefix=prefix).rows
+        return [OutboxReport.of(value) for _, value in rows]
 
     def get_row(
         self, table: str, key: bytes, *, transaction: Transaction | None = None

@@ -18,6 +18,8 @@ def operators(talk: Talk) -> None:
     talk.about("Looks into a topic.")
     peeked = talk.get(T + "/peek")
     talk.get(T + "/peek?limit=1&startFrom=1700000000000")
+    talk.post(T + "/search", {"text": "A", "limit": 1})
+    talk.post(T + "/search", {"headerValue": "YQ=="})
     talk.get(T + "/inspect")
     assert peeked
     first, last = "0" * 40, "f" * 40
@@ -67,9 +69,12 @@ def server(talk: Talk) -> None:
     talk.get("/v1/server", varies=BUILD)
     talk.get("/v1/schemas")
     talk.get("/", shown=False)
+    talk.get("/docs", shown=False)
     for name in (
         *("dashboard.css", "icon.svg", "model.js", "charts.js", "glance.js"),
         *("tables.js", "messages.js", "endings.js", "words.js", "dashboard.js"),
+        *("asking.js", "group.js", "overview.js", "payloads.js", "queue.js"),
+        *("rows.js", "views.js", "docs.js"),
         *("server.js", "table.js"),
     ):
         talk.get(f"/dashboard/{name}", shown=False)
@@ -99,6 +104,9 @@ def server(talk: Talk) -> None:
     talk.get("/v1/overview", varies=TOOK)
     talk.get("/v1/overview?search=nothing&namespace=other&history=true", varies=TOOK)
     talk.get("/v1/overview?history=maybe")
+    talk.about("What the caller may not do: nothing, where nobody needs a token.")
+    talk.get("/v1/rights?topic=orders&group=billing&queue=mail&table=stock")
+    talk.get("/v1/rights?topic=a%20b")
     talk.about("Frames: a connection that asks for the upgrade goes on in them")
     talk.get("/v1/frames")
 

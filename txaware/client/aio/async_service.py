@@ -63,6 +63,7 @@ class AsyncService:
 
     peek = awaited(OperatorService.peek, AdminCalls.peek)
     namespaces = awaited_verb(LIST_NAMESPACES)
+    search = awaited_verb(operator.SEARCH)
     inspect = awaited_verb(operator.INSPECT)
     splits = awaited_verb(operator.SPLITS)
     lag_ms = awaited(OperatorService.lag_ms, AdminCalls.lag_ms)

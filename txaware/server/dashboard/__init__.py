@@ -1,4 +1,23 @@
-"""The page for operators: static files, and the headers they are served with."""
+"""The pages for people: static files, and the headers they are served with.
+
+`/` is the page for operators, whose views have addresses (`views.js` lists them), and
+`/docs` the reference of the HTTP interface, made from `/openapi.json`. Plain modules of
+JavaScript, without a build step:
+
+| file | what it is for |
+|---|---|
+| `dashboard.js` | opens the view of the address, and has it look again and again |
+| `views.js` | the addresses |
+| `overview.js` | the first view: `glance.js`, `tables.js`; `model.js` adds it up |
+| `messages.js`, `queue.js`, `group.js`, `rows.js` | a topic, queue, group, table |
+| `asking.js`, `endings.js` | what is asked once more before anything changes |
+| `payloads.js`, `charts.js`, `table.js`, `words.js` | how things are shown |
+| `server.js` | asks the server, with a token where there is one |
+
+What each view asks: the overview and a group `GET /v1/overview`; a queue its settings,
+`stats` and `items`; a topic `bounds`, `peek` and `search`; a table `scan`; and all
+`GET /v1/rights`, as what a token may not do is not offered.
+"""
 
 from collections.abc import Mapping
 from importlib.resources import files
@@ -10,7 +29,9 @@ _TYPES = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-_PAGE = "index.html"
+# The pages, by their files; what they are made of is below /dashboard/.
+_PAGES = {"index.html": "/", "docs.html": "/docs"}
+PAGES = frozenset(_PAGES.values())
 
 
 def _read() -> dict[str, tuple[str, bytes]]:
@@ -18,7 +39,7 @@ def _read() -> dict[str, tuple[str, bytes]]:
     for file in files(__name__).iterdir():
         kind = _TYPES.get(file.name.rpartition(".")[2])
         if kind is not None:
-            path = "/" if file.name == _PAGE else f"/dashboard/{file.name}"
+            path = _PAGES.get(file.name, f"/dashboard/{file.name}")
             found[path] = (kind, file.read_bytes())
     return found
 

@@ -1,4 +1,7 @@
-// Small charts, drawn in SVG: the newest value at the right, two minutes wide.
+// Small charts, drawn in SVG: two minutes wide, the newest value at the right, with the
+// greatest value and its unit beside them and the range of time below.
+
+import { make, setText } from "./table.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 120;
@@ -17,11 +20,13 @@ export class Chart {
   #lines;
   #base;
   #room;
+  #picture;
+  #ends;
 
   constructor(series) {
     this.#room = HEIGHT / series.length - 2;
     this.#base = this.#room + 2;
-    this.element = shape("svg", {
+    this.#picture = shape("svg", {
       class: "chart",
       viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
       preserveAspectRatio: "none",
@@ -30,12 +35,22 @@ export class Chart {
     this.#areas = series.map((name) => shape("path", { class: `area ${name}` }));
     this.#lines = series.map((name) => shape("path", { class: `line ${name}` }));
     const base = shape("path", { class: "base", d: `M0 ${this.#base}H${WIDTH}` });
-    this.element.append(...this.#areas, base, ...this.#lines);
+    this.#picture.append(...this.#areas, base, ...this.#lines);
+    const axis = make("span", "axis");
+    this.#ends = series.length > 1 ? ["most", "zero", "most"] : ["most", "zero"];
+    this.#ends = this.#ends.map((name) => make("span", name));
+    axis.append(...this.#ends);
+    const times = make("span", "times");
+    times.append(make("span", "", "2 min ago"), make("span", "", "now"));
+    for (const words of [axis, times]) words.setAttribute("aria-hidden", "true");
+    this.element = make("div", "graph");
+    this.element.append(axis, this.#picture, times);
   }
 
-  /** `label` says in words what it shows. */
-  draw(values, label) {
-    const most = Math.max(1e-9, ...values.flat());
+  /** `label` says in words what it shows, `format` writes a value with its unit. */
+  draw(values, label, format) {
+    const greatest = Math.max(0, ...values.flat());
+    const most = Math.max(1e-9, greatest);
     values.forEach((series, at) => {
       const sign = at ? 1 : -1;
       const first = WIDTH - ((series.length - 1) * WIDTH) / (POINTS - 1);
@@ -48,6 +63,10 @@ export class Chart {
       const area = line && `${line}L${WIDTH} ${this.#base}L${first.toFixed(1)} ${this.#base}Z`;
       this.#areas[at].setAttribute("d", area);
     });
-    this.element.setAttribute("aria-label", label);
+    for (const end of this.#ends) {
+      const isZero = end.className === "zero";
+      setText(end, isZero ? "0" : greatest ? format(greatest) : "");
+    }
+    this.#picture.setAttribute("aria-label", label);
   }
 }

@@ -1,38 +1,61 @@
-// Asks for the overview again and again, and shows it.
+// Shows the view that the address names, and asks the server for it again and again.
 
-import { announce, showGlance } from "./glance.js";
-import { Model } from "./model.js";
-import { whenEnded } from "./endings.js";
-import { ask, hasToken, NoAnswer, Refused, useToken } from "./server.js";
+import { whenDone } from "./asking.js";
+import { announce } from "./glance.js";
+import { groupView } from "./group.js";
+import { messagesView } from "./messages.js";
+import { overview } from "./overview.js";
+import { queueView } from "./queue.js";
+import { rowsView } from "./rows.js";
+import { hasToken, NoAnswer, Refused, useToken } from "./server.js";
 import { setText } from "./table.js";
-import { showTables } from "./tables.js";
 import { time } from "./words.js";
+import { here } from "./views.js";
 
-const EVERY_MS = 2000;
 const SOON_MS = 1000;
 const SLOWEST_MS = 10_000;
-const TYPED_MS = 250;
 
 const find = (id) => document.getElementById(id);
-const search = find("search");
-const namespace = find("namespace");
 const token = find("token");
-let model = new Model();
-let report = null;
+const VIEWS = { topics: messagesView, groups: groupView, queues: queueView, tables: rowsView };
+const ALL = [overview, ...Object.values(VIEWS)];
+let view = null;
 let answeredMs = null;
 let failures = 0;
 let turn = 0;
 let timer;
 
+/** Opens the view of the address; who came by a link gets its heading in focus. */
+function open({ isFirst = false } = {}) {
+  const { names, query } = here();
+  const isDetail = names.length > 1 && Object.hasOwn(VIEWS, names[0]);
+  const next = isDetail ? VIEWS[names[0]] : overview;
+  const isOther = next !== view;
+  view = next;
+  for (const one of ALL) one.element.hidden = one !== view;
+  const title = view.open(isDetail ? names.slice(1) : names, query);
+  document.title = title ? `${title} - txaware` : "txaware";
+  for (const link of document.querySelectorAll("#parts a")) {
+    const isHere = link.hash === `#/${names[0] ?? ""}`;
+    if (isHere) link.setAttribute("aria-current", isDetail ? "true" : "page");
+    else link.removeAttribute("aria-current");
+  }
+  find("lost").hidden = true;
+  if (!isFirst && isOther) {
+    scrollTo(0, 0);
+    view.heading?.focus({ preventScroll: true });
+  }
+  look();
+}
+
 async function look() {
+  clearTimeout(timer);
   const mine = ++turn;
   try {
-    const answer = await ask(`v1/overview?${query()}`);
+    const show = await view.look();
     if (mine !== turn) return;
-    report = model.take(answer);
     answered();
-    show();
-    lookAgain(report.rates[0] === null ? SOON_MS : EVERY_MS);
+    lookAgain(show());
   } catch (error) {
     if (!(error instanceof NoAnswer || error instanceof Refused)) throw error;
     if (mine === turn) failed(error);
@@ -42,36 +65,6 @@ async function look() {
 function lookAgain(afterMs) {
   clearTimeout(timer);
   if (!document.hidden && !token.open) timer = setTimeout(look, afterMs);
-}
-
-function query() {
-  const query = new URLSearchParams();
-  if (search.value.trim()) query.set("search", search.value.trim());
-  if (namespace.value) query.set("namespace", namespace.value);
-  if (report === null) query.set("history", "true");
-  return query;
-}
-
-function show() {
-  showGlance(report);
-  showNamespaces(report.namespaces);
-  const wanted = search.value.trim().toLowerCase();
-  showTables(report, {
-    isAll: !wanted && !namespace.value,
-    has(topic, ...names) {
-      const [, of = "default"] = topic.split(":").reverse();
-      if (namespace.value && of !== namespace.value) return false;
-      return names.some((name) => name.toLowerCase().includes(wanted));
-    },
-  });
-}
-
-function showNamespaces(names) {
-  const there = [...namespace.options].slice(1).map((option) => option.value);
-  if (names.join() === there.join()) return;
-  const chosen = namespace.value;
-  const options = names.map((name) => new Option(name, name, false, name === chosen));
-  namespace.replaceChildren(namespace.options[0], ...options);
 }
 
 function answered() {
@@ -124,34 +117,24 @@ token.querySelector("form").addEventListener("submit", (event) => {
   const field = find("token-value");
   useToken(field.value.trim());
   field.value = "";
-  report = null; // of what another one may see, and from the beginning
-  model = new Model();
   token.close();
+  open({ isFirst: true }); // of what another one may see, and from the beginning
 });
 find("change-token").addEventListener("click", changeToken);
 find("token-cancel").addEventListener("click", () => token.close());
 token.addEventListener("close", () => lookAgain(0));
 find("again").addEventListener("click", () => lookAgain(0));
-whenEnded((sentence) => {
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address names views, and nothing in them
+  const start = view.heading ?? find("topics");
+  start.focus();
+  start.scrollIntoView();
+});
+whenDone((sentence) => {
   announce(sentence);
   lookAgain(0);
 });
-
-let typing;
-search.addEventListener("input", () => {
-  if (report) show();
-  clearTimeout(typing);
-  typing = setTimeout(() => lookAgain(0), TYPED_MS);
-});
-namespace.addEventListener("change", () => {
-  if (report) show();
-  lookAgain(0);
-});
+addEventListener("hashchange", () => open());
+addEventListener("look", () => lookAgain(0));
 document.addEventListener("visibilitychange", () => lookAgain(0));
-document.addEventListener("keydown", (event) => {
-  const isElsewhere = event.target.closest?.("input, select, dialog");
-  if (event.key !== "/" || isElsewhere || event.ctrlKey || event.metaKey) return;
-  event.preventDefault();
-  search.focus();
-});
-look();
+open({ isFirst: true });

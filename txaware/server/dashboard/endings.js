@@ -2,19 +2,12 @@
 // is aborted; as `txaware transactions abort`, that makes it invalid, since nobody has
 // undone what it wrote. One that is prepared is committed or rolled back by its name.
 
+import { askFirst } from "./asking.js";
 import { ask } from "./server.js";
-import { button, child, make, setText } from "./table.js";
+import { button, child } from "./table.js";
 import { begunBy, duration, short, some } from "./words.js";
 
-const dialog = document.getElementById("ending");
-const heading = document.getElementById("ending-heading");
-const text = document.getElementById("ending-text");
-const problem = document.getElementById("ending-problem");
-const leave = dialog.querySelector(".close");
-const confirm = document.getElementById("ending-now");
 const LAST = "This cannot be taken back.";
-let asked;
-let tellEnded;
 
 const ABORT = {
   isOfPrepared: false,
@@ -44,11 +37,6 @@ const ROLL_BACK = {
 // By the class of their buttons.
 const ENDINGS = { abort: ABORT, commit: COMMIT, "roll-back": ROLL_BACK };
 
-/** Has `tell` called with a sentence after each. */
-export function whenEnded(tell) {
-  tellEnded = tell;
-}
-
 /** Shows the buttons that end a transaction, `what` in words; none where it is null. */
 export function showEndings(parent, transaction, what) {
   const place = child(parent, "div", "endings");
@@ -62,7 +50,6 @@ export function showEndings(parent, transaction, what) {
 }
 
 function askToEnd(transaction, ending) {
-  asked = { transaction, ending };
   const { id, prepared } = transaction;
   const open = `has been open for ${duration(transaction.ageMs)}`;
   const lines = [
@@ -72,13 +59,13 @@ function askToEnd(transaction, ending) {
   if (transaction.blocks.length) {
     lines.push(`Readers of ${some(transaction.blocks, 10, short)} are waiting for it to end; they go on at once.`);
   }
-  setText(heading, ending.heading);
-  text.replaceChildren(...[...lines, ...ending.after].map((line) => make("p", "", line)));
-  setText(leave, prepared ? "Leave it prepared" : "Leave it open");
-  setText(confirm, ending.label);
-  problem.hidden = true;
-  confirm.disabled = false;
-  dialog.showModal();
+  askFirst({
+    heading: ending.heading,
+    lines: [...lines, ...ending.after],
+    leave: prepared ? "Leave it prepared" : "Leave it open",
+    label: ending.label,
+    act: () => ending.end(transaction),
+  });
 }
 
 /** The id tells it from a later one of that name; JSON has it as the number that it is. */
@@ -87,19 +74,3 @@ async function endPrepared({ id, prepared }, call, done) {
   await ask(`v1/transactions/${call}`, { method: "POST", body });
   return `${short(prepared)} is ${done}.`;
 }
-
-confirm.addEventListener("click", async () => {
-  const { transaction, ending } = asked;
-  confirm.disabled = true;
-  problem.hidden = true;
-  try {
-    const sentence = await ending.end(transaction);
-    dialog.close();
-    tellEnded(sentence);
-  } catch (error) {
-    setText(problem, error.message);
-    problem.hidden = false;
-    confirm.disabled = false;
-  }
-});
-leave.addEventListener("click", () => dialog.close());

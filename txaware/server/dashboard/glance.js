@@ -2,7 +2,8 @@
 
 import { Chart } from "./charts.js";
 import { showEndings } from "./endings.js";
-import { child, make, setName, setText } from "./table.js";
+import { child, link, make, setName, setText } from "./table.js";
+import { address } from "./views.js";
 import * as words from "./words.js";
 
 // A transaction that is open for a moment is nothing to look at.
@@ -10,7 +11,10 @@ export const BLOCKED_AFTER_MS = 1000;
 const GRAVE_AFTER_MS = 30_000;
 // No transaction of a reader lasts longer, so somebody who reads was seen meanwhile.
 const ALONE_AFTER_MS = 15 * 60_000;
+// A relay looks at its outbox every few seconds.
+export const NO_RELAY_AFTER_MS = 5 * 60_000;
 const MOST_SHOWN = 5;
+const MOST_ALARMS = 20;
 
 /** Items wait, and nobody has come for them in a quarter of an hour. */
 export function nobodyWorks({ oldestMs, stats, takesDeadLetters }) {
@@ -22,10 +26,10 @@ const attention = document.getElementById("attention");
 const list = attention.querySelector("ul");
 const state = document.getElementById("state");
 const tiles = {
-  in: tile("tile-in", "in", words.rate),
-  out: tile("tile-out", "out", words.rate),
+  in: tile("tile-in", "in", words.rate, "/s"),
+  out: tile("tile-out", "out", words.rate, "/s"),
   behind: tile("tile-behind", "behind", words.duration),
-  open: tile("tile-open", "open", words.count),
+  open: tile("tile-open", "open", words.count, " open"),
 };
 const whole = (name) => name;
 let announced = "";
@@ -35,13 +39,15 @@ export function announce(sentence) {
   setText(announcements, sentence);
 }
 
-export function showGlance(report) {
-  showTiles(report);
-  showAttention(report);
+export function showGlance(report, { isPart }) {
+  if (!isPart) {
+    showTiles(report);
+    showAttention(report);
+  }
   showState(report);
 }
 
-function tile(id, series, format) {
+function tile(id, series, format, unit = "") {
   const element = document.getElementById(id);
   const chart = new Chart([series]);
   element.append(chart.element);
@@ -50,7 +56,7 @@ function tile(id, series, format) {
     setText(element.querySelector(".figure"), format(value));
     setName(element.querySelector(".beside"), beside(words.short), beside(whole));
     const most = values.length ? `at most ${format(Math.max(...values))}` : "nothing yet";
-    chart.draw([values], `${name} in the last two minutes: ${most}`);
+    chart.draw([values], `${name} in the last two minutes: ${most}`, (value) => `${format(value)}${unit}`);
   };
 }
 
@@ -90,35 +96,41 @@ function showAttention(report) {
   const left = alone.slice(0, MOST_SHOWN);
   const idle = report.queues.filter(nobodyWorks).sort((a, b) => b.oldestMs - a.oldestMs);
   const unworked = idle.slice(0, MOST_SHOWN);
-  attention.hidden = wrong.length + shown.length + left.length + unworked.length === 0;
+  const alarms = report.alarms.slice(0, MOST_ALARMS);
+  attention.hidden = wrong.length + shown.length + left.length + unworked.length + alarms.length === 0;
   const kept = new Set([
     ...wrong,
     ...shown.map((one) => one.id),
     ...left.map(groupKey),
     ...unworked.map(queueKey),
+    ...alarms.map(alarmKey),
   ]);
   for (const item of [...list.children]) if (!kept.has(item.dataset.key)) item.remove();
   for (const part of wrong) showWrong(part, report[part]);
   for (const transaction of shown) showWaiting(transaction, report);
   for (const group of left) showAlone(group);
   for (const queue of unworked) showUnworked(queue);
+  for (const alarm of alarms) showAlarm(alarm);
   const more = waiting.length - shown.length;
   const rest = more ? `${words.several(more, "more transaction")} below keep readers waiting. ` : "";
   const others = alone.length - left.length;
   const unread = others ? `${words.several(others, "more group")} below ${others > 1 ? "have" : "has"} no reader.` : "";
   const spare = idle.length - unworked.length;
   const undone = spare ? ` ${words.several(spare, "more queue")} below ${spare > 1 ? "have" : "has"} no worker.` : "";
-  setText(list.nextElementSibling, rest + unread + undone);
-  announceChanges(wrong, shown, left, unworked, report);
+  const untold = report.alarms.length - alarms.length;
+  const also = untold ? ` ${words.several(untold, "more thing")} of other kinds ${untold > 1 ? "need" : "needs"} somebody.` : "";
+  setText(list.nextElementSibling, rest + unread + undone + also);
+  announceChanges(wrong, shown, left, unworked, alarms, report);
 }
 
 /** Once for each change, and not whenever an age is another one. */
-function announceChanges(wrong, shown, left, unworked, report) {
+function announceChanges(wrong, shown, left, unworked, alarms, report) {
   const now = [
     ...wrong.map((part) => `The ${part} is not well: ${report[part]}.`),
     ...shown.map((one) => `Readers of ${words.some(one.blocks, 3, words.short)} wait for ${words.named(one)}.`),
     ...left.map((one) => `Nobody reads ${words.short(one.topic)} for group ${words.short(one.group)}.`),
     ...unworked.map((one) => `Nobody works on queue ${words.short(one.queue)}.`),
+    ...alarms.filter((one) => one.isGrave).map((one) => `${one.what.split(/ (?:in the last|for) \d/)[0]}.`),
   ].join(" ");
   if (now !== announced) announce(now || "All is well again.");
   announced = now;
@@ -149,11 +161,12 @@ function groupKey({ group, topic }) {
 function showAlone(group) {
   const rows = `${words.count(group.rows)}${group.hasMore ? "+" : ""}`;
   const oldest = `the oldest unread for ${words.duration(group.unreadMs)}`;
-  item(
+  const shown = item(
     groupKey(group),
     (say) => `Nobody has read ${say(group.topic)} for group ${say(group.group)} in ${words.duration(group.aloneMs)}`,
-    () => `${rows} rows behind, ${oldest}; start its reader, or move it with txaware groups reset`,
+    () => `${rows} rows behind, ${oldest}; start its reader, or move it to where it is to go on`,
   );
+  link(shown, "name", "Show", address(["groups", group.group, group.topic])).setAttribute("aria-label", `Show group ${group.group}`);
 }
 
 function queueKey({ queue }) {
@@ -162,12 +175,34 @@ function queueKey({ queue }) {
 
 function showUnworked(queue) {
   const { queue: name, oldestMs, stats } = queue;
-  const paused = stats.isPaused ? "it is paused: txaware queue resume" : "start a worker: txaware worker";
-  item(
+  const paused = stats.isPaused ? "it is paused: resume it" : "start a worker: txaware worker";
+  const shown = item(
     queueKey(queue),
     (say) => `Nobody works on queue ${say(name)}`,
     () => `${words.several(stats.depth, "item")} waiting, the oldest for ${words.duration(oldestMs)}; ${paused}`,
   );
+  link(shown, "name", "Show", address(["queues", name])).setAttribute("aria-label", `Show queue ${name}`);
+}
+
+function alarmKey({ metric, kind, name, topic }) {
+  return `alarm ${metric} ${kind} ${name} ${topic}`;
+}
+
+// Where each kind of thing is shown.
+const PLACES = {
+  topic: ({ name }) => address(["topics", name]),
+  group: ({ name, topic }) => address(["groups", name, topic]),
+  queue: ({ name, state }) => address(["queues", name], { state }),
+  outbox: () => address(["outboxes"]),
+  transaction: () => address(["transactions"]),
+  producers: () => address(["producers"]),
+};
+
+function showAlarm(alarm) {
+  const shown = item(alarmKey(alarm), () => alarm.what, () => alarm.toDo);
+  shown.classList.toggle("grave", alarm.isGrave);
+  const place = PLACES[alarm.kind]?.(alarm);
+  if (place) link(shown, "name", "Show", place).setAttribute("aria-label", `Show: ${alarm.what}`);
 }
 
 function showWaiting(transaction, report) {

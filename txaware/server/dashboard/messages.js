@@ -1,78 +1,185 @@
-// Shows the rows of a topic as they stand, page by page, and consumes nothing.
+// The rows of a topic as they stand, page by page, or those that a search finds; nothing
+// is consumed.
 
-import { ask, topicPath } from "./server.js";
+import { asLine, decoded, download, encoded, labelsOf, payloadOf } from "./payloads.js";
+import { ask, NoAnswer, pathOf, Refused, tell } from "./server.js";
 import { make, setName, setText } from "./table.js";
-import { bytes, several, time } from "./words.js";
+import { here, say } from "./views.js";
+import { bytes, count, several, time } from "./words.js";
 
+const EVERY_MS = 2000;
 const PAGE = 25;
-const SHOWN_BYTES = 2000;
 const MOST_LOOKS = 80;
+const MOST_LOOKED_AT = 200_000;
 const A_SECOND = 1000 * 0x10000; // between the keys of two rows
+const OLDEST = "oldest";
 
-const dialog = document.getElementById("messages");
-const heading = document.getElementById("messages-heading");
-const list = document.getElementById("rows");
-const place = document.getElementById("messages-place");
-const problem = document.getElementById("messages-problem");
-const from = document.getElementById("from");
-const shownAs = document.getElementById("shown-as");
-const earlier = document.getElementById("earlier");
-const later = document.getElementById("later");
+const find = (id) => document.getElementById(id);
+const section = find("messages");
+const list = find("rows");
+const place = find("messages-place");
+const problem = find("messages-problem");
+const from = find("from");
+const until = find("until");
+const shownAs = find("shown-as");
+const earlier = find("earlier");
+const later = find("later");
+const wanted = { key: find("by-key"), header: find("by-header"), text: find("by-text") };
 
 // What is shown: `start` is an id, a time in ms, or null for the oldest row; `next` is
 // where the next page begins; `before` are the starts of the pages that led here.
-let shown = { topic: "", start: null, rows: [], next: null, before: [] };
+let shown = fresh("");
 let turn = 0;
 
-/** Opens the dialog at a start, by default at the newest rows. */
-export function showMessages(topic, { start } = {}) {
-  shown = { topic, start: null, rows: [], next: null, before: [] };
-  setName(heading, `Messages of ${topic}`);
-  from.value = "";
-  list.replaceChildren();
-  setText(place, "");
-  dialog.showModal();
-  if (start === undefined) newest();
-  else go(start, []);
+function fresh(topic) {
+  return { topic, start: null, rows: [], next: null, before: [], last: null, isRead: false };
 }
 
-async function peek(start, limit) {
+export const messagesView = {
+  element: section,
+  heading: find("messages-heading"),
+
+  open([topic], query) {
+    turn += 1;
+    shown = fresh(topic);
+    setName(find("messages-heading"), `Messages of ${topic}`);
+    for (const [name, field] of Object.entries(wanted)) field.value = query.get(name) ?? "";
+    const start = query.get("from");
+    from.value = local(start);
+    until.value = local(query.get("until"));
+    shownAs.value = query.get("as") === "hex" ? "hex" : "fitting";
+    list.replaceChildren();
+    for (const element of [place, find("newer")]) setText(element, "");
+    problem.hidden = true;
+    shown.asked = start === null && !criteria() ? undefined : startOf(start);
+    return topic;
+  },
+
+  /** Reads once, and then tells whether there are newer ones: nobody's page moves away. */
+  async look() {
+    const mine = shown;
+    if (!mine.isRead) {
+      mine.isRead = true;
+      await (mine.asked === undefined ? newest() : go(mine.asked, []));
+      return () => EVERY_MS;
+    }
+    const { last } = await boundsOf(mine.topic);
+    return () => {
+      if (mine !== shown) return 0;
+      const isNew = mine.last !== null && last !== mine.last && !criteria();
+      setText(find("newer"), isNew ? "There are newer ones." : "");
+      return EVERY_MS;
+    };
+  },
+};
+
+/** A start as an address has it: a time in ms, an id, or the word for the oldest row. */
+function startOf(text) {
+  if (text === null || text === OLDEST) return null;
+  return /^\d{1,16}$/.test(text) ? Number(text) : text;
+}
+
+/** A time of an address as a field has it; "" for what is no time. */
+function local(text) {
+  if (!/^\d{1,16}$/.test(text ?? "")) return "";
+  return time(Number(text)).slice(0, 19).replace(" ", "T");
+}
+
+function msOf(field) {
+  const ms = new Date(field.value).getTime();
+  return Number.isFinite(ms) && ms >= 0 ? ms : null;
+}
+
+/** What is searched for; null where nothing is. */
+function criteria() {
+  const { key, header, text } = wanted;
+  const asked = {};
+  if (key.value) asked.key = encoded(key.value);
+  if (header.value) {
+    const [name, ...value] = header.value.split("=");
+    asked.header = name.trim();
+    if (value.length) asked.headerValue = encoded(value.join("=").trim());
+  }
+  if (text.value) asked.text = text.value;
+  if (msOf(until) !== null) asked.until = msOf(until);
+  return Object.keys(asked).length ? asked : null;
+}
+
+function sayWhere(start) {
+  const fields = Object.entries(wanted).map(([name, field]) => [name, field.value]);
+  say({
+    from: start ?? OLDEST,
+    ...Object.fromEntries(fields),
+    until: msOf(until),
+    as: shownAs.value === "hex" ? "hex" : "",
+  });
+}
+
+function peek(start, limit) {
   const query = new URLSearchParams({ limit });
   if (start !== null) query.set("startFrom", start);
-  return ask(`${topicPath(shown.topic)}/peek?${query}`);
+  return ask(`${pathOf("topics", shown.topic)}/peek?${query}`);
+}
+
+function boundsOf(topic) {
+  return ask(`${pathOf("topics", topic)}/bounds`);
 }
 
 /** Runs what reads; only the last one that was asked for is shown. */
-async function read(find) {
+async function read(look) {
   const mine = ++turn;
-  dialog.setAttribute("aria-busy", "true");
+  section.setAttribute("aria-busy", "true");
   try {
-    const found = await find();
+    const found = await look(mine);
     if (mine !== turn) return;
     problem.hidden = true;
-    shown = { ...shown, ...found };
+    shown = Object.assign(shown, found);
     show();
   } catch (error) {
+    if (!(error instanceof NoAnswer || error instanceof Refused)) throw error;
     if (mine !== turn) return;
     setText(problem, error.message);
     problem.hidden = false;
   } finally {
-    if (mine === turn) dialog.removeAttribute("aria-busy");
+    if (mine === turn) section.removeAttribute("aria-busy");
   }
 }
 
 function go(start, before) {
-  return read(async () => page(await peek(start, PAGE + 1), start, before));
+  return read(async (mine) => {
+    const asked = criteria();
+    if (asked) return found(mine, asked, start, before);
+    return page(await peek(start, PAGE + 1), start, before);
+  });
 }
 
 function page(rows, start, before) {
   return { start, before, rows: rows.slice(0, PAGE), next: rows[PAGE]?.id ?? null };
 }
 
+/** The rows that a search finds from a start on: it reads on until a page is full. */
+async function found(mine, asked, start, before) {
+  const rows = [];
+  let next = start;
+  let looked = 0;
+  do {
+    const limit = PAGE - rows.length;
+    const body = { ...asked, limit, ...(next !== null && { startFrom: next }) };
+    const part = await tell(`${pathOf("topics", shown.topic)}/search`, body);
+    rows.push(...part.rows);
+    looked += part.looked;
+    next = part.next;
+    const upTo = next === null ? "" : `, up to ${time(timeOf(next))}`;
+    if (mine === turn) setText(place, `Looked at ${several(looked, "row")}${upTo}`);
+  } while (next !== null && rows.length < PAGE && looked < MOST_LOOKED_AT && mine === turn);
+  return { start, before, rows, next, looked };
+}
+
 /** The last rows. */
 function newest() {
   return read(async () => {
-    const { last } = await ask(`${topicPath(shown.topic)}/bounds`);
+    const { last } = await boundsOf(shown.topic);
+    shown.last = last;
     return last === null ? first() : before(last, { inclusive: true });
   });
 }
@@ -102,7 +209,7 @@ async function before(id, { inclusive = false } = {}) {
     if (older.length <= PAGE) {
       const next = rows[older.length]?.id ?? (inclusive ? null : id);
       if (older.length) best = { start, before: [], rows: older, next };
-      if (start === null) return best ?? { start };
+      if (start === null) return best ?? { start, before: [], rows: [], next };
       if (older.length > PAGE / 2) return best;
       few = distance;
     } else {
@@ -128,18 +235,19 @@ function idOf(key) {
 }
 
 function show() {
-  const { rows, start, next } = shown;
+  const { rows, start, next, looked } = shown;
   list.replaceChildren(...rows.map(item));
   list.scrollTop = 0;
-  earlier.disabled = start === null;
+  const isSearch = criteria() !== null;
+  earlier.disabled = isSearch ? !shown.before.length : start === null;
   later.disabled = next === null;
-  setText(
-    place,
-    rows.length
-      ? `${several(rows.length, "row")}, from ${time(timeOf(rows[0].id))}` +
-          ` to ${time(timeOf(rows.at(-1).id))}${next === null ? ", the last ones" : ""}`
-      : "There are no rows here.",
-  );
+  setText(later, isSearch ? "Search on" : "Later");
+  find("download-messages").hidden = !rows.length;
+  const end = next === null ? ", the last ones" : "";
+  const range = rows.length ? `, from ${time(timeOf(rows[0].id))} to ${time(timeOf(rows.at(-1).id))}${end}` : "";
+  const of = isSearch ? ` of ${count(looked)} that were looked at` : "";
+  const none = isSearch ? `None of ${several(looked, "row")} fits${next === null ? "" : " so far"}.` : "There are no rows here.";
+  setText(place, rows.length ? `${several(rows.length, "row")}${of}${range}` : none);
 }
 
 function item(row) {
@@ -155,60 +263,51 @@ function item(row) {
   }
   const data = decoded(row.payload);
   line.append(make("span", "", bytes(data.length)));
-  for (const label of labels(row)) line.append(make("span", "label", label));
-  const shownText = make("pre", "payload", payload(data.subarray(0, SHOWN_BYTES)));
-  element.append(shownText);
-  if (data.length > SHOWN_BYTES) {
-    const more = make("button", "", `Show all ${bytes(data.length)}`);
-    more.type = "button";
-    more.addEventListener("click", () => {
-      shownText.textContent = payload(data);
-      shownText.tabIndex = -1;
-      shownText.focus();
-      more.remove();
-    });
-    element.append(more);
-  }
+  for (const label of labelsOf(row)) line.append(make("span", "label", label));
+  const keep = make("button", "small", "Download");
+  keep.type = "button";
+  keep.setAttribute("aria-label", `Download the payload of ${time(timeOf(row.id))}`);
+  keep.addEventListener("click", () => download(`${shown.topic}-${row.id}`, [data], "application/octet-stream"));
+  line.append(keep);
+  element.append(...payloadOf(data, shownAs.value));
   return element;
 }
 
-function decoded(base64) {
-  return Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+/** Goes to a start that somebody chose, and says so in the address. */
+function choose(start) {
+  sayWhere(start);
+  return go(start, []);
 }
 
-/** Key and headers; a server of the version before tells of none. */
-function labels(row) {
-  const short = (base64) => payload(decoded(base64).subarray(0, SHOWN_BYTES));
-  const headers = Object.entries(row.headers ?? {});
-  return [
-    ...((row.key ?? null) === null ? [] : [`key ${short(row.key)}`]),
-    ...headers.map(([name, value]) => `${name}: ${short(value)}`),
-  ];
-}
-
-const CONTROL = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f]/;
-
-/** As text where it is text, cut within a letter or not; else as hex. */
-function payload(data) {
-  if (shownAs.value === "fitting") {
-    try {
-      const text = new TextDecoder("utf-8", { fatal: true }).decode(data, { stream: true });
-      if (!CONTROL.test(text)) return text;
-    } catch {
-      // It is no text.
-    }
-  }
-  return Array.from(data, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
-}
-
-document.getElementById("oldest").addEventListener("click", () => go(null, []));
-document.getElementById("newest").addEventListener("click", newest);
-earlier.addEventListener("click", back);
-later.addEventListener("click", () => go(shown.next, [...shown.before, shown.start]));
-shownAs.addEventListener("change", show);
-from.addEventListener("change", () => {
-  const ms = new Date(from.value).getTime();
-  if (Number.isFinite(ms) && ms >= 0) go(ms, []);
+find("oldest").addEventListener("click", () => choose(null));
+find("newest").addEventListener("click", () => {
+  for (const field of [from, until, ...Object.values(wanted)]) field.value = "";
+  setText(find("newer"), "");
+  say({ as: shownAs.value === "hex" ? "hex" : "" });
+  newest();
 });
-dialog.querySelector(".close").addEventListener("click", () => dialog.close());
-dialog.addEventListener("close", () => turn++);
+earlier.addEventListener("click", async () => {
+  await back();
+  sayWhere(shown.start);
+});
+later.addEventListener("click", () => {
+  const { next } = shown;
+  go(next, [...shown.before, shown.start]);
+  sayWhere(next);
+});
+shownAs.addEventListener("change", () => {
+  const { query } = here();
+  say({ ...Object.fromEntries(query), as: shownAs.value === "hex" ? "hex" : "" });
+  show();
+});
+from.addEventListener("change", () => {
+  if (msOf(from) !== null) choose(msOf(from));
+});
+find("searching").addEventListener("submit", (event) => {
+  event.preventDefault();
+  choose(msOf(from));
+});
+find("download-messages").addEventListener("click", () => {
+  const lines = shown.rows.map((row) => `${asLine({ ...row, time: new Date(timeOf(row.id)).toISOString() })}\n`);
+  download(`${shown.topic}.jsonl`, lines, "application/jsonl");
+});

@@ -67,7 +67,7 @@ function between(first, last, at) {
 }
 
 /** Values as they were at each look, and until the next one. */
-class Levels extends Lately {
+export class Levels extends Lately {
   add(ms, value) {
     this.keep({ ms, value });
   }
@@ -82,12 +82,28 @@ class Levels extends Lately {
   }
 }
 
+/** The rows that a group has yet to read, and the age of the oldest of them. */
+class GroupLevels {
+  #rows = new Levels();
+  #unread = new Levels();
+
+  add(ms, rows, unreadMs) {
+    this.#rows.add(ms, rows);
+    this.#unread.add(ms, unreadMs);
+  }
+
+  get values() {
+    return { rows: this.#rows.values, unreadMs: this.#unread.values };
+  }
+}
+
 /** One server, look after look. All ages are by its clock. */
 export class Model {
   #total = new History();
   #behind = new Levels();
   #open = new Levels();
   #topics = new Map();
+  #groups = new Map();
   #startedMs = null;
 
   /** The answer, with what can be worked out from it and from earlier ones. */
@@ -99,6 +115,7 @@ export class Model {
     for (const transaction of answer.transactions) takeTransaction(transaction, nowMs);
     for (const producer of answer.producers) producer.usedMs = since(producer.lastMs, nowMs);
     for (const queue of answer.queues) takeQueue(queue, nowMs);
+    for (const outbox of answer.outboxes) outbox.lookedAgoMs = since(outbox.lookedMs, nowMs);
     const more = new Set(answer.groups.filter((g) => g.hasMore).map((g) => g.topic));
     for (const topic of answer.topics) this.#takeTopic(topic, answer, more);
     for (const group of answer.groups) {
@@ -106,6 +123,7 @@ export class Model {
       group.aloneMs = since(group.readerSeenMs ?? answer.startedMs, nowMs);
       const topic = group.waitsFor && answer.topics.find((t) => t.topic === group.topic);
       group.waitsMs = topic?.blockedMs ?? null;
+      this.#levelsOf(`${group.group} ${group.topic}`).add(nowMs, group.rows, group.unreadMs ?? 0);
     }
     answer.upMs = since(answer.startedMs, nowMs);
     this.#total.add(nowMs, [answer.messagesIn, answer.messagesOut]);
@@ -120,11 +138,22 @@ export class Model {
   }
 
   /** What the server remembers from before the page was opened. */
-  #remember({ ms, messagesIn, messagesOut, unreadMs, open, topics }) {
+  #remember({ ms, messagesIn, messagesOut, unreadMs, open, topics, groups }) {
     if (messagesIn !== null) this.#total.add(ms, [messagesIn, messagesOut]);
     if (unreadMs !== null) this.#behind.add(ms, unreadMs);
     if (open !== null) this.#open.add(ms, open);
     for (const [topic, counts] of Object.entries(topics)) this.#historyOf(topic).add(ms, counts);
+    for (const [pair, behind] of Object.entries(groups)) this.#levelsOf(pair).add(ms, ...behind);
+  }
+
+  /** How far a group was behind in each of the last slots. */
+  behind(group, topic) {
+    return this.#levelsOf(`${group} ${topic}`).values;
+  }
+
+  #levelsOf(pair) {
+    if (!this.#groups.has(pair)) this.#groups.set(pair, new GroupLevels());
+    return this.#groups.get(pair);
   }
 
   #historyOf(topic) {

@@ -14,6 +14,13 @@ export class Refused extends Error {
 /** Nobody answered. */
 export class NoAnswer extends Error {}
 
+let aheadMs = 0;
+
+/** The time as the server has it, as far as its answers say: to the second. */
+export function serverNow() {
+  return Date.now() + aheadMs;
+}
+
 export function hasToken() {
   return sessionStorage.getItem(TOKEN) !== null;
 }
@@ -38,6 +45,8 @@ export async function ask(path, { method = "GET", body } = {}) {
       signal: AbortSignal.timeout(TIME_LIMIT_MS),
     });
     text = await response.text();
+    const byServer = Date.parse(response.headers.get("Date") ?? "") - Date.now();
+    aheadMs = Math.abs(byServer) > 2000 ? byServer : 0;
   } catch (error) {
     throw new NoAnswer(
       error.name === "TimeoutError"
@@ -45,7 +54,7 @@ export async function ask(path, { method = "GET", body } = {}) {
         : "the server cannot be reached",
     );
   }
-  if (response.ok) return parse(text);
+  if (response.ok) return text ? parse(text) : null;
   throw new Refused(response.status, sentence(text) ?? `the answer was ${response.status}`);
 }
 
@@ -66,8 +75,18 @@ export function parse(json) {
   return JSON.parse(exact);
 }
 
-/** The path of a topic that is named `name` or `namespace:name`. */
-export function topicPath(topic) {
-  const [name, namespace = "default"] = topic.split(":").reverse();
-  return `v1/namespaces/${encodeURIComponent(namespace)}/topics/${encodeURIComponent(name)}`;
+/** The path of a topic, queue or table that is named `name` or `namespace:name`. */
+export function pathOf(kind, full) {
+  const [name, namespace = "default"] = full.split(":").reverse();
+  return `v1/namespaces/${encodeURIComponent(namespace)}/${kind}/${encodeURIComponent(name)}`;
+}
+
+/** What a caller may not do with these, by the right, in the server's words. */
+export async function refusals(names) {
+  return (await ask(`v1/rights?${new URLSearchParams(names)}`)).refused;
+}
+
+/** Sends a value as JSON; the answer, parsed. */
+export function tell(path, value, method = "POST") {
+  return ask(path, { method, body: JSON.stringify(value) });
 }

@@ -30,6 +30,13 @@ export function child(parent, name, className) {
   return made;
 }
 
+/** The one link of a cell. */
+export function link(parent, className, text, href) {
+  const found = child(parent, "a", className);
+  if (found.getAttribute("href") !== href) found.setAttribute("href", href);
+  return setName(found, text);
+}
+
 /** The one button of a cell; it does what it was given last. */
 export function button(parent, className, text, act) {
   const found = child(parent, "button", className);

@@ -1,10 +1,11 @@
-// The five tables: topics, consumer groups, queues, open transactions, producers.
+// The tables of the first view: topics, groups, queues, users' tables, outboxes, open
+// transactions and producers.
 
 import { Chart } from "./charts.js";
-import { BLOCKED_AFTER_MS, nobodyWorks } from "./glance.js";
-import { showMessages } from "./messages.js";
+import { BLOCKED_AFTER_MS, NO_RELAY_AFTER_MS, nobodyWorks } from "./glance.js";
 import { showEndings } from "./endings.js";
-import { button, child, LiveTable, setName, setText } from "./table.js";
+import { child, link, LiveTable, setName, setText } from "./table.js";
+import { address } from "./views.js";
 import * as words from "./words.js";
 
 const topics = table(
@@ -17,7 +18,7 @@ const topics = table(
     number("out", "Out a second", (t) => t.rates[1], (cell, t) =>
       showRate(cell, t.rates[1], t.messagesOut, t.bytesOut),
     ),
-    { name: "lately", label: "In ↑ out ↓", show: showLately },
+    { name: "lately", label: "In ↑ out ↓ a second", show: showLately },
     number("behind", "Rows behind", (t) => t.rowsBehind, showRows),
     number("newest", "Newest", (t) => t.newestAgeMs, (cell, t) =>
       showAge(cell, t.newestAgeMs, t.newestMs),
@@ -60,6 +61,27 @@ const queues = table(
     { name: "state", label: "State", sort: queueState, show: showQueueState },
   ],
   { key: (q) => q.queue, sorted: "oldest", downwards: true },
+);
+
+const userTables = table(
+  "tables",
+  [
+    { name: "table", label: "Table", sort: (t) => t, show: showUserTable },
+    { name: "of", label: "Namespace", sort: namespaceOf, show: (c, t) => setText(c, namespaceOf(t)) },
+  ],
+  { key: (t) => t, sorted: "table" },
+);
+
+const outboxes = table(
+  "outboxes",
+  [
+    { name: "outbox", label: "Database", sort: (o) => o.database, show: showOutbox },
+    number("waiting", "Backlog", (o) => o.waiting, (cell, o) => setText(cell, words.count(o.waiting))),
+    number("aside", "Set aside", (o) => o.setAside, (cell, o) => setText(cell, words.count(o.setAside))),
+    duration("looked", "Looked at", (o) => o.lookedAgoMs),
+    { name: "state", label: "State", sort: outboxState, show: showOutboxState },
+  ],
+  { key: (o) => o.outbox, sorted: "aside", downwards: true },
 );
 
 const transactions = table(
@@ -111,6 +133,16 @@ export function showTables(report, chosen) {
     { listed: report.queues.length, count: report.queueCount },
     { cut: "those in use, of", none: found ?? "There is no queue." },
   );
+  userTables(
+    report.tables.filter((t) => chosen.has(t, t)),
+    { listed: report.tables.length, count: report.tableCount },
+    { cut: "the first of", none: found ?? "No table has a row." },
+  );
+  outboxes(
+    report.outboxes,
+    { listed: report.outboxes.length, count: report.outboxes.length },
+    { cut: "", none: "No relay has told of an outbox." },
+  );
   transactions(
     report.transactions,
     { listed: report.transactions.length, count: report.transactionCount },
@@ -143,12 +175,14 @@ function duration(name, label, of) {
 }
 
 function showTopic(cell, topic) {
-  setName(button(cell, "name", topic.topic, () => showMessages(topic.topic)), topic.topic);
+  link(cell, "name", topic.topic, address(["topics", topic.topic]));
   const generation = topic.generation > 1 ? `, generation ${topic.generation}` : "";
   const newest = topic.isCompact ? ", the newest of each key for ever" : "";
   const kept = `kept for ${words.duration(topic.ttlS * 1000)}${newest}${generation}`;
   setText(child(cell, "div", "soft"), kept);
 }
+
+const perS = (value) => `${words.rate(value)}/s`;
 
 function showRate(cell, rate, count, bytes) {
   setText(child(cell, "div", "figure"), words.rate(rate));
@@ -160,7 +194,7 @@ function showLately(cell, topic) {
   cell.chart ??= new Chart(["in", "out"]);
   if (!cell.firstChild) cell.append(cell.chart.element);
   const most = Math.max(0, ...topic.lately.flat());
-  cell.chart.draw(topic.lately, `the last two minutes: at most ${words.rate(most)} a second`);
+  cell.chart.draw(topic.lately, `the last two minutes: at most ${words.rate(most)} a second`, perS);
 }
 
 function showRows(cell, { rowsBehind, hasMore }) {
@@ -182,13 +216,12 @@ function showTopicState(cell, topic) {
   showEndings(cell, isBlocked ? topic.blocker : null, `what blocks ${topic.topic}`);
 }
 
-function showGroup(cell, { group }) {
-  setName(child(cell, "span", "names"), group);
+function showGroup(cell, { group, topic }) {
+  link(cell, "name", group, address(["groups", group, topic]));
 }
 
 function showGroupTopic(cell, group) {
-  const show = () => showMessages(group.topic, { start: group.position });
-  setName(button(cell, "name", group.topic, show), group.topic);
+  link(cell, "name", group.topic, address(["topics", group.topic], { from: group.position ?? "oldest" }));
 }
 
 function groupState(group) {
@@ -203,7 +236,7 @@ function showGroupState(cell, group) {
 }
 
 function showQueue(cell, { queue, stats }) {
-  setName(child(cell, "span", "names"), queue);
+  link(cell, "name", queue, address(["queues", queue]));
   setText(child(cell, "div", "soft"), words.several(stats.pipes, "pipe"));
 }
 
@@ -244,6 +277,31 @@ function showQueueState(cell, queue) {
   const { isPaused, deadLetters } = queue.stats;
   cell.classList.toggle("wrong", isPaused || deadLetters > 0 || nobodyWorks(queue));
   setText(cell, queueState(queue));
+}
+
+function showUserTable(cell, table) {
+  link(cell, "name", table, address(["tables", table]));
+}
+
+function namespaceOf(table) {
+  return table.includes(":") ? table.split(":")[0] : "default";
+}
+
+function showOutbox(cell, { database, outbox }) {
+  setName(child(cell, "span", "names"), database);
+  setText(child(cell, "div", "soft"), `outbox ${words.short(outbox)}`);
+}
+
+function outboxState({ setAside, waiting, lookedAgoMs }) {
+  if (setAside) return `${words.several(setAside, "message")} cannot be carried over`;
+  if (lookedAgoMs >= NO_RELAY_AFTER_MS) return "no relay looks at it";
+  return waiting ? "behind" : "has carried over all";
+}
+
+function showOutboxState(cell, outbox) {
+  const isWrong = outbox.setAside > 0 || outbox.lookedAgoMs >= NO_RELAY_AFTER_MS;
+  cell.classList.toggle("wrong", isWrong);
+  setText(cell, outboxState(outbox));
 }
 
 function nameOf({ transactionalId, producerId }) {

@@ -1,7 +1,7 @@
 """The values that all metrics of one scrape are made from; each is found out once."""
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
@@ -78,7 +78,6 @@ class Moment:
         self.prepared: Callable[[], list[PreparedTransaction] | None] = _once(
             sources.administration.prepared
         )
-        self.outboxes: Callable[[], list[OutboxReport]] = _once(self._outboxes)
         self.requests: Callable[[], RequestMetrics] = _once(sources.requests.snapshot)
         self.by_label: Callable[[], Mapping[tuple[str, ...], TopicMetrics]] = _once(
             self._by_label
@@ -248,9 +247,13 @@ class Moment:
         except Exception:  # whoever shows the report itself says so
             return []
 
-    def _outboxes(self) -> list[OutboxReport]:
-        look = self._sources.administration.outboxes
-        return self._failures.attempt("outboxes", look, [])
+    @property
+    def outboxes(self) -> Sequence[OutboxReport]:
+        """What relays said last of outboxes, as far as known."""
+        try:
+            return self.report().outboxes
+        except Exception:  # whoever shows the report itself says so
+            return ()
 
     def _bounds(self) -> Mapping[str, Bounds]:
         self.by_label()

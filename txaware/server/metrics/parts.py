@@ -177,7 +177,7 @@ def _queues(moment: Moment) -> Rows:
 
 
 def _outboxes(moment: Moment) -> Rows:
-    return {(one.database, one.outbox): one for one in moment.outboxes()}
+    return {(one.database, one.outbox): one for one in moment.outboxes}
 
 
 def _writes(moment: Moment) -> Rows:

@@ -4,15 +4,22 @@ from txaware.protocol.frames import FRAMES_PATH
 from txaware.protocol.json_schema import (
     BYTES,
     FLAG,
+    FULL_NAME,
+    GROUP,
     TEXT,
     Schema,
     fields,
     ref,
 )
-from txaware.server.dashboard import FILES
+from txaware.server.dashboard import FILES, PAGES
 from txaware.server.openapi.operation import Content, Operation, json_of
 
 OPERATORS, OPEN = "operators", "open"
+_TOPIC: Schema = {
+    "type": "string",
+    "pattern": "^([A-Za-z0-9_]+:)?[A-Za-z0-9_-]+([.](0|[1-9][0-9]{0,8}))?$",
+}
+_GROUP: Schema = {"type": "string", "pattern": GROUP}
 _NUMBER: Schema = {"type": "number"}
 _HEALTH = fields({"status": TEXT, "parts": {"type": "object"}, "stopping": FLAG})
 _LIMITS = (
@@ -51,6 +58,21 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         namespace=TEXT,
         history={"type": "string", "enum": ["true", "false"]},
     ),
+    ("GET", "/v1/rights"): _operator(
+        "What the caller may not do with these, by the right, and why.",
+        json_of(
+            fields(
+                {
+                    "principal": TEXT,
+                    "refused": {"type": "object", "additionalProperties": TEXT},
+                }
+            )
+        ),
+        topic=_TOPIC,
+        group=_GROUP,
+        queue=FULL_NAME,
+        table=FULL_NAME,
+    ),
     ("GET", "/metrics"): _operator("The same for Prometheus.", _TEXT),
     ("GET", "/v1/admin/backup"): _operator(
         "A copy of all that is committed now, for txaware restore.",
@@ -85,12 +107,13 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         may_answer={503: _HEALTH},
     ),
     ("GET", "/"): _open("The page for operators.", _PAGE),
+    ("GET", "/docs"): _open("This description for people.", _PAGE),
     **{
         ("GET", path): _open(
             "A part of the page for operators.",
             {content_type.partition(";")[0]: {"schema": TEXT}},
         )
         for path, (content_type, _) in FILES.items()
-        if path != "/"
+        if path not in PAGES
     },
 }

@@ -1,14 +1,23 @@
 """The page for operators, and what it shows."""
 
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import attrs
 
-from txaware.errors import BadRequest
+from txaware.auth import QUEUE_VERBS, VERBS, Principal
+from txaware.errors import BadRequest, NotAuthorized
+from txaware.model.partitions import named_partition
+from txaware.model.topics import (
+    DEFAULT_NAMESPACE,
+    QueueName,
+    TableName,
+    checked_group,
+)
 from txaware.protocol.rights import monitor
 from txaware.protocol.values import to_json
-from txaware.server.dashboard import FILES, HEADERS
-from txaware.server.exchange import JSON, Reply, Request
+from txaware.server.dashboard import FILES, HEADERS, PAGES
+from txaware.server.exchange import JSON, Reply, Request, json_reply
 from txaware.server.metrics.exposition import Exposition
 from txaware.server.permissions import sight
 from txaware.server.routing import Route
@@ -35,7 +44,7 @@ class DashboardRoutes:
                     self._file,
                     is_open=True,
                     query=None,
-                    is_page=path == "/",
+                    is_page=path in PAGES,
                 )
                 for path in FILES
             ),
@@ -44,6 +53,12 @@ class DashboardRoutes:
                 "/v1/overview",
                 self._answer,
                 query=("search", "namespace", "history"),
+            ),
+            Route(
+                "GET",
+                "/v1/rights",
+                self._rights,
+                query=("topic", "group", "queue", "table"),
             ),
         ]
 
@@ -73,6 +88,40 @@ class DashboardRoutes:
             store=self._server_context.told(principal, report.store),
         )
         return Reply(200, to_json(shown), JSON)
+
+    async def _rights(self, request: Request) -> Reply:
+        refused = {}
+        for right, require in _asked(request.principal, request.query()):
+            try:
+                require()
+            except NotAuthorized as error:
+                refused[right] = str(error)
+        return json_reply({"principal": request.principal.name, "refused": refused})
+
+
+def _asked(
+    principal: Principal, names: Mapping[str, str]
+) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Yields what somebody may want to do with these, and what refuses it."""
+    yield "operate", principal.require_operator
+    yield "transactions", principal.require_transactions
+    namespace = DEFAULT_NAMESPACE
+    if "topic" in names:
+        topic, _ = named_partition(names["topic"])
+        namespace = topic.namespace
+        for verb in VERBS:
+            yield verb, partial(principal.require, verb, topic)
+    if "group" in names:
+        group = checked_group(names["group"])
+        yield "group", partial(principal.require_group, namespace, group)
+    if "queue" in names:
+        queue = QueueName.parse(names["queue"])
+        for act in QUEUE_VERBS:
+            yield act, partial(principal.require_queue, act, queue)
+    if "table" in names:
+        table = TableName.parse(names["table"])
+        place = table.namespace, table.name
+        yield "read", partial(principal.require_table, "consume", *place)
 
 
 def _flag(text: str) -> bool:

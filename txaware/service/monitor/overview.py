@@ -14,10 +14,12 @@ from coordinator.errors import Unavailable
 from coordinator.transaction import Transaction
 from txaware.errors import PartitionNeeded, TopicNotFound
 from txaware.model.messages import Bounds, MessageId
-from txaware.model.metrics import TopicMetrics, Traffic
+from txaware.model.metrics import TopicMetrics, Traffic, WriteMetrics
 from txaware.model.partitions import named_partition, shown_partitions
+from txaware.model.reports import OutboxReport
 from txaware.model.topics import QueueName, Topic
 from txaware.service.local import LocalService
+from txaware.service.monitor.attention import Attention, Seen
 from txaware.service.monitor.blocked_topics import Blocked
 from txaware.service.monitor.group_lag import (
     GroupRounds,
@@ -27,6 +29,8 @@ from txaware.service.monitor.group_lag import (
 )
 from txaware.service.monitor.open_overview import open_overviews
 from txaware.service.monitor.overview_report import (
+    Alarm,
+    GroupOverview,
     OpenOverview,
     OverviewReport,
     Sample,
@@ -45,6 +49,8 @@ from txaware.service.monitor.queue_overview import (
 from txaware.service.monitor.turns import Failures, Remembered
 from txaware.service.retention.clean_up import Retention
 from txaware.service.store_context import StoreContext
+from txaware.service.table_store import TableStore
+from txaware.store.interfaces import KeepsJournal
 from txaware.store.topic_table import TopicTable
 
 log = logging.getLogger(__name__)
@@ -62,10 +68,11 @@ _NONE = QueueList()
 
 @attrs.frozen
 class Sight:
-    """Tells what somebody may see, by the names of topics and of queues."""
+    """Tells what somebody may see, by the names of topics, queues and tables."""
 
     topics: Callable[[str], bool]
     queues: Callable[[str], bool]
+    tables: Callable[[str], bool] = lambda _: False
 
 
 @attrs.define
@@ -82,9 +89,12 @@ class _Moment:
     invalid: int | None
     producers: list[ProducerOverview]
     queues: QueueList
+    tables: list[str]
+    outboxes: list[OutboxReport]
     behind: Mapping[str, int]
     pairs: Collection[Pair]
     failures: Failures
+    alarms: list[Alarm]
     details: dict[str, TopicOverview | None] = attrs.field(factory=dict)
 
     def owner(self, pointer: int) -> int:
@@ -112,8 +122,8 @@ class _Chosen:
                 return False
         return self._fits(names)
 
-    def has_queue(self, name: str) -> bool:
-        """Tells whether a queue is chosen that may be seen."""
+    def has_other(self, name: str) -> bool:
+        """Tells whether a queue or a table is chosen that may be seen."""
         namespace = QueueName.parse(name).namespace
         return self.namespace in (None, namespace) and self._fits([name])
 
@@ -148,6 +158,9 @@ class Overview:
         self._producers = Remembered(
             partial(producer_overviews, store_context.table), clock_s=clock_s
         )
+        tables = TableStore(store_context)
+        self._tables = Remembered(tables.all_tables, clock_s=clock_s)
+        self._outboxes = Remembered(tables.outboxes, clock_s=clock_s)
         self._queues = Remembered(
             QueueList if queues is None else partial(queue_overviews, queues),
             clock_s=clock_s,
@@ -156,6 +169,7 @@ class Overview:
         self._lags = GroupRounds(
             GroupStates(service, store_context), self._all_pairs, clock_s=clock_s
         )
+        self._attention = Attention(self._started_ms)
         self._lock = threading.Lock()
         self._until_s = float("-inf")
         self._moment: _Moment | None = None
@@ -176,20 +190,29 @@ class Overview:
         capitals or not, and `namespace` too; sums are of all that may be seen. With
         `history` it has how things stood lately, too.
         """
-        sight = Sight(_everything, _everything) if sees is None else sees
+        sight = _ALL if sees is None else sees
         with self._lock:
             moment = self._current()
             seen = [name for name in moment.by_activity if sight.topics(name)]
             chosen = _Chosen(frozenset(seen), search.lower(), namespace)
             queues = [one for one in moment.queues.queues if sight.queues(one.queue)]
+            tables = [
+                name
+                for name in moment.tables
+                if sight.tables(name) and chosen.has_other(name)
+            ]
             report = attrs.evolve(
                 self._report(moment, seen, chosen),
-                queues=[one for one in queues if chosen.has_queue(one.queue)],
+                queues=[one for one in queues if chosen.has_other(one.queue)],
                 queue_count=moment.queues.count if sees is None else len(queues),
+                alarms=_told(moment.alarms, sight, chosen.seen),
+                tables=tables[:MOST_LISTED],
+                table_count=len(tables),
             )
             if not history:
                 return report
-            return attrs.evolve(report, history=_seen(self._samples, sees))
+            told = [_chosen_groups(sample, chosen) for sample in self._samples]
+            return attrs.evolve(report, history=_seen(told, sees))
 
     def _current(self) -> _Moment:
         moment = self._moment
@@ -219,7 +242,25 @@ class Overview:
             "producers", self._producers, self._producers.last or []
         )
         queues = failures.attempt("queues", self._queues, self._queues.last or _NONE)
+        tables = failures.attempt("tables", self._tables, self._tables.last or [])
+        outboxes = failures.attempt(
+            "outboxes", self._outboxes, self._outboxes.last or []
+        )
         last, self._before = self._before, metrics
+        alarms = self._attention.look(
+            Seen(
+                now_ms=self._store_context.clock_ms(),
+                transactions=transactions,
+                groups=[*self._lags.groups.values()],
+                queues=queues.queues,
+                outboxes=outboxes,
+                expired_unseen=dict(self._retention.expired_unseen),
+                retention=self._retention.counters.snapshot(),
+                producers=self._service.producing.metrics(),
+                writes=self._writes(),
+                left_out=sorted(failures.parts),
+            )
+        )
 
         def activity(name: str) -> tuple[bool, int, int]:
             total, earlier = (
@@ -239,10 +280,17 @@ class Overview:
             None if snapshot is None else len(snapshot.invalids),
             producers,
             queues,
+            tables,
+            outboxes,
             self._lags.by_topic(),
             pairs,
             failures,
+            alarms,
         )
+
+    def _writes(self) -> WriteMetrics | None:
+        table = self._store_context.table
+        return table.write_metrics() if isinstance(table, KeepsJournal) else None
 
     def _sample(self, moment: _Moment) -> None:
         """Keeps how things stand, when somebody looks: nothing wakes up for it."""
@@ -264,6 +312,7 @@ class Overview:
             unread_ms=max(0, now_ms - min(unread_ms)) if unread_ms else 0,
             open=None if moment.invalid is None else len(moment.transactions),
             topics={name: _in_and_out(moment, name) for name in busy[:MOST_LISTED]},
+            groups={_pair_key(one): _behind(one, now_ms) for one in groups},
         )
         samples.append(sample)
 
@@ -360,6 +409,7 @@ class Overview:
             cache_bytes=cache.size_bytes,
             cache_hits=cache.hits,
             cache_misses=cache.misses,
+            outboxes=moment.outboxes,
             left_out=sorted(moment.failures.parts),
         )
 
@@ -422,12 +472,48 @@ def _seen(samples: Iterable[Sample], sees: Sight | None) -> list[Sample]:
     ]
 
 
+def _told(
+    alarms: Iterable[Alarm], sight: Sight, topics: Collection[str]
+) -> list[Alarm]:
+    """Leaves out what is about a topic or a queue that is out of sight."""
+    hidden = {"topic": lambda one: one.name not in topics}
+    hidden["group"] = lambda one: one.topic not in topics
+    hidden["queue"] = lambda one: not sight.queues(one.name)
+    return [one for one in alarms if not hidden.get(one.kind, _nothing)(one)]
+
+
+def _nothing(_: Alarm) -> bool:
+    return False
+
+
+def _chosen_groups(sample: Sample, chosen: _Chosen) -> Sample:
+    """Leaves out the groups that nobody searches for: they would be most of it."""
+    groups = {
+        key: behind
+        for key, behind in sample.groups.items()
+        if chosen.search and chosen.has(key.partition(" ")[2], *key.split(" "))
+    }
+    return attrs.evolve(sample, groups=groups)
+
+
+def _pair_key(group: GroupOverview) -> str:
+    return f"{group.group} {group.topic}"
+
+
+def _behind(group: GroupOverview, now_ms: int) -> tuple[int, int]:
+    since_ms = group.unread_since_ms
+    return group.rows, 0 if since_ms is None else max(0, now_ms - since_ms)
+
+
 def _time_ms(message_id: MessageId | None) -> int | None:
     return None if message_id is None else message_id.publish_time_ms
 
 
 def _everything(_: str) -> bool:
     return True
+
+
+_ALL = Sight(_everything, _everything, _everything)
 
 
 def _total(counts: TopicMetrics | None) -> int:

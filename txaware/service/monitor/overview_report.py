@@ -8,6 +8,7 @@ import attrs
 from txaware.model.messages import BlockedBy, MessageId
 from txaware.model.metrics import Traffic
 from txaware.model.numbers import age, gauge, in_order
+from txaware.model.reports import OutboxReport
 from txaware.service.monitor.producer_overview import ProducerOverview
 from txaware.service.monitor.queue_overview import QueueOverview
 
@@ -121,8 +122,10 @@ class OpenOverview:
 class Sample:
     """The state at `ms`: counts since the start, in all and of the busy topics.
 
-    `topics` has messages in and out. What is None was not known, or is not for whoever
-    may not see all topics.
+    `topics` has messages in and out, and `groups`, by group and topic with a space
+    between, the rows behind and the age of the oldest unread one; only those are told
+    that somebody searches for. What is None was not known, or is not for whoever may
+    not see all topics.
     """
 
     ms: int
@@ -131,6 +134,26 @@ class Sample:
     unread_ms: int | None
     open: int | None
     topics: Mapping[str, Sequence[int]]
+    groups: Mapping[str, Sequence[int]] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class Alarm:
+    """Something that needs somebody: `what` is wrong, and what `to_do`.
+
+    `metric` says the same to Prometheus. `kind` and `name` are of what it is about:
+    `topic`, `group` (in a `topic`), `queue` (its items in a `state`), `outbox`,
+    `transaction`, `producers`, or "" for the server as a whole.
+    """
+
+    what: str
+    to_do: str
+    is_grave: bool = attrs.field(default=False, kw_only=True)
+    kind: str = attrs.field(default="", kw_only=True)
+    name: str = attrs.field(default="", kw_only=True)
+    topic: str = attrs.field(default="", kw_only=True)
+    state: str = attrs.field(default="", kw_only=True)
+    metric: str = attrs.field(default="", kw_only=True)
 
 
 @attrs.frozen(kw_only=True)
@@ -145,7 +168,9 @@ class OverviewReport:
     or a sentence about what is wrong. `decided_by` is `embedded`, the address of
     another coordinator, or None where that is unknown. `left_out` names what could not
     be looked at this time: `topics`, `blocked`, `groups`, `group_lags`, `topic_ages`,
-    `producers` or `queues`.
+    `producers`, `queues`, `tables` or `outboxes`. `tables` are the first names of those
+    that have rows, and `outboxes` what relays said last of those they carry over.
+    `alarms` are what else needs somebody, the gravest first.
     `history` is how things stood in the last two minutes, for who asks for it.
     """
 
@@ -190,7 +215,11 @@ class OverviewReport:
     cache_misses: int
     queues: Sequence[QueueOverview] = ()
     queue_count: Annotated[int, gauge("queues", "Queues that exist.")] = 0
+    tables: Sequence[str] = ()
+    table_count: int = 0
+    outboxes: Sequence[OutboxReport] = ()
     left_out: Sequence[str] = ()
+    alarms: Sequence[Alarm] = ()
     history: Sequence[Sample] = ()
 
     @property

@@ -6,6 +6,7 @@ import attrs
 
 from txaware.errors import QueueNotFound
 from txaware.model.queues import QueueDescriptor, QueueStats
+from txaware.model.topics import QueueName
 
 # So many queues are looked at, and so many jobs of each are named.
 MOST_QUEUES, MOST_JOBS = 200, 20
@@ -28,12 +29,14 @@ class Queues(Protocol):
 class QueueOverview:
     """A queue by its name, and how it stands; its `stats` name no pipes.
 
-    One that `takes_dead_letters` of others needs nobody who works on it.
+    One that `takes_dead_letters` of others needs nobody who works on it. Of its own
+    so many `dead_letters` wait, as far as that was looked at.
     """
 
     queue: str
     stats: QueueStats
     takes_dead_letters: bool = False
+    dead_letters: int = 0
 
 
 @attrs.frozen
@@ -47,15 +50,21 @@ class QueueList:
 def queue_overviews(queues: Queues) -> QueueList:
     """Looks at queues; where there are too many, first at those that are in use."""
     known = queues.descriptors()
-    letters = {one.dead_letters for one in known}
+    letters = {str(QueueName.parse(one.dead_letters)) for one in known}
     names = sorted(one.name for one in known)
     chosen = sorted(names, key=queues.is_in_use, reverse=True)[:MOST_QUEUES]
-    found = []
+    found: dict[str, QueueOverview] = {}
     for name in sorted(chosen):
         try:
             stats = queues.queue_stats(name)
         except QueueNotFound:  # deleted a moment ago
             continue
         shown = attrs.evolve(stats, jobs=stats.jobs[:MOST_JOBS], oldest_pipes=())
-        found.append(QueueOverview(name, shown, name in letters))
-    return QueueList(found, len(names))
+        found[name] = QueueOverview(name, shown, name in letters)
+    for one in known:
+        if one.name in found and found[one.name].stats.dead_letters:
+            waiting = found.get(str(QueueName.parse(one.dead_letters)))
+            depth = 0 if waiting is None else waiting.stats.depth
+            count = min(depth, found[one.name].stats.dead_letters)
+            found[one.name] = attrs.evolve(found[one.name], dead_letters=count)
+    return QueueList([*found.values()], len(names))

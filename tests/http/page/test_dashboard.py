@@ -1,7 +1,7 @@
 """The page for operators, in a real Chromium and by its files."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -11,92 +11,19 @@ from selenium.webdriver.common.keys import Keys
 
 import txaware
 from coordinator.embedded.coordinator import EmbeddedCoordinator
-from tests.support.browser import Browser, chromium
+from tests.support.browser import Browser
 from tests.support.doubles import Watched, failing
 from tests.support.messagings import payloads, publish, table_of
+from tests.support.pages import Clock, focused, row_of, row_reads
 from txaware.auth import digest_text, new_token
-from txaware.errors import OutOfOrderSequence, Unavailable
+from txaware.errors import TRACEBACK, OutOfOrderSequence, Unavailable
 from txaware.messaging import Messaging
-from txaware.model.clock import system_clock_ms
-from txaware.model.settings import Settings
 from txaware.server.dashboard import FILES, HEADERS
 from txaware.server.server import HttpServer
 
 LONG_NAME = "a_rather_long_name-" * 6
 NAUGHTY = b"<script>document.title = 'stolen'</script><b>bold</b>"
 PHONE: Any = {"width": 360, "height": 740}
-
-
-class Clock:
-    """The time of the system, and as much more as a test wants."""
-
-    def __init__(self) -> None:
-        self.ahead_ms = 0
-
-    def __call__(self) -> int:
-        return system_clock_ms() + self.ahead_ms
-
-
-@pytest.fixture(scope="module")
-def one_browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture
-def browser(one_browser: Browser) -> Iterator[Browser]:
-    yield one_browser
-    one_browser.close_page()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def messaging(clock: Clock) -> Iterator[Messaging]:
-    settings = Settings(janitor_interval_s=0)
-    with txaware.connect("memory:", settings=settings, clock_ms=clock) as opened:
-        opened.create_topic("orders")
-        yield opened
-
-
-@pytest.fixture
-def server(messaging: Messaging) -> Iterator[HttpServer]:
-    with messaging.serve() as serving:
-        yield serving
-
-
-@pytest.fixture
-def page(browser: Browser, server: HttpServer) -> Iterator[Browser]:
-    """The page, open and live; in the end nothing was said in the console."""
-    browser.open(server.url)
-    browser.reads("#connection", "Live")
-    yield browser
-    assert browser.complaints() == []
-    browser.close_page()  # before its server
-
-
-def row_of(page: Browser, name: str, *, table: str = "topics") -> str:
-    """The text of the row that begins with this name."""
-    rows = page.all(f"#{table} tbody tr")
-    return next((row.text for row in rows if row.text.startswith(name)), "")
-
-
-def row_reads(page: Browser, name: str, *parts: str, table: str = "topics") -> None:
-    page.wait(
-        lambda: all(part in row_of(page, name, table=table) for part in parts),
-        f"{parts} in the row of {name}",
-    )
-
-
-def focused(page: Browser) -> str:
-    """What has the focus: its id, or its text."""
-    found = page.run(
-        "const e = document.activeElement; return e.id || e.textContent.trim()"
-    )
-    return str(found)
 
 
 def held(messaging: Messaging, clock: Clock, *, for_s: int = 40) -> int:
@@ -118,9 +45,20 @@ def busy(messaging: Messaging, clock: Clock) -> None:
     held(messaging, clock)
     prepared(messaging, LONG_NAME, "order-7")
     messaging.producer(LONG_NAME).begin()
-    messaging.create_queue(LONG_NAME)
-    messaging.queue(LONG_NAME).push_all([b"m"] * 3)
-    messaging.queue(LONG_NAME).popper(name=LONG_NAME).pop()
+    messaging.table(f"shop:{LONG_NAME}").put(b"apples", b'{"left": 3}' * 20)
+    messaging.create_queue(LONG_NAME, max_deliveries=3)
+    queue = messaging.queue(LONG_NAME)
+    queue.push(b"poison" * 40)
+    for _ in range(3):
+        job = queue.pop()
+        assert job is not None
+        job.rollback(error="no stamp" + TRACEBACK + f"  {LONG_NAME}")
+    queue.push_all([b"m"] * 3)
+    for _ in range(2):
+        job = queue.pop()
+        assert job is not None
+        job.rollback(error="not yet")
+    queue.popper(name=LONG_NAME).pop()
 
 
 def test_a_publish_arrives(page: Browser, messaging: Messaging) -> None:
@@ -339,7 +277,7 @@ def test_a_name_of_300_characters_is_cut_and_moves_no_chart(
     wide_px, name_px, line_px = page.run(LAYOUT)
     assert wide_px == pytest.approx(chart_px, abs=1)
     assert name_px < 2.5 * max(line_px, 20)
-    for selector in ("#topics .name", "#groups .names", "#groups .name"):
+    for selector in ("#topics .name", "#groups th .name", "#groups td .name"):
         title = f"return document.querySelector('{selector}').title"
         assert page.run(title) == LONGEST
     if width == 1280:
@@ -404,7 +342,7 @@ def test_messages_are_looked_at_without_being_consumed(
     tx = messaging.coordinator.start_short(timeout_s=3600)
     publish(messaging, NAUGHTY, transaction=tx, topic="orders")
     messaging.publish("orders", [b"\x00\xff", "Grüße 🧺".encode()])
-    page.click("#topics button.name")
+    page.click("#topics a.name")
     page.reads("#messages", "Messages of orders", "Grüße 🧺")
     page.click("#oldest")
     page.reads("#rows", "number 000", "number 024")
@@ -422,7 +360,7 @@ def test_messages_are_looked_at_without_being_consumed(
     page.run("document.getElementById('shown-as').value = 'hex'")
     page.run("document.getElementById('shown-as').dispatchEvent(new Event('change'))")
     page.reads("#rows", b"number 025".hex(" "))
-    assert page.run("return document.title") == "txaware"
+    assert page.run("return document.title") == "orders - txaware"
     assert page.run("return document.querySelectorAll('#rows b').length") == 0
     assert messaging.metrics().topics["orders"].messages_out == 0
 
@@ -434,7 +372,7 @@ def test_the_newest_messages_come_first_and_earlier_ones_can_be_reached(
         messaging.publish("orders", [b"number %03d" % number])
         clock.ahead_ms += 60_000
     messaging.publish("orders", [b"last"])
-    page.click("#topics button.name")
+    page.click("#topics a.name")
     page.reads("#rows", "last")
     seen = [page.text("#rows")]
 
@@ -458,7 +396,7 @@ def test_the_end_of_a_large_batch_is_found(page: Browser, messaging: Messaging) 
     """All of it has one time, to the millisecond."""
     messaging.publish("orders", [b"number %03d" % n for n in range(500)])
     messaging.publish("orders", [b"last"])
-    page.click("#topics button.name")
+    page.click("#topics a.name")
     page.reads("#rows", "last")
     seen = [page.text("#rows")]
     for _ in range(3):
@@ -474,10 +412,10 @@ def test_a_long_payload_is_shown_when_it_is_asked_for(
     page: Browser, messaging: Messaging
 ) -> None:
     messaging.publish("orders", [b"x" * 5000 + b"end"])
-    page.click("#topics button.name")
+    page.click("#topics a.name")
     page.reads("#rows", "Show all 4.9 KiB")
     assert "end" not in page.text("#rows .payload")
-    page.click("#rows button")
+    page.click("#rows li > button")
     page.reads("#rows .payload", "xend")
 
 
@@ -599,7 +537,9 @@ def test_everything_can_be_reached_with_a_keyboard(
         )
         if page.run("return !!document.activeElement.closest('#transactions td')"):
             break
-    assert walk[:4] == ["Skip to the topics", "search", "namespace", "Abort…"]
+    assert walk[:4] == ["Skip to the topics", "txaware", "search", "namespace"]
+    assert walk[4:6] == ["Overview", "Topics"]
+    assert walk[12:14] == ["HTTP", "Abort…"]
     for name in ("Topic", "orders", "Group", "Oldest unread", "Transaction"):
         assert name in walk
     assert walk[-1] == "Abort…"
@@ -626,7 +566,7 @@ def test_a_table_is_sorted_by_a_click_on_its_header(
     row_reads(page, "second", "9 in all")
 
     def names() -> list[str]:
-        return [button.text for button in page.all("#topics button.name")]
+        return [link.text for link in page.all("#topics a.name")]
 
     assert names() == ["first", "orders", "second"]
     page.click("#topics thead th:first-child button")
@@ -721,28 +661,45 @@ return [document.documentElement.scrollWidth - arguments[0],
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_it_is_readable_and_fits_on_every_screen(
-    page: Browser, messaging: Messaging, clock: Clock, tmp_path: Path, view: str
+    page: Browser,
+    messaging: Messaging,
+    clock: Clock,
+    server: HttpServer,
+    tmp_path: Path,
+    view: str,
 ) -> None:
     busy(messaging, clock)
     page.show(**VIEWS[view])
     page.reads("#attention", "orders has been blocked")
     page.reads("#groups", "billing")
-    states: dict[str, Callable[[], object]] = {
-        "page": lambda: None,
-        "messages": lambda: page.click("#topics tbody tr:last-child button.name"),
-        "abort": lambda: page.click("#attention button.abort"),
+    topic = f"shop:{LONG_NAME}"
+    states: dict[str, tuple[str, tuple[str, ...]]] = {
+        "": ("#topics", ("orders",)),
+        f"topics/{topic}": ("#rows", (NAUGHTY.decode(), "00 01")),
+        f"topics/{topic}?text=x&from=oldest": ("#messages-place", ("1 row of 3",)),
+        f"groups/{'g' * 60}/{topic}": ("#group-facts", ("It stands",)),
+        f"queues/{LONG_NAME}": ("#items", ("2 deliveries",)),
+        f"queues/{LONG_NAME}?state=dead": ("#items", ("no stamp", "Traceback")),
+        f"tables/{topic}": ("#table-rows", ("apples",)),
+        "outboxes": ("#outboxes", ("No relay",)),
     }
-    for name, act in states.items():
-        act()
-        if name == "messages":
-            page.reads("#rows", NAUGHTY.decode(), "00 01")
-        page.screenshot(tmp_path / f"{view}-{name}.png")
-        assert page.run(CONTRASTS) == [], name
-        beyond, wide = page.run(OVERFLOW, VIEWS[view]["width"])
-        assert beyond <= 0, f"{name}: {wide}"
-        assert wide == [], name
-        page.press(Keys.ESCAPE)
-        page.wait(lambda: not page.all("dialog[open]"), "no dialog")
+    for address, (place, parts) in states.items():
+        page.run(f"location.hash = '#/{address}'")
+        page.reads(place, *parts)
+        name = address.partition("/")[0] or "page"
+        look(page, tmp_path / f"{view}-{name}.png", VIEWS[view]["width"])
+    page.run("location.hash = '#/'")
+    page.click("#attention button.abort")
+    look(page, tmp_path / f"{view}-abort.png", VIEWS[view]["width"])
+
+
+def look(page: Browser, path: Path, width: int) -> None:
+    """Takes a picture, in which all can be read, and nothing is beyond the edge."""
+    page.screenshot(path)
+    assert page.run(CONTRASTS) == [], path.name
+    beyond, wide = page.run(OVERFLOW, width)
+    assert beyond <= 0, f"{path.name}: {wide}"
+    assert wide == [], path.name
 
 
 def test_on_a_phone_a_row_says_what_its_values_are(
@@ -788,10 +745,12 @@ def test_all_that_can_be_used_has_a_name(
     for role in ("button", "searchbox", "combobox", "image", "table", "columnheader"):
         assert seen[role], role
         assert all(seen[role]), f"a {role} has no name: {seen[role]}"
-    tables = ["Topics", "Consumer groups", "Queues", "Open transactions", "Producers"]
-    assert seen["table"] == tables
+    assert seen["table"] == [
+        *("Topics", "Consumer groups", "Queues", "Tables"),
+        *("Open transactions", "Producers"),
+    ]
     assert "Abort what blocks orders" in seen["button"]
-    assert {"banner", "main", "search", "status"} <= seen.keys()
+    assert {"banner", "main", "navigation", "search", "status"} <= seen.keys()
 
 
 def test_all_comes_from_this_server(page: Browser, server: HttpServer) -> None:

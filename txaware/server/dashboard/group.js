@@ -1,0 +1,152 @@
+// One group in one topic: how far it is behind over time, and moving it to another place.
+// Who moves a group does it in a transaction; of a reader and of that one is refused.
+
+import { askFirst } from "./asking.js";
+import { Chart } from "./charts.js";
+import { Model } from "./model.js";
+import { ask, NoAnswer, pathOf, refusals } from "./server.js";
+import { child, link, setName, setText } from "./table.js";
+import { address } from "./views.js";
+import * as words from "./words.js";
+
+const EVERY_MS = 2000;
+const BEGINNING = "0".repeat(40);
+const TIMES = { "5min": 300_000, "1h": 3_600_000, "1d": 86_400_000 };
+
+const find = (id) => document.getElementById(id);
+const unread = new Chart(["behind"]);
+const rows = new Chart(["out"]);
+find("group-unread").append(unread.element);
+find("group-rows").append(rows.element);
+const to = find("reset-to");
+const at = find("reset-at");
+let shown = fresh("", "");
+
+function fresh(group, topic) {
+  return { group, topic, model: new Model(), isFirst: true, refused: null, found: null };
+}
+
+export const groupView = {
+  element: find("group"),
+  heading: find("group-heading"),
+
+  open([group, topic = ""]) {
+    shown = fresh(group, topic);
+    setName(find("group-heading"), `Group ${group} in ${topic}`);
+    find("group-moves").hidden = true;
+    setText(find("group-refused"), "");
+    return `${group} in ${topic}`;
+  },
+
+  async look() {
+    const mine = shown;
+    const query = new URLSearchParams({ search: mine.group, history: String(mine.isFirst) });
+    const [answer, refused] = await Promise.all([
+      ask(`v1/overview?${query}`),
+      mine.refused ?? refusals({ group: mine.group, topic: mine.topic }),
+    ]);
+    return () => {
+      if (mine !== shown) return 0;
+      Object.assign(mine, { isFirst: false, refused });
+      const report = mine.model.take(answer);
+      show(report.groups.find((one) => one.group === mine.group && one.topic === mine.topic) ?? null);
+      return EVERY_MS;
+    };
+  },
+};
+
+function show(group) {
+  shown.found = group;
+  const behind = shown.model.behind(shown.group, shown.topic);
+  draw("group-unread", unread, behind.unreadMs, group && words.duration(group.unreadMs ?? 0), words.duration);
+  draw("group-rows", rows, behind.rows, group && `${words.count(group.rows)}${group.hasMore ? "+" : ""}`, words.shortCount);
+  const facts = find("group-facts");
+  const position = group?.position ?? null;
+  const place = position === null ? "at the beginning" : `after ${words.time(parseInt(position.slice(0, 16), 16))}`;
+  const seen = group ? `somebody last read for it ${words.duration(group.aloneMs)} ago` : "";
+  setText(child(facts, "span", "facts"), group ? `It stands ${place}; ${seen}; ` : "It has no position there; it gets one when it first reads. ");
+  link(facts, "name", "messages from there", address(["topics", shown.topic], { from: position ?? "oldest" }));
+  const waits = group && group.waitsFor !== null ? `It waits for transaction ${group.waitsFor}.` : "";
+  setText(find("group-waits"), waits);
+  const why = shown.refused.group ?? shown.refused.transactions;
+  setText(find("group-refused"), why ? `It cannot be moved here: ${why}.` : "").hidden = !why;
+  find("group-moves").hidden = Boolean(why);
+  find("rewind").disabled = position === null || position === BEGINNING;
+}
+
+function draw(id, chart, values, now, format) {
+  const tile = find(id);
+  setText(tile.querySelector(".figure"), now ?? "–");
+  const most = format(Math.max(0, ...values));
+  chart.draw([values], `${tile.querySelector("h3").textContent} in the last two minutes: at most ${most}`, format);
+}
+
+/** The position just before a time: the next message is the first from then on. */
+function beforeTime(ms) {
+  return ms <= 0 ? BEGINNING : ((BigInt(ms) << 96n) - 1n).toString(16).padStart(40, "0");
+}
+
+function beforeId(id) {
+  const number = BigInt(`0x${id}`);
+  return number ? (number - 1n).toString(16).padStart(40, "0") : BEGINNING;
+}
+
+async function chosen() {
+  if (to.value === "first") return BEGINNING;
+  if (to.value === "time") return beforeTime(new Date(at.value).getTime());
+  const { next } = await ask(`${pathOf("topics", shown.topic)}/bounds?isolation=committed`);
+  return beforeId(next);
+}
+
+const SAID = { first: "the oldest message", next: "what is published from now on" };
+
+function askToMove(what, label, positionOf) {
+  const { group, topic } = shown;
+  askFirst({
+    heading: `Move group ${words.short(group)}?`,
+    lines: [
+      `Its next message in ${words.short(topic)} is ${what}.`,
+      "What lies between is read again, or never read by it. A reader at work is refused once, and goes on from there.",
+    ],
+    leave: "Leave it there",
+    label,
+    act: async () => {
+      await move(group, topic, await positionOf());
+      return `Group ${words.short(group)} reads ${what} next.`;
+    },
+  });
+}
+
+/** A transaction of its own, as `txaware groups reset` does it. */
+async function move(group, topic, position) {
+  const begun = await ask("v1/transactions", { method: "POST", body: '{"type": "short", "timeoutS": 30}' });
+  const pointer = begun.writePointer;
+  const [name, namespace = "default"] = topic.split(":").reverse();
+  const path = ["v1/namespaces", namespace, "groups", group, "positions", name].map((part, n) => (n ? encodeURIComponent(part) : part));
+  try {
+    await ask(path.join("/"), { method: "PUT", body: `{"position": "${position}", "transaction": ${pointer}}` });
+  } catch (error) {
+    if (!(error instanceof NoAnswer)) await ask(`v1/transactions/${pointer}/abort`, { method: "POST", body: "{}" });
+    throw error;
+  }
+  await ask(`v1/transactions/${pointer}/commit`, { method: "POST", body: '{"check": true}' });
+}
+
+to.addEventListener("change", () => {
+  at.hidden = find("reset-at-label").hidden = to.value !== "time";
+});
+find("group-reset").addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (to.value !== "time") {
+    askToMove(SAID[to.value], "Reset", chosen);
+    return;
+  }
+  const ms = new Date(at.value).getTime();
+  if (Number.isFinite(ms)) askToMove(`the first from ${words.time(ms)} on`, "Reset", chosen);
+  else at.focus();
+});
+find("group-rewind").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const ms = parseInt(shown.found.position.slice(0, 16), 16) - TIMES[find("rewind-by").value];
+  askToMove(`the first from ${words.time(Math.max(0, ms))} on`, "Rewind", async () => beforeTime(ms));
+});
