@@ -225,3 +225,41 @@ def test_what_spark_remembers_is_no_group(messaging: Messaging) -> None:
         told = error_of("groups", *command, code=2, obj=messaging)
         assert told.startswith(f"{marker} is not a consumer group: Spark keeps there")
     assert messaging.position(marker, "t") is not None
+
+
+def test_a_group_with_members_is_made_shown_moved_and_deleted(
+    messaging: Messaging,
+) -> None:
+    messaging.create_topic("orders", partitions=2)
+    messaging.publish("orders.0", [b"a"])
+    made = run_json(
+        *("groups", "create", "billing", "--session-s", "600"),
+        *("--assignment", "range"),
+        obj=messaging,
+    )
+    assert (made[0]["session_ms"], made[0]["assignment"]) == (600_000, "range")
+    with messaging.member("billing", topics=["orders"], static="till-1") as member:
+        assert len(member.poll()) == 1
+        member.commit()
+        shown = run("groups", "show", "billing", obj=messaging).stdout
+        assert "orders (2 partitions)" in shown
+        assert "till-1 joined" in shown
+        [found] = run_json("groups", "members", "billing", obj=messaging)
+        assert (found["member"], found["partitions"]) == ("till-1", {"orders": [0, 1]})
+        lines = run("groups", "members", "billing", obj=messaging).stdout.splitlines()
+        assert lines[1].startswith("till-1")
+        assert lines[1].endswith("0, 1")
+        rewound = ("groups", "rewind", "billing", "orders", "--to", "first", "--yes")
+        said = run(*rewound, "--partition", "0", obj=messaging).stdout
+        assert said == "moved partition 0 of orders to the beginning\n"
+        assert len(member.poll(timeout_s=20)) == 1
+        own = '{"till-1": {"orders": [1]}}'
+        assert "own" in run("groups", "assign", "billing", own, obj=messaging).stdout
+        delete = ("groups", "delete", "billing", "--yes")
+        assert "1 members" in error_of(*delete, obj=messaging)
+    messaging._parts.groups.leave_group("billing", "till-1")
+    said = run(*delete, obj=messaging).stdout
+    assert said == "deleted group billing; its positions stay\n"
+    assert "there is no group" in error_of("groups", "show", "billing", obj=messaging)
+    wrong = ("groups", "assign", "billing", "{")
+    assert "no JSON" in error_of(*wrong, obj=messaging, code=2)

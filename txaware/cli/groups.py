@@ -5,6 +5,7 @@ from contextlib import suppress
 import attrs
 import click
 
+from txaware.cli.group_members import COMMANDS, echo_found, named_group
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import (
     NOTHING,
@@ -106,10 +107,14 @@ def time_of(position: MessageId | None) -> str | None:
 def groups() -> None:
     """List consumer groups and how far behind they are, show one, move one.
 
+    `create`, `delete`, `members`, `rewind` and `assign` are for groups whose members
+    divide partitions.
+
     \b
     Example:
       txaware groups list
       txaware groups reset billing orders --to 2026-01-31T12:00:00Z
+      txaware groups members billing
     """
 
 
@@ -142,19 +147,28 @@ def list_(session: Session, *, as_json: bool) -> None:
 
 @groups.command()
 @click.argument("group")
-@click.argument("topic")
+@click.argument("topic", required=False)
 @namespace_option
 @json_option
 @pass_session
 def show(
-    session: Session, *, group: str, topic: str, namespace: str, as_json: bool
+    session: Session, *, group: str, topic: str | None, namespace: str, as_json: bool
 ) -> None:
     """Show where a group stands in a topic, and what is still to come.
+
+    Without a topic, show a group that has members: its topics, its generation and why
+    that began.
 
     \b
     Example:
       txaware groups show billing orders
+      txaware groups show billing
     """
+    if topic is None:
+        with session.open() as messaging:
+            found = messaging.group(named_group(group, namespace))
+        echo_found(found, as_json=as_json)
+        return
     with session.open() as messaging:
         name = full_name(topic, namespace)
         messaging.topic(name)  # which has to be there
@@ -265,3 +279,7 @@ def _require_readers(group: str) -> None:
 def _after(position: MessageId | None) -> str:
     time = time_of(position)
     return "the beginning" if time is None else f"after {time}"
+
+
+for command in COMMANDS:
+    groups.add_command(command)

@@ -95,8 +95,9 @@ class Heartbeats:
         """Says by the next heartbeat, at once, what is held from a generation on."""
         with self.changed:
             self._owned, self.generation = tuple(held), news.generation
-            if self.news is news:
-                self.news = None
+            if self.news is not None:  # the next answer says all but rewinds again
+                more = self.news.rewound[len(news.rewound) :]
+                self.news = News(news.generation, (), (), more) if more else None
             self.changed.notify_all()
 
     def polls(self, *, is_polling: bool) -> None:
@@ -130,7 +131,7 @@ class Heartbeats:
             elif not self._beat(*asked, wait_s):
                 self._rest(asked, min(AGAIN_S, self._heartbeat_s))
             elif wait_s == 0:
-                self._rest(asked, self._heartbeat_s)
+                self._rest(asked, self._heartbeat_s, while_news=True)
 
     def _beat(
         self,
@@ -206,11 +207,16 @@ class Heartbeats:
             log.info("member %s could not leave: %s", self.member, error)
         self._end(incarnation, MemberFenced(why))
 
-    def _rest(self, asked: Asked, seconds: float) -> None:
-        """Waits until something was taken up since, for so long at most."""
+    def _rest(self, asked: Asked, seconds: float, *, while_news: bool = False) -> None:
+        """Waits until something was taken up since, for so long at most.
+
+        `while_news` says that it waits for news to be taken up.
+        """
         with self.changed:
             until_s = self._clock_s() + seconds
             while self._asked == asked and self.fenced is None and not self._is_closed:
+                if while_news and self.news is None:
+                    return
                 left_s = until_s - self._clock_s()
                 if left_s <= 0:
                     return
