@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator
 
 from tests.benchmarks.kafka import committing, processing, receiving
+from tests.benchmarks.sending import sending
 from txaware.bench import producers
 from txaware.bench.measure import Figure
 from txaware.bench.trial import Measured, Trial, measured
@@ -35,6 +36,13 @@ FIGURES = [
         "for committed messages. From before the begin until it has the message. At "
         "most half of a Kafka that is not flushed, p50 and p99.",
         receiving.received,
+    ),
+    Measured(
+        "g",
+        "200,000 messages of 100 bytes with a key, sent one by one to 12 partitions. "
+        "Embedded at least 250,000 a second; over HTTP at least as many as by "
+        "messaging.publish of 1,000 a call, in one thread.",
+        sending,
     ),
 ]
 LETTERS = "".join(figure.letter for figure in FIGURES)
