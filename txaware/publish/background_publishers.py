@@ -113,7 +113,7 @@ class AsyncPublisher(_TopicSender):
 
     def __init__(
         self,
-        service: PublishesOnce | MessagingService | None,
+        service: PublishesOnce | MessagingService,
         topic: str,
         *,
         message_limit_bytes: int,
@@ -191,7 +191,7 @@ class AtMostOncePublisher(_TopicSender):
 
     def __init__(
         self,
-        service: MessagingService | None,
+        service: MessagingService,
         topic: str,
         *,
         message_limit_bytes: int,

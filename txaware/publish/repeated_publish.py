@@ -1,13 +1,14 @@
 """A publish that is tried again and again, and stored once: for loops that retry."""
 
 import secrets
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from txaware.model.interfaces import Payload
 from txaware.model.messages import MessageId
 from txaware.model.producers import MAX_PRODUCER_ID, SEQUENCES, ProducerIdentity
 
 
+@runtime_checkable
 class PublishesOnce(Protocol):
     """A service that knows the repeat of a publish again; see `ProducerService`."""
 

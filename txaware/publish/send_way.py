@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 
 from txaware.errors import Unavailable
+from txaware.model.interfaces import MessagingService
 from txaware.model.messages import MessageId
 from txaware.model.partitions import partition_name
 from txaware.model.producers import ProducerIdentity
 from txaware.model.requests import Payloads
+from txaware.publish.repeated_publish import PublishesOnce
 
 if TYPE_CHECKING:  # most programs have no event loop
     import asyncio
@@ -64,9 +66,11 @@ class PlainWay:
     A service that knows producers stores each batch once. Others get plain publishes.
     """
 
-    def __init__(self, service: Any, *, once: bool) -> None:
-        self._service = service
-        self._once = once and hasattr(service, "publish_once")
+    def __init__(
+        self, service: PublishesOnce | MessagingService, *, once: bool
+    ) -> None:
+        self._service: Any = service
+        self._once = once and isinstance(service, PublishesOnce)
 
     def send(self, request: SendRequest, told: Told) -> None:
         """Publishes a batch."""
