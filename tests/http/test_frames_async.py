@@ -261,3 +261,19 @@ async def test_an_upgrade_that_is_cut_off_has_asked_nothing() -> None:
         await transport.perform(attrs.evolve(EMPTY, repeat=Repeat.NEVER))
         assert server.lines == ["GET /v1/frames"] * 2 + ["POST /ping"]
         await transport.close()
+
+
+@in_loop
+async def test_a_connection_that_cannot_be_written_to_is_closed(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connect(served) as messaging:
+        await messaging.topics()
+        [lost] = messaging._transport._framed.values()
+
+        def broken() -> bool:
+            raise BrokenPipeError("it is gone")
+
+        monkeypatch.setattr(lost, "_write_some", broken)
+        await messaging.topics()
+        assert lost._socket.fileno() == -1

@@ -209,9 +209,11 @@ class AsyncFrameConnection(FrameConnection):
                 is_all = self._write_some()
             except Exception as error:
                 self._die(error)
-                return
             finally:
                 self._writing.release()
+            if self._dead is not None:
+                self._detach()  # which closes nothing that is being written to
+                return
             if not is_all:
                 if not self._waits_to_write:
                     self._waits_to_write = True
