@@ -25,6 +25,8 @@ from tests.support.database_server import DatabaseServer
 from tests.support.ports import free_port
 from txaware import Messaging, participants
 from txaware.errors import BadRequest, MisusedTransaction, TxAwareError, Unavailable
+from txaware.participants import outbox_writer
+from txaware.participants.database_tables import missing
 from txaware.participants.databases import open_outbox
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.outbox_row import OutboxRows
@@ -183,6 +185,32 @@ async def test_rows_of_asyncio_go_with_the_transaction_of_the_program(
     if engine is not None:
         await engine.dispose()
     await asyncio.to_thread(check_carried, messaging, place)
+
+
+@pytest.mark.parametrize(
+    "kind", ["session sqlite", "session psycopg", "session pymysql"]
+)
+def test_sessions_of_one_connection_look_for_the_tables_once(
+    messaging: Messaging, place: Place, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of a web server do, each for a request."""
+    place.rows().close()  # which makes them
+    looks: list[object] = []
+
+    def looked(*arguments: Any) -> Any:
+        looks.append(arguments)
+        return missing(*arguments)
+
+    monkeypatch.setattr(outbox_writer, "missing", looked)
+    url = place.server.session_url if place.server else place.url("")
+    engine = create_engine(url)
+    for number in range(3):
+        with Session(engine) as session:
+            txaware.outbox(session).publish("t", b"%d" % number)
+            session.commit()
+    engine.dispose()
+    assert len(looks) == 1
+    assert place.carry_over(messaging) == 3
 
 
 @pytest.mark.parametrize("kind", ["sqlite3", "psycopg", "pymysql"])

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 
 SAVEPOINT = "txaware_rows"
+HAS_TABLES = "txaware has its tables"
 
 
 class WritesRows:
@@ -64,7 +65,8 @@ class WritesRows:
         self._given = given
         self._clock_ms = clock_ms
         self._limit_bytes = (settings or Settings()).message_limit_bytes
-        self._has_tables = False
+        # What is known of the connection; that of a session's outlives it in the pool.
+        self._known: dict[Any, Any] = {}
         self._made_some = False
         self._token = new_token()
 
@@ -110,7 +112,7 @@ class WritesRows:
                 "the connection is in autocommit and has no transaction open, so the "
                 "row would commit without yours: begin one first"
             )
-        if not self._has_tables:
+        if HAS_TABLES not in self._known:
             yield from self._make_tables(dialect, connection)
         now_ms, token = self._clock_ms(), (yield from self._token_of(connection))
         rows = [columns(one, token=token, now_ms=now_ms) for one in payloads]
@@ -142,15 +144,16 @@ class WritesRows:
                 yield from dialect.change(connection, statement)
             # A rollback takes them away again.
             self._made_some = True
-        self._has_tables = not self._made_some
+        if not self._made_some:
+            self._known[HAS_TABLES] = True
 
     def _connection(self) -> Steps[Any]:
         """Returns the connection of the driver; a session begins with it."""
         given = self._given
         if hasattr(given, "sync_session"):
-            given = yield given.run_sync(_begun)
+            given, self._known = yield given.run_sync(_begun)
         elif hasattr(given, "get_bind"):
-            given = _begun(given)
+            given, self._known = _begun(given)
         if library_of(given) == "asyncpg":
             return AsyncpgConnection(given, lent=True)
         return given
@@ -315,13 +318,17 @@ def dialect_of(connection: Any) -> SqlDialect:
     return MYSQL if library == "pymysql" else POSTGRES
 
 
-def _begun(session: Any) -> Any:
-    """Begins a session's transaction; returns the connection of its driver."""
+def _begun(session: Any) -> tuple[Any, dict[Any, Any]]:
+    """Begins a session's transaction; returns the connection of its driver.
+
+    With it comes what is known of that for as long as it is open.
+    """
     connection = session.connection()
     lent = connection.connection.driver_connection
-    if library_of(lent) == "asyncpg":  # it begins at the first statement
+    # It begins at the first statement.
+    if library_of(lent) == "asyncpg" and not lent.is_in_transaction():
         connection.exec_driver_sql("SELECT 1")
-    return lent
+    return lent, connection.info
 
 
 def _wrong(connection: object, takes: str) -> BadRequest:

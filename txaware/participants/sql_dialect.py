@@ -1,7 +1,7 @@
 """What databases say in different words; all other SQL of ours is written once."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from txaware.participants.database_steps import Steps, in_thread
@@ -64,11 +64,14 @@ class SqlDialect(ABC):
         return getattr(cursor, "rowcount", -1)
 
     def change_many(
-        self, connection: Any, sql: str, rows: Iterable[Sequence[Any]]
+        self, connection: Any, sql: str, rows: Sequence[Sequence[Any]]
     ) -> Steps[None]:
         """Runs a statement for each of some rows."""
         cursor = yield from self.cursor(connection)
-        yield cursor.executemany(self.own(sql), rows)
+        if len(rows) == 1:  # for many a driver does more
+            yield cursor.execute(self.own(sql), rows[0])
+        else:
+            yield cursor.executemany(self.own(sql), rows)
 
     def executing(self, connection: Any) -> Execute:
         """Returns what runs statements over a connection that blocks."""
