@@ -104,7 +104,7 @@ def test_whatever_happens_each_note_is_in_one_run_and_each_run_ends(
             item = desk.items.pop(number % len(desk.items))
             if act == "twice":
                 desk.end(item, "succeeded")
-            desk.end(item, "succeeded" if act == "twice" else act)
+            desk.end(item, "failed" if act == "twice" else act)
         state = desk.turn()
         going = [run for run in desk.runs.values() if run.state == "running"]
         assert {run.number for run in going} == {one.number for one in state.running}
