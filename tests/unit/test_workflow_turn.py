@@ -91,7 +91,7 @@ def test_whatever_happens_each_note_is_in_one_run_and_each_run_ends(
     on = {"event": "e", "count": count}
     options = {"concurrency": concurrency, "collect": collect}
     desk = Desk({"on": on, "steps": STEPS, **options})
-    noted = 0
+    noted, done = 0, set[tuple[int, str]]()
     for act, number in acts:
         desk.now_ms += 1000
         if act == "note":
@@ -104,6 +104,7 @@ def test_whatever_happens_each_note_is_in_one_run_and_each_run_ends(
             item = desk.items.pop(number % len(desk.items))
             if act == "twice":
                 desk.end(item, "succeeded")
+                done.add((item.number, item.step))
             desk.end(item, "failed" if act == "twice" else act)
         state = desk.turn()
         going = [run for run in desk.runs.values() if run.state == "running"]
@@ -111,6 +112,8 @@ def test_whatever_happens_each_note_is_in_one_run_and_each_run_ends(
         assert not concurrency or len(going) <= concurrency
         handed = [(item.number, item.step, item.attempt) for item in desk.items]
         assert len(set(handed)) == len(handed)
+        for run, step in done:
+            assert desk.runs[run].steps[step].state == "succeeded"
     desk.finish()
     assert all(run.is_over for run in desk.runs.values())
     triggers = [note.id for run in desk.runs.values() for note in run.triggers]
