@@ -98,7 +98,7 @@ class StepWorker:
         self.group = definitions.group
         self._functions = definitions.functions
 
-    def loop(self, *, threads: int = 1, idle_wait_s: float = 2.0) -> txaware.Worker:
+    def loop(self, *, threads: int = 1, idle_wait_s: float = 1.0) -> txaware.Worker:
         """Returns the loop that carries steps out; `run` and `close` are its own."""
         queue = self.messaging.queue(steps_queue(self.group))
         return queue.worker(

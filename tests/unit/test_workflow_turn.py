@@ -112,8 +112,8 @@ def test_whatever_happens_each_note_is_in_one_run_and_each_run_ends(
         assert not concurrency or len(going) <= concurrency
         handed = [(item.number, item.step, item.attempt) for item in desk.items]
         assert len(set(handed)) == len(handed)
-        for run, step in done:
-            assert desk.runs[run].steps[step].state == "succeeded"
+        for number, step in done:
+            assert desk.runs[number].steps[step].state == "succeeded"
     desk.finish()
     assert all(run.is_over for run in desk.runs.values())
     triggers = [note.id for run in desk.runs.values() for note in run.triggers]
