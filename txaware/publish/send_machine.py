@@ -277,18 +277,18 @@ class SendMachine:
             batch = self._opened(line, now_s)
         at = len(batch.payloads)
         future = SentFuture(batch, at)
-        if extra is not None:
-            batch.extras[at] = extra
-        if on_done is not None:
-            batch.on_done[at] = on_done
-        if number is not None and line.number is None:
-            batch.numbers[at] = number
         if (
             batch.size_bytes + size_bytes >= self._batch_bytes
             or at + 1 >= self._batch_messages
         ):
             self._visit_soon(line)
         # Without a call, so that no interrupt (Ctrl-C) comes between.
+        if extra is not None:
+            batch.extras[at] = extra
+        if on_done is not None:
+            batch.on_done[at] = on_done
+        if number is not None and line.number is None:
+            batch.numbers[at] = number
         batch.last_s = now_s
         batch.size_bytes += size_bytes
         lines.held_bytes += size_bytes
