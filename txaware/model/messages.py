@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, cast
 
 import attrs
@@ -294,17 +295,25 @@ class Message(_Row[T]):
 
 
 def messages_of(
-    ids: Iterable[MessageId], payloads: Sequence[bytes], labels: Labels | None
+    ids: Iterable[MessageId],
+    payloads: Sequence[bytes],
+    labels: Labels | None,
+    partition: int = 0,
 ) -> list[Message]:
     """Makes messages of columns, without a call for each."""
     new, none = tuple.__new__, NO_HEADERS
+    if partition:
+        keys: Iterable[bytes | None] = repeat(None) if labels is None else labels.keys
+        headers = repeat(none) if labels is None else labels.headers
+        columns = zip(ids, payloads, keys, headers, repeat(partition), strict=False)
+        return [new(Message, each) for each in columns]
     if labels is None:
         return [
             new(Message, (message_id, payload, None, none))
             for message_id, payload in zip(ids, payloads, strict=True)
         ]
-    columns = zip(ids, payloads, labels.keys, labels.headers, strict=True)
-    return [new(Message, each) for each in columns]
+    of_first = zip(ids, payloads, labels.keys, labels.headers, strict=True)
+    return [new(Message, each) for each in of_first]
 
 
 def in_partition(messages: Iterable[Message], number: int) -> list[Message]:

@@ -165,6 +165,12 @@ class TopicCounters(Counters[TopicMetrics]):
             self._values["bytes_in"] += size_bytes
             self._time("publish", took_s, self._latencies.publish)
 
+    def published_beside(self, messages: int, size_bytes: int) -> None:
+        """Counts another part of a publish, whose time is counted with the first."""
+        with self._lock:
+            self._values["messages_in"] += messages
+            self._values["bytes_in"] += size_bytes
+
     def flushed(
         self, pointer: int, messages: int, size_bytes: int, took_s: float
     ) -> None:

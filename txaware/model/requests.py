@@ -131,7 +131,12 @@ class Payloads:
     def _picked(self, places: list[int]) -> "Payloads":
         payloads = [self.payloads[place] for place in places]
         size_bytes, labels, after_s = sum(map(len, payloads)), None, None
-        if self.labels is not None:
+        if self.labels is not None and (sizes := self.labels.sizes) is not None:
+            keys = [self.labels.keys[place] for place in places]
+            picked = [sizes[place] for place in places]
+            labels = Labels(keys, [NO_HEADERS] * len(keys), compact(picked))
+            size_bytes += sum(picked)
+        elif self.labels is not None:
             keys = [self.labels.keys[place] for place in places]
             headers = [self.labels.headers[place] for place in places]
             labels = labels_or_none(keys, headers)

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import count
+from typing import ClassVar
 
 import attrs
 
@@ -92,6 +93,9 @@ class PartitionedTopic:
     signal: Signal
     _turns: "Turns"
     _handles: "TopicHandles" = attrs.field(repr=False)
+    _known: dict[int, TopicHandle] = attrs.field(factory=dict, repr=False, init=False)
+
+    number: ClassVar[int] = 0
 
     @property
     def partitions(self) -> int:
@@ -105,7 +109,10 @@ class PartitionedTopic:
 
     def at(self, number: int) -> TopicHandle:
         """Returns a partition, with its writer and its counters."""
-        return self._handles.at(partition_name(self.topic.topic, number))
+        known = self._known.get(number)
+        if known is None:
+            known = self._known[number] = self._handles.place(self.topic, number)
+        return known
 
     def handles(self) -> Iterator[TopicHandle]:
         """Returns all partitions, by their numbers."""
@@ -121,7 +128,7 @@ class PartitionedTopic:
         """
         next_one = partial(self._turns.next, self.partitions)
         parts = payloads.by_partition(self.partitions, turn or next_one)
-        return [(self.at(number), part) for number, part in sorted(parts.items())]
+        return [(self.at(number), part) for number, part in parts.items()]
 
 
 class Turns:
@@ -152,6 +159,7 @@ class TopicHandles:
         # Each with the count of changes to topics at which it was read.
         self._current: dict[str, tuple[int, TopicHandle]] = {}
         self._whole: dict[TopicName, tuple[Signal, Turns]] = {}
+        self._spread: dict[TopicName, PartitionedTopic] = {}
         # Finds the pipes of queues, which are written to like topics.
         self.pipes: Callable[[str], TopicHandle | None] = _no_pipe
 
@@ -179,7 +187,7 @@ class TopicHandles:
         version, found = self.topics.version(), self.topics.get(name)
         if number is None and found.partitions > 1:
             raise partition_needed(found)
-        place = self._place(found, number or 0)
+        place = self.place(found, number or 0)
         if (
             version is not None
             and version == self.topics.version()
@@ -197,9 +205,13 @@ class TopicHandles:
             return self.whole(self.topics.get(self.name(topic)))
 
     def whole(self, found: Topic) -> PartitionedTopic:
-        """Returns all partitions of a topic together."""
+        """Returns all partitions of a topic together, as the topic stands."""
+        known = self._spread.get(found.topic)
+        if known is not None and known.topic is found:
+            return known
         signal, turns = self._whole.setdefault(found.topic, (Signal(), Turns()))
-        return PartitionedTopic(found, signal, turns, self)
+        made = self._spread[found.topic] = PartitionedTopic(found, signal, turns, self)
+        return made
 
     def find_at_once(self, topic: str) -> Place | None:
         """Returns what an event loop finds; None where it would wait for a network."""
@@ -213,7 +225,7 @@ class TopicHandles:
             return None
         if number is None and found.partitions > 1:
             return self.whole(found)
-        return self._place(found, number or 0)
+        return self.place(found, number or 0)
 
     def rows_name(self, topic: str) -> TopicName:
         """Returns the name by which the rows of what exists are kept."""
@@ -233,7 +245,8 @@ class TopicHandles:
             raise no_partition(found, number)
         return partition_in(found, number)
 
-    def _place(self, found: Topic, number: int) -> TopicHandle:
+    def place(self, found: Topic, number: int) -> TopicHandle:
+        """Returns a partition of a topic, with its writer and its counters."""
         topic = self._partition(found, number)
         name = topic.topic
         writer = self._writers.get(name)

@@ -102,11 +102,16 @@ def keyed_values(
     pointer: int | None,
     more: Mapping[bytes, bytes] = {},
     sizes: Sequence[int] | None = None,
+    heads: KeyedHeads | None = None,
 ) -> Iterator[bytes]:
-    """Encodes values that have a key each; `sizes` of these may be known already."""
+    """Encodes values that have a key each; `sizes` of these may be known already.
+
+    `heads` are those of the same pointer and columns, for who has several parts.
+    """
     sizes = [*map(len, keys)] if sizes is None else sizes
-    is_plain = pointer is None and not more
-    heads = _PLAIN_HEADS if is_plain else KeyedHeads(pointer, more)
+    if heads is None:
+        is_plain = pointer is None and not more
+        heads = _PLAIN_HEADS if is_plain else KeyedHeads(pointer, more)
     # Without a step in Python for each value.
     return map(
         b"".join, zip(map(heads.__getitem__, sizes), keys, payloads, strict=True)

@@ -7,8 +7,8 @@ import attrs
 
 from txaware.model.encoded_items import Encoded
 from txaware.model.interfaces import OrderedTable, Row
-from txaware.model.labels import NO_HEADERS, Labels, labels_or_none
-from txaware.model.messages import NO_PAYLOAD_ROW, Message, MessageId
+from txaware.model.labels import NO_HEADERS, Labels, labels_or_none, part_of
+from txaware.model.messages import NO_PAYLOAD_ROW, Message, MessageId, messages_of
 from txaware.store.columns import (
     EXPIRY,
     HEADERS,
@@ -69,10 +69,14 @@ class Block:
             return None
         return self.messages(index, index + 1)[0]
 
-    def messages(self, first: int, last: int) -> list[Message]:
+    def messages(self, first: int, last: int, partition: int = 0) -> list[Message]:
         """Makes the messages of a range of rows, none of which is a reference."""
         keys, end = self.keys[first:last], NO_PAYLOAD_ROW
         payloads: Sequence[bytes] = self.payloads[first:last]  # type: ignore[assignment]
+        if partition:
+            ids = map(MessageId, [key + end for key in keys])
+            part = part_of(self.labels, first, last)
+            return messages_of(ids, payloads, part, partition)
         new, none = tuple.__new__, NO_HEADERS  # one loop is faster than two
         labels = self.labels
         if labels is not None and labels.sizes is not None:

@@ -63,10 +63,10 @@ class StoredPayloads:
             ),
         )
 
-    def messages(self, row_key: bytes) -> list[Message]:
+    def messages(self, row_key: bytes, partition: int = 0) -> list[Message]:
         """Makes the messages that the reference in a row stands for."""
         ids = [MessageId(row_key + key) for key in self.keys]
-        return messages_of(ids, self.payloads, self.labels)
+        return messages_of(ids, self.payloads, self.labels, partition)
 
 
 class PayloadTable:

@@ -3,6 +3,7 @@
 import os
 import struct
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 import attrs
 
@@ -32,9 +33,6 @@ from txaware.model.messages import (
     Page,
     PublishResponse,
     Receipt,
-    end_of,
-    in_partition,
-    page_of,
 )
 from txaware.model.partitions import named_partition, parsed_rows
 from txaware.model.queues import pipe_of
@@ -249,6 +247,7 @@ class ServiceCalls(ProducerCalls):
         until_s = self._link.clock_s() + _checked_wait(wait_s, transaction)
         checked_snapshot(transaction)
         number = named_partition(topic)[1] if "." in topic else None
+        read = reading(partial(decode_page, partition=number)) if number else _page
         checked = (
             checked_start(start),
             checked_flag("inclusive", inclusive),
@@ -259,9 +258,9 @@ class ServiceCalls(ProducerCalls):
         while True:
             asked_s, is_last = yield from self.turn(wait_s, until_s)
             body = _poll_body(*checked, asked_s)
-            page: Page = yield msgpack_call(path, body, _page, longer_s=asked_s)
+            page: Page = yield msgpack_call(path, body, read, longer_s=asked_s)
             if page or is_last:
-                return page if number is None else _in_partition(page, number)
+                return page
 
     def poll_columns(
         self,
@@ -309,11 +308,6 @@ def _check_publish(
         check_plain(payloads, receipts)
     if len(payloads) and receipts is not None:
         raise BadRequest("a publish has messages or receipts, not both")
-
-
-def _in_partition(page: Page, number: int) -> Page:
-    """Returns a page of one partition, whose messages say so."""
-    return page_of(in_partition(page, number), end_of(page)) if number else page
 
 
 def _poll_body(

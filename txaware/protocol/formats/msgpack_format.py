@@ -533,8 +533,8 @@ def _start_field(start: Start) -> int | bytes | dict[int, bytes] | None:
     return bytes(start) if isinstance(start, bytes) else start
 
 
-def decode_page(body: bytes) -> Page:
-    """Reads the answer to a poll."""
+def decode_page(body: bytes, partition: int = 0) -> Page:
+    """Reads the answer to a poll, of a partition that was named."""
     messages: list[Message] = []
     parts, end = _page_parts(body, RowsPart)
     for part in parts:
@@ -542,7 +542,7 @@ def decode_page(body: bytes) -> Page:
         if {*map(len, ids)} != {ID_BYTES} or len(ids) != len(payloads):
             raise BadRequest(f"the page has an id that is not {ID_BYTES} bytes")
         labels = _part_labels(part, len(ids))
-        messages += messages_of(map(MessageId, ids), payloads, labels)
+        messages += messages_of(map(MessageId, ids), payloads, labels, partition)
     if end.places is not None:
         messages = in_runs(messages, end.runs)
     return page_of(messages, end)

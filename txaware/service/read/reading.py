@@ -17,7 +17,6 @@ from txaware.model.messages import (
     Message,
     MessageId,
     Page,
-    in_partition,
     in_runs,
     page_of,
 )
@@ -96,8 +95,6 @@ class Reading:
         here.counters.polled(scan.count, scan.size_bytes, took_s)
         if isinstance(here, PartitionedTopic):
             return page_of(in_runs(page, scan.end.runs), scan.end)
-        if here.number:
-            return page_of(in_partition(page, here.number), scan.end)
         return page_of(page, scan.end)
 
     def wait(
@@ -112,6 +109,7 @@ class Reading:
         woken = False
         while True:
             here, found = place(), Messages()
+            found.partition = here.number
             began_s = time.perf_counter()
             scan = self.begin(here, ask, woken=woken)
             scan.read(found)

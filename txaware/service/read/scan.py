@@ -10,6 +10,7 @@ from txaware.model.messages import (
     Message,
     MessageId,
     PageEnd,
+    in_partition,
 )
 from txaware.service.read.scan_cache import ScanCache
 from txaware.service.topic_handles import TopicHandle
@@ -39,19 +40,21 @@ class Found(Protocol):
 
 
 class Messages(list[Message]):
-    """A list of messages, as a selection fills it."""
+    """A list of messages, as a selection fills it; they are those of a `partition`."""
+
+    partition = 0
 
     def add(self, message: Message) -> None:
         """Adds a message."""
-        self.append(message)
+        self += in_partition((message,), self.partition)
 
     def add_rows(self, block: Block, first: int, last: int) -> None:
         """Adds the messages of some rows."""
-        self += block.messages(first, last)
+        self += block.messages(first, last, self.partition)
 
     def add_payloads(self, row_key: bytes, stored: StoredPayloads) -> None:
         """Adds messages of one reference."""
-        self += stored.messages(row_key)
+        self += stored.messages(row_key, self.partition)
 
 
 @attrs.frozen

@@ -72,6 +72,10 @@ class TopicCargo:
         took_s = time.perf_counter() - self._began_s
         self.handle.counters.published(self._messages, self._size_bytes, took_s)
 
+    def count_beside(self) -> None:
+        """Counts the messages of another partition than the first."""
+        self.handle.counters.published_beside(self._messages, self._size_bytes)
+
 
 class TopicsCargo(JoinedCargo):
     """The messages for several topics.
@@ -84,6 +88,12 @@ class TopicsCargo(JoinedCargo):
         super().__init__(self._topics)
 
     def count(self) -> None:
-        """Counts the messages, once they are committed."""
-        for topic in self._topics:
-            topic.count()
+        """Counts the messages, once they are committed; the time once for a topic."""
+        counted = None
+        for cargo in self._topics:
+            name = cargo.handle.topic.topic.name
+            if cargo.handle.number and name == counted:
+                cargo.count_beside()
+            else:
+                cargo.count()
+            counted = name

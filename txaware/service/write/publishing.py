@@ -36,6 +36,7 @@ from txaware.store.columns import (
     HEADERS,
     KEY,
     RECEIPTS,
+    KeyedHeads,
     decode,
     decode_receipts,
     encode_expiry,
@@ -233,6 +234,7 @@ class Publishing:
         if not self.may_carry:
             return None
         topics: list[TopicCargo] = []
+        heads = None if len(messages) == 1 else KeyedHeads(tx.transaction_id, {})
         for handle, payloads in messages:
             size_bytes = payloads.size_bytes
             limit_bytes -= size_bytes
@@ -241,7 +243,11 @@ class Publishing:
             if limit_bytes < 0:
                 return None
             rows = partial(
-                _rows, handle.message_prefix, payloads, pointer=tx.transaction_id
+                _rows,
+                handle.message_prefix,
+                payloads,
+                pointer=tx.transaction_id,
+                heads=heads,
             )
             topics += (
                 TopicCargo(
@@ -396,6 +402,7 @@ def _rows(
     *,
     pointer: int | None = None,
     more: Mapping[bytes, bytes] = MappingProxyType({}),
+    heads: KeyedHeads | None = None,
 ) -> list[Write]:
     """Returns the rows of a request, as fast as most of them allow."""
     labels = payloads.labels
@@ -413,6 +420,7 @@ def _rows(
         pointer=pointer,
         more=more,
         sizes=labels.sizes,
+        heads=heads,
     )
     return [*zip([prefix + key for key in keys], values, strict=True)]
 
