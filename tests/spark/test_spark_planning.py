@@ -31,7 +31,7 @@ from txaware.client import HttpService
 from txaware.errors import BadRequest, TopicNotFound, Unavailable
 from txaware.messaging import Messaging
 from txaware.model.interfaces import MessagingService
-from txaware.model.messages import Bounds, Message
+from txaware.model.messages import Bounds, Message, Outgoing
 from txaware.protocol.formats import ColumnPiece
 from txaware.spark.columns import MessageColumns, TableMaker
 from txaware.spark.options import Options
@@ -336,3 +336,35 @@ def test_places_of_payloads_that_do_not_rise_are_an_error_and_no_crash() -> None
     piece = ColumnPiece(bytes(40), array("i", (0, 5, 3)).tobytes(), b"abc")
     with pytest.raises(Unavailable, match="the answer of the server cannot be read"):
         MessageColumns.joined("t", [piece])
+
+
+@pytest.mark.parametrize("kind", ["memory", "http"])
+def test_each_partition_of_a_topic_is_read_by_tasks_of_its_own(
+    kind: str, tmp_path: Path
+) -> None:
+    with closing(Site(kind, tmp_path)) as site:
+        messaging = site.messaging
+        messaging.create_topic("orders", partitions=3)
+        messaging.create_topic("t")
+        sent = [Outgoing(b"%d" % n, b"key-%d" % n) for n in range(40)]
+        messaging.publish("orders", [*sent])
+        with messaging.transaction() as tx:
+            messaging.publish("orders.1", [b"open"], transaction=tx.transaction)
+            chosen = selection("orders,t", several=True)
+            names = chosen.names(messaging)
+            assert names == ["orders.0", "orders.1", "orders.2", "t"]
+            snapshot, ranges = chosen.ranges(messaging, names)
+            spans = chosen.spans(messaging, snapshot, ranges)
+            assert [span.topic for span in spans] == names[:3]
+            read = [
+                one for span in spans for page in pages(messaging, span) for one in page
+            ]
+            assert sorted(one.payload for one in read) == sorted(
+                one.payload for one in sent
+            )
+            assert {one.partition for one in read} == {0, 1, 2}
+        assert selection("orders.2").names(messaging) == ["orders.2"]
+        starts = chosen.starts(messaging)
+        assert starts.keys() == set(names)
+        messaging.update_topic("orders", partitions=4)
+        assert chosen.names(messaging) == [*names[:3], "orders.3", "t"]

@@ -19,6 +19,7 @@ from txaware.errors import (
 from txaware.messaging import Messaging
 from txaware.model.markers import extent_marker, query_marker, save_marker
 from txaware.model.messages import MessageId, Receipt
+from txaware.model.partitions import named_partition, partition_name
 from txaware.model.queues import pipe_of
 from txaware.spark.options import RepeatBy
 from txaware.spark.storing import Extent, by_topic, time_outs_told
@@ -300,7 +301,10 @@ def give_up(messaging: Messaging, tx: Transaction, *, is_unpublished: bool) -> N
 
 
 def _group(messaging: Messaging, topic: str, name: str) -> Consumer:
-    return messaging.consumer(topic, group=name)
+    """Returns the place of a mark, which lies at the first partition of a topic."""
+    is_whole = named_partition(topic)[1] is None
+    first = partition_name(topic, 0) if is_whole else topic
+    return messaging.consumer(first, group=name)
 
 
 def _extent_place(place: MessageId, extent: Extent) -> MessageId:

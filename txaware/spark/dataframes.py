@@ -15,7 +15,7 @@ from txaware.errors import BadRequest, ParticipantFailed
 from txaware.messaging import Messaging, MessagingTransaction, connect
 from txaware.model.markers import query_marker
 from txaware.model.messages import Receipt
-from txaware.model.topics import TopicName
+from txaware.model.partitions import full_name
 from txaware.queue import Queue
 from txaware.spark.addresses import StoreAddress
 from txaware.spark.committing import Once, publish, short_timeout_s
@@ -234,7 +234,7 @@ class _DoneHere:
         is_classic = hasattr(frame.sparkSession, "_jsparkSession")
         self._context = frame.sparkSession.sparkContext if is_classic else None
         self._once = once
-        self._property = f"txaware.done.{TopicName.parse(once.topic)}.{once.name}"
+        self._property = f"txaware.done.{full_name(once.topic)}.{once.name}"
 
     def refuse_again(self) -> None:
         """Refuses a second batch of one run, which would be dropped as a repeat."""

@@ -12,6 +12,7 @@ from txaware.errors import BadRequest
 from txaware.messaging import Messaging
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED
 from txaware.model.messages import ID_BYTES, Bounds, MessageId
+from txaware.model.partitions import full_name, named_partition, shown_partitions
 from txaware.model.requests import parsed_start
 from txaware.model.topics import TopicName
 from txaware.spark.options import Options
@@ -61,7 +62,7 @@ class QuerySelection:
             )
         listed = (several or one or "").split(",") if pattern is None else []
         return cls(
-            tuple(str(TopicName.parse(name.strip())) for name in listed),
+            tuple(full_name(name.strip()) for name in listed),
             pattern,
             options.text("start"),
             options.text("end"),
@@ -70,14 +71,27 @@ class QuerySelection:
         )
 
     def names(self, messaging: Messaging) -> list[str]:
-        """Returns the topics that exist now; a topic given by name has to exist."""
+        """Returns the topics that exist now; a topic given by name has to exist.
+
+        Of a topic of several partitions these are the partitions, each by its name.
+        """
         if self.pattern is None:
-            return [str(messaging.topic(name).topic) for name in self.topics]
-        namespace, _, name = self.pattern.rpartition(":")
+            named = [(name, messaging.topic(name)) for name in self.topics]
+        else:
+            namespace, _, pattern = self.pattern.rpartition(":")
+            named = [
+                (str(topic), messaging.topic(str(topic)))
+                for topic in _all(messaging, namespace or "default")
+                if fnmatchcase(topic.name, pattern)
+            ]
         return [
-            str(topic)
-            for topic in _all(messaging, namespace or "default")
-            if fnmatchcase(topic.name, name)
+            each
+            for name, topic in named
+            for each in (
+                [part for part, _ in shown_partitions(topic)]
+                if named_partition(name)[1] is None
+                else [name]
+            )
         ]
 
     def starts(self, messaging: Messaging) -> dict[str, MessageId]:

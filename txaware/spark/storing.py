@@ -22,9 +22,9 @@ from pyspark.sql.types import (
 from txaware.errors import BadRequest, TransactionNotInProgress
 from txaware.model.labels import packed
 from txaware.model.messages import Outgoing, Receipt
+from txaware.model.partitions import full_name
 from txaware.model.queues import row_name
 from txaware.model.requests import Payload
-from txaware.model.topics import TopicName
 from txaware.spark.addresses import StoreAddress
 
 PAYLOAD, TOPIC, EXPIRY = "payload", "topic", "expire_after_s"
@@ -55,7 +55,7 @@ class WrittenColumns:
             raise BadRequest(
                 "no topic is named: there is neither an option topic nor a column topic"
             )
-        return cls(None if topic is None else str(TopicName.parse(topic)))
+        return cls(None if topic is None else full_name(topic))
 
     @classmethod
     def of_queue(cls, schema: StructType, queue: str) -> "WrittenColumns":
@@ -83,7 +83,7 @@ class WrittenColumns:
                 topics = pc.fill_null(topics, self._required())
             for topic in pc.unique(topics):
                 chosen = piece.filter(pc.equal(topics, topic))
-                yield str(TopicName.parse(topic.as_py())), _messages(chosen)
+                yield full_name(topic.as_py()), _messages(chosen)
 
     def _required(self) -> str:
         if self.topic is None:
