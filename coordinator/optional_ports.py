@@ -117,7 +117,7 @@ def way_to_decide(coordinator: Coordinator, pointer: int, *, life: str) -> str:
     if isinstance(coordinator, KnowsLives):
         of_life = f" --life {life}" if life else ""
         way += (
-            f"say so by txaware transactions decide {pointer}{of_life} --committed, or "
+            f"say so by txaware transaction decide {pointer}{of_life} --committed, or "
             f"--rolled-back; or "
         )
     return way

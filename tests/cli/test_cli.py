@@ -11,6 +11,7 @@ import pytest
 import txaware
 from tests.support.cli_runs import error_of, run, run_json
 from txaware.cli.demo.bank import Accounts
+from txaware.cli.failures import ALIASES
 from txaware.cli.root import KeyValue, command, logged_to_stderr
 from txaware.errors import TransactionOutcomeUnknown, Unavailable
 from txaware.messaging import Messaging
@@ -213,3 +214,17 @@ def test_what_is_not_as_promised_ends_the_demo(
     result = run("demo", "--directory", str(tmp_path / "d"), code=1)
     assert "'ann 88, bob 12' should be 'ann 95, bob 5'" in result.stderr
     assert "as promised, in" not in result.stdout
+
+
+def test_the_words_of_before_still_do() -> None:
+    found = [((old,), (new,)) for old, new in ALIASES.items()]
+    for before, now in [*found, (("queue", "drop"), ("queue", "delete"))]:
+        assert now in every_verb_or_group()
+        assert before not in every_verb_or_group()
+        old, new = (run(*words, "--help").stdout for words in (before, now))
+        assert old.partition("\n")[2] == new.partition("\n")[2]
+
+
+def every_verb_or_group() -> set[tuple[str, ...]]:
+    verbs = {*every_verb(command)}
+    return verbs | {names[:1] for names in verbs}

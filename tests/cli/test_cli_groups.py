@@ -1,4 +1,4 @@
-"""`txaware groups`, on data of this process and at a server."""
+"""`txaware group`, on data of this process and at a server."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`txaware participants`: what a crash left in files."""
+"""`txaware participant`: what a crash left in files."""
 
 from pathlib import Path
 

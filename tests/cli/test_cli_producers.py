@@ -1,4 +1,4 @@
-"""`txaware producers`, on data of this process and at a server."""
+"""`txaware producer`, on data of this process and at a server."""
 
 from tests.support.cli_runs import error_of, run, run_json
 from txaware import Messaging, connect

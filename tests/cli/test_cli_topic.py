@@ -1,4 +1,4 @@
-"""`txaware topic`, `txaware transactions` and `txaware janitor`."""
+"""`txaware topic`, `txaware transaction` and `txaware janitor`."""
 
 import json
 from collections.abc import Iterator
@@ -246,7 +246,7 @@ def test_a_pointer_that_nobody_gave_out_is_told_and_rolled_back(
     polled = run("poll", "t", obj=messaging).stderr
     assert "transaction 6 was never given out here" in polled
     assert "still open" not in polled
-    assert "txaware transactions abort 6" in polled
+    assert "txaware transaction abort 6" in polled
     described = run("transactions", "describe", "6", obj=messaging).stdout
     assert "keeps waiting  t" in described
     assert "never given out" in described

@@ -1,4 +1,4 @@
-"""`txaware transactions`: which hang, which do not, and what is shown of them."""
+"""`txaware transaction`: which hang, which do not, and what is shown of them."""
 
 import gc
 import json

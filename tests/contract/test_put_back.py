@@ -162,7 +162,7 @@ def test_what_waits_for_a_vanished_transaction_waits_for_a_person(
         pointer = kept.leave(messaging, "today", commits=commits)
         life = messaging.coordinator.life_of(pointer)  # type: ignore[attr-defined]
     data.put_back()
-    command = f"txaware transactions decide {pointer} --life {life} --committed"
+    command = f"txaware transaction decide {pointer} --life {life} --committed"
     for _ in range(2):
         with data.opened() as messaging:
             for _ in range(2):

@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -64,7 +65,27 @@ class Bug(Failure):
     exit_code = 70
 
 
-class Commands(click.Group):
+# The words of earlier versions, which still do: nouns are in the singular now.
+ALIASES = {
+    "groups": "group",
+    "metrics": "metric",
+    "participants": "participant",
+    "producers": "producer",
+    "transactions": "transaction",
+}
+
+
+class Aliased(click.Group):
+    """A group whose verbs are found by their names in earlier versions, too."""
+
+    aliases: Mapping[str, str] = ALIASES
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Returns a verb by its name, or by the one that it had."""
+        return super().get_command(ctx, self.aliases.get(cmd_name, cmd_name))
+
+
+class Commands(Aliased):
     """A group whose verbs end with a sentence and an exit code, never a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:

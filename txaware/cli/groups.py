@@ -1,4 +1,4 @@
-"""`txaware groups`: the positions of consumer groups, their lag, and moving one."""
+"""`txaware group`: the positions of consumer groups, their lag, and moving one."""
 
 from contextlib import suppress
 
@@ -103,7 +103,9 @@ def time_of(position: MessageId | None) -> str | None:
     return time_text(position.publish_time_ms)
 
 
-@click.group(short_help="List consumer groups, how far behind they are; move one.")
+@click.group(
+    "group", short_help="List consumer groups, how far behind they are; move one."
+)
 def groups() -> None:
     """List consumer groups and how far behind they are, show one, move one.
 
@@ -133,7 +135,7 @@ def list_(session: Session, *, as_json: bool) -> None:
 
     \b
     Example:
-      txaware groups list
+      txaware group list
     """
     with session.open() as messaging:
         found = [Stand.of(messaging, lag) for lag in messaging.metrics().groups]
@@ -176,7 +178,7 @@ def show(
         position = messaging.position(group, name)
         if position is None:
             raise NoPosition(
-                f"group {group} has no position in topic {name}; txaware groups list "
+                f"group {group} has no position in topic {name}; txaware group list "
                 f"shows those that have one"
             )
         lag_ms = messaging.lag_ms(group, name)
@@ -243,8 +245,8 @@ def reset(
 
     \b
     Example:
-      txaware groups reset billing orders --to first
-      txaware groups reset billing orders --to 2026-01-31T12:00:00Z --yes
+      txaware group reset billing orders --to first
+      txaware group reset billing orders --to 2026-01-31T12:00:00Z --yes
     """
     with session.open() as messaging:
         name = full_name(topic, namespace)

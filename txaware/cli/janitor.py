@@ -62,7 +62,7 @@ def janitor(
     transactions of more than a day ago whose rows are all marked. It keeps those that a
     participant with rows of its own may need, and the output names that participant.
     The output also has the least transaction id that the data still needs.
-    See `txaware transactions prune`.
+    See `txaware transaction prune`.
 
     With --spark the data has to be served: executors do pieces of the work there.
 

@@ -1,4 +1,4 @@
-"""`txaware metrics`: alarms for Prometheus and a board for Grafana, of all metrics."""
+"""`txaware metric`: alarms for Prometheus and a board for Grafana, of all metrics."""
 
 import click
 
@@ -6,7 +6,7 @@ from txaware.cli.show import echo_columns, echo_json
 from txaware.cli.values import json_option
 
 
-@click.group(short_help="List all metrics; make alarms and a board of them.")
+@click.group("metric", short_help="List all metrics; make alarms and a board of them.")
 def metrics() -> None:
     """List all metrics, and make rules for Prometheus and a board for Grafana of them.
 
@@ -14,8 +14,8 @@ def metrics() -> None:
 
     \b
     Example:
-      txaware metrics rules > /etc/prometheus/txaware.yml
-      txaware metrics board > txaware.json
+      txaware metric rules > /etc/prometheus/txaware.yml
+      txaware metric board > txaware.json
     """
 
 
@@ -26,7 +26,7 @@ def list_(*, as_json: bool) -> None:
 
     \b
     Example:
-      txaware metrics list --json
+      txaware metric list --json
     """
     # What describes them takes long to import.
     from txaware.server.metrics.alarms import all_numbers
@@ -51,7 +51,7 @@ def rules() -> None:
 
     \b
     Example:
-      txaware metrics rules > txaware.yml && promtool check rules txaware.yml
+      txaware metric rules > txaware.yml && promtool check rules txaware.yml
     """
     from txaware.server.metrics.alarms import rules as made
 
@@ -64,7 +64,7 @@ def board() -> None:
 
     \b
     Example:
-      txaware metrics board > txaware.json
+      txaware metric board > txaware.json
     """
     from txaware.server.metrics.board import board as made
 

@@ -1,4 +1,4 @@
-"""`txaware participants`: ends what a crash left in databases and files of users."""
+"""`txaware participant`: ends what a crash left in databases and files of users."""
 
 import click
 
@@ -7,14 +7,16 @@ from txaware.cli.show import counted
 from txaware.participants import databases
 
 
-@click.group(short_help="End what a crash left in a database or in files.")
+@click.group(
+    "participant", short_help="End what a crash left in a database or in files."
+)
 def participants() -> None:
     """End what a crash left in a database or in files.
 
     \b
     Example:
-      txaware participants recover postgresql://shop@localhost/shop
-      txaware participants recover ./invoices
+      txaware participant recover postgresql://shop@localhost/shop
+      txaware participant recover ./invoices
     """
 
 
@@ -39,8 +41,8 @@ def recover(session: Session, *, place: str, skip: bool) -> None:
 
     \b
     Example:
-      txaware participants recover postgresql://shop@localhost/shop
-      txaware participants recover ./invoices --skip
+      txaware participant recover postgresql://shop@localhost/shop
+      txaware participant recover ./invoices --skip
     """
     with session.open() as messaging:
         if skip:

@@ -190,7 +190,7 @@ def _why_blocked(messaging: Messaging, pointer: int) -> str:
         return "is still open"
     return (
         f"was never given out here: readers wait until the message expires, or until "
-        f"`txaware transactions abort {pointer}` rolls it back"
+        f"`txaware transaction abort {pointer}` rolls it back"
     )
 
 

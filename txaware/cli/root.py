@@ -167,7 +167,7 @@ def command(
     """Messages that commit with your data, or not at all.
 
     Verbs work on the data that --url names, before the verb or after it: all but
-    asyncapi, bench, copy, demo, hbase, metrics and token, which say what they work on.
+    asyncapi, bench, copy, demo, hbase, metric and token, which say what they work on.
     Each has a --help with examples. A directory has one owner at a time; while that is
     `txaware serve`, other verbs are led to it. What a server asks for as a token is
     taken from TXAWARE_TOKEN, or from the file that TXAWARE_TOKEN_FILE names.

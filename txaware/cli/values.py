@@ -98,7 +98,7 @@ def pointer(text: str) -> int:
     """Reads the id of a transaction."""
     if not text.isdecimal() or not 0 < int(text) <= MAX_POINTER:
         raise click.BadParameter(
-            f"{text!r} is no transaction; txaware transactions list shows their ids"
+            f"{text!r} is no transaction; txaware transaction list shows their ids"
         )
     return int(text)
 

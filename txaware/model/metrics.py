@@ -329,7 +329,7 @@ class RetentionMetrics:
         gauge(
             "invalid_transactions_held_back",
             "Invalid transactions of more than a day ago that cannot be forgotten; "
-            "txaware transactions list says why.",
+            "txaware transaction list says why.",
         ),
     ] = 0
 

@@ -274,7 +274,7 @@ class Files(JoinsByItself):
         raise NotApplied(
             f"transaction {pointer} has committed, and its file {name!r}{more} cannot "
             f"be put in place: {why.strerror}. Mend that, and it is done at the next "
-            f"use; or give it up by txaware participants recover {self.directory} "
+            f"use; or give it up by txaware participant recover {self.directory} "
             f"--skip. {self._intents.path_text(pointer)} says what was to be done"
         ) from why
 
@@ -310,7 +310,7 @@ class Files(JoinsByItself):
             raise TransactionOutcomeUnknown(
                 f"nobody knows whether transaction {pointer} has committed: look at "
                 f"{self._intents.path_text(pointer)}, which says what it was about to "
-                f"do. {way}give it up by txaware participants recover "
+                f"do. {way}give it up by txaware participant recover "
                 f"{self.directory} --skip. Nothing was changed"
             )
         if outcome is Outcome.COMMITTED:

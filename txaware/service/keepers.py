@@ -43,7 +43,7 @@ OTHERS = "(others)"
 NAMED = 20
 HOW_TO_GO_ON = (
     "register it (messaging.register_keeper), or forget it when its rows are gone "
-    "(txaware transactions forget-keeper, messaging.forget_keeper)"
+    "(txaware transaction forget-keeper, messaging.forget_keeper)"
 )
 
 

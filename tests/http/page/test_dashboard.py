@@ -805,7 +805,7 @@ def test_the_files_name_nothing_outside_and_write_no_markup(path: str) -> None:
 
 @pytest.mark.parametrize("path", FILES)
 def test_to_abort_has_one_word(path: str) -> None:
-    """That of `txaware transactions abort`."""
+    """That of `txaware transaction abort`."""
     text = FILES[path][1].decode()
     assert not re.search(r"\b(Releas|Invalidat)(e|es|ed)\b", text)
 

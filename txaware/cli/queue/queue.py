@@ -3,11 +3,13 @@
 import sys
 from collections.abc import Callable
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, cast
 
 import attrs
 import click
 
+from txaware.cli.failures import Aliased
 from txaware.cli.publish import batches_of, labelled
 from txaware.cli.queue.queue_stats import stats, watch
 from txaware.cli.session import Session, pass_session
@@ -52,7 +54,15 @@ name_argument = click.argument("name", metavar="QUEUE")
 _REMOVED = {"max-deliveries": "max_deliveries", "dead-letters": "dead_letter_queue"}
 
 
-@click.group(short_help="Create, fill, empty, watch and repair work queues.")
+class _Queue(Aliased):
+    """The verbs of queues, one of which was `drop` in earlier versions."""
+
+    aliases = MappingProxyType({"drop": "delete"})
+
+
+@click.group(
+    cls=_Queue, short_help="Create, fill, empty, watch and repair work queues."
+)
 def queue() -> None:
     """Work queues: items that are each done by one of many workers.
 
@@ -500,12 +510,12 @@ def truncate(session: Session, *, name: str, yes: bool) -> None:
 @name_argument
 @yes_option
 @pass_session
-def drop(session: Session, *, name: str, yes: bool) -> None:
+def delete(session: Session, *, name: str, yes: bool) -> None:
     """Delete a queue, with all that waits in it. Asks first, on a terminal.
 
     \b
     Example:
-      txaware queue drop mail --yes
+      txaware queue delete mail --yes
     """
     with session.open() as messaging:
         depth = messaging.queue(name).stats().depth

@@ -1,1 +1,1 @@
-"""`txaware transactions` and `txaware producers`: what is open, and whose it is."""
+"""`txaware transaction` and `txaware producer`: what is open, and whose it is."""

@@ -1,4 +1,4 @@
-"""`txaware transactions prepared`, `commit` and `rollback`: those that wait by name."""
+"""`txaware transaction prepared`, `commit` and `rollback`: those that wait by name."""
 
 import click
 
@@ -19,7 +19,7 @@ def prepared(session: Session, *, as_json: bool) -> None:
 
     \b
     Example:
-      txaware transactions prepared --json
+      txaware transaction prepared --json
     """
     with session.open() as messaging:
         found = messaging.prepared()
@@ -45,7 +45,7 @@ def commit(session: Session, *, name: str) -> None:
 
     \b
     Example:
-      txaware transactions commit order-7
+      txaware transaction commit order-7
     """
     with session.open() as messaging:
         messaging.commit_prepared(name)
@@ -60,7 +60,7 @@ def rollback(session: Session, *, name: str) -> None:
 
     \b
     Example:
-      txaware transactions rollback order-7
+      txaware transaction rollback order-7
     """
     with session.open() as messaging:
         messaging.rollback_prepared(name)

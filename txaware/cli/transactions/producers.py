@@ -1,4 +1,4 @@
-"""`txaware producers`: who publishes, how far each has come, and forgetting one."""
+"""`txaware producer`: who publishes, how far each has come, and forgetting one."""
 
 import attrs
 import click
@@ -33,14 +33,16 @@ HEADER = ("ProducerId", "ProducerEpoch", "TransactionalId", "State")
 TOPIC_HEADER = ("Topic", "ProducerEpoch", "LastSequence", "LastTimestamp", "LastId")
 
 
-@click.group(short_help="List producers and how far they have come; forget one.")
+@click.group(
+    "producer", short_help="List producers and how far they have come; forget one."
+)
 def producers() -> None:
     """List producers and their epochs, show one, forget one.
 
     \b
     Example:
-      txaware producers list
-      txaware producers describe 6004861582214639321
+      txaware producer list
+      txaware producer describe 6004861582214639321
     """
 
 
@@ -57,8 +59,8 @@ def list_producers(
 
     \b
     Example:
-      txaware producers list
-      txaware producers list --transactional-id loader-7
+      txaware producer list
+      txaware producer list --transactional-id loader-7
     """
     with session.open() as messaging:
         found = messaging.producers()
@@ -89,8 +91,8 @@ def describe(
 
     \b
     Example:
-      txaware producers describe 6004861582214639321
-      txaware producers describe --transactional-id loader-7
+      txaware producer describe 6004861582214639321
+      txaware producer describe --transactional-id loader-7
     """
     _check_named(producer_id, transactional_id)
     with session.open() as messaging:
@@ -121,7 +123,7 @@ def forget(
 
     \b
     Example:
-      txaware producers forget 6004861582214639321 --yes
+      txaware producer forget 6004861582214639321 --yes
     """
     _check_named(producer_id, transactional_id)
     named = transactional_id or producer_id

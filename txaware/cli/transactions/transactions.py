@@ -1,4 +1,4 @@
-"""`txaware transactions`: lists the open ones, finds those that block, ends them."""
+"""`txaware transaction`: lists the open ones, finds those that block, ends them."""
 
 import attrs
 import click
@@ -70,15 +70,18 @@ topic_option = click.option(
 )
 
 
-@click.group(short_help="List, describe and abort transactions; find hanging ones.")
+@click.group(
+    "transaction",
+    short_help="List, describe and abort transactions; find hanging ones.",
+)
 def transactions() -> None:
     """List and describe transactions, abort those that hang, end prepared ones.
 
     \b
     Example:
-      txaware transactions find-hanging --older-than 15m
-      txaware transactions abort 1763740800000000000
-      txaware transactions commit order-7
+      txaware transaction find-hanging --older-than 15m
+      txaware transaction abort 1763740800000000000
+      txaware transaction commit order-7
     """
 
 
@@ -118,8 +121,8 @@ def list_(
 
     \b
     Example:
-      txaware transactions list --state all
-      txaware transactions list --older-than 1h --topic orders
+      txaware transaction list --state all
+      txaware transaction list --older-than 1h --topic orders
     """
     if topics and state in ("invalid", "all"):
         raise click.UsageError("--topic finds open ones: leave --state out")
@@ -162,7 +165,7 @@ def describe(
 
     \b
     Example:
-      txaware transactions describe 1763740800000000000
+      txaware transaction describe 1763740800000000000
     """
     with session.open() as messaging:
         found = known(messaging, transaction)
@@ -226,13 +229,13 @@ def find_hanging(
     begun over is open, or it was used since; or the program that has it, or whose
     producer has it, is the one that owns the data. Neither does one whose end was asked
     for. What was published with an id that nobody was ever given hangs, too. `txaware
-    transactions abort` ends one, and its readers go on; `list --older-than` shows all
+    transaction abort` ends one, and its readers go on; `list --older-than` shows all
     that are open for long.
 
     \b
     Example:
-      txaware transactions find-hanging --older-than 15m
-      txaware transactions find-hanging --topic orders --json
+      txaware transaction find-hanging --older-than 15m
+      txaware transaction find-hanging --topic orders --json
     """
     with session.open() as messaging:
         places = list(topics) or all_topics(messaging, namespaces)
@@ -267,7 +270,7 @@ def abort(session: Session, *, transaction: int, namespaces: tuple[str, ...]) ->
 
     \b
     Example:
-      txaware transactions abort 1763740800000000000
+      txaware transaction abort 1763740800000000000
     """
     with session.open() as messaging:
         found = known(messaging, transaction)
@@ -307,12 +310,12 @@ def decide(
     The data may have been put back from a copy, while a PostgreSQL has something
     prepared, or files wait, for the outcome of a transaction that the data does not
     know. Find out what it was about, and whether others have acted on it. What waits
-    ends as you say at its next use, or by txaware participants recover. No message
+    ends as you say at its next use, or by txaware participant recover. No message
     appears or goes, and an outcome that is known cannot be changed.
 
     \b
     Example:
-      txaware transactions decide 1763740800000123456 --life 0f1e2d3c4b5a6978 \\
+      txaware transaction decide 1763740800000123456 --life 0f1e2d3c4b5a6978 \\
         --rolled-back
     """
     if committed is None:
@@ -355,8 +358,8 @@ def prune(session: Session, *, exclusive: bool, as_json: bool) -> None:
 
     \b
     Example:
-      txaware transactions prune
-      txaware transactions keepers
+      txaware transaction prune
+      txaware transaction keepers
     """
     with session.open() as messaging:
         pruned = messaging.prune(exclusive=exclusive)
@@ -387,7 +390,7 @@ def keepers(session: Session, *, as_json: bool) -> None:
 
     \b
     Example:
-      txaware transactions keepers
+      txaware transaction keepers
     """
     with session.open() as messaging:
         found = messaging.keepers()
@@ -422,7 +425,7 @@ def forget_keeper(session: Session, *, name: str) -> None:
 
     \b
     Example:
-      txaware transactions forget-keeper notes
+      txaware transaction forget-keeper notes
     """
     with session.open() as messaging:
         messaging.forget_keeper(name)

@@ -1,5 +1,5 @@
 // Ends a transaction that keeps readers waiting, once somebody said so. One that is open
-// is aborted; as `txaware transactions abort`, that makes it invalid, since nobody has
+// is aborted; as `txaware transaction abort`, that makes it invalid, since nobody has
 // undone what it wrote. One that is prepared is committed or rolled back by its name.
 
 import { askFirst } from "./asking.js";

@@ -39,7 +39,7 @@ ALARMS = (
         "txaware_blocked_topic_seconds > 60",
         "1m",
         "Readers of {{ $labels.topic }} wait for {{ $labels.transaction }}.",
-        "txaware transactions describe says whose that transaction is, and abort lets "
+        "txaware transaction describe says whose that transaction is, and abort lets "
         "readers go on.",
         severity="critical",
     ),
@@ -121,21 +121,21 @@ ALARMS = (
         "txaware_oldest_transaction_seconds > 86400",
         "0m",
         "A transaction is open for more than a day.",
-        "txaware transactions find-hanging finds those that nobody will end.",
+        "txaware transaction find-hanging finds those that nobody will end.",
     ),
     Alarm(
         "TxawarePreparedOld",
         "txaware_oldest_prepared_seconds > 3600",
         "0m",
         "A prepared transaction waits for its decision.",
-        "txaware transactions prepared lists them; commit or rollback ends one.",
+        "txaware transaction prepared lists them; commit or rollback ends one.",
     ),
     Alarm(
         "TxawareInvalidHeldBack",
         "txaware_invalid_transactions_held_back > 0",
         "1d",
         "Invalid transactions cannot be forgotten, and transactions get slower.",
-        "txaware transactions list says which participant keeps them.",
+        "txaware transaction list says which participant keeps them.",
     ),
     Alarm(
         "TxawareNotCleanedUp",
@@ -159,7 +159,7 @@ ALARMS = (
         "or increase(txaware_out_of_order_publishes_total[15m]) > 0",
         "0m",
         "Two programs use one transactional id, or a producer has lost messages.",
-        "txaware producers list shows which.",
+        "txaware producer list shows which.",
     ),
     Alarm(
         "TxawareMetricsMissing",

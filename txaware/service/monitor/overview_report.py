@@ -43,7 +43,7 @@ class TopicOverview(Traffic):
         "blocked_topic_seconds",
         f"How long the first row that they wait for has been there; the "
         f"{MOST_BLOCKED} that wait longest, with the id of the transaction, for "
-        f"txaware transactions abort.",
+        f"txaware transaction abort.",
     )
     def blocked_since_ms(self) -> int:
         """When the first row that readers wait for was published, or 0."""

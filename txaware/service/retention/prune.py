@@ -109,7 +109,7 @@ class Forgetting:
             0,
             len(self._old(snapshot)),
             "others may use this coordinator, and need them. Where nobody does, "
-            "txaware transactions prune --exclusive forgets them",
+            "txaware transaction prune --exclusive forgets them",
         )
 
 
