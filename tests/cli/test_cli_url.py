@@ -137,9 +137,10 @@ VERBS = [
 ]
 
 
-# One goes on until it is stopped, the others need what was set aside.
+# One goes on until it is stopped, others need what was set aside, or members.
 TRIED_ELSEWHERE = (
-    *("queue watch", "topic schema"),
+    *("queue watch", "topic schema", "topic search"),
+    *(f"group {verb}" for verb in ("create", "delete", "members", "rewind", "assign")),
     *(f"outbox {verb}" for verb in ("list", "show", "retry", "send", "discard")),
 )
 

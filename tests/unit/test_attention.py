@@ -102,7 +102,7 @@ def test_a_transaction_that_is_overdue_is_told(look: Looking) -> None:
         assert look(after_ms=0, transactions=[fine]) == []
     alarm = look.alarm(after_ms=OVERDUE_MS, transactions=[short])
     assert alarm.what == "Transaction 5 has been open for 15 min"
-    assert "txaware transactions abort 5" in alarm.to_do
+    assert "txaware transaction abort 5" in alarm.to_do
     prepared = attrs.evolve(short, prepared="order-7")
     alarm = look.alarm(transactions=[prepared])
     assert alarm.what == "order-7 is prepared, and was begun 15 min ago"

@@ -1,4 +1,4 @@
-"""`txaware groups` for groups with members: who they are, and what they have."""
+"""`txaware group` for groups with members: who they are, and what they have."""
 
 import json
 from typing import Any, cast
@@ -93,7 +93,7 @@ def members(session: Session, *, group: str, namespace: str, as_json: bool) -> N
 
     \b
     Example:
-      txaware groups members billing
+      txaware group members billing
     """
     with session.open() as messaging:
         found = messaging.group(named_group(group, namespace))
@@ -145,7 +145,7 @@ def create(
 
     \b
     Example:
-      txaware groups create billing --session-s 20 --assignment range
+      txaware group create billing --session-s 20 --assignment range
     """
     with session.open() as messaging:
         found = messaging.create_group(
@@ -168,7 +168,7 @@ def delete(session: Session, *, group: str, yes: bool, namespace: str) -> None:
 
     \b
     Example:
-      txaware groups delete billing
+      txaware group delete billing
     """
     with session.open() as messaging:
         if is_sure(f"Delete group {group}?", yes=yes):
@@ -207,8 +207,8 @@ def rewind(
 
     \b
     Example:
-      txaware groups rewind billing orders --to first
-      txaware groups rewind billing orders --to 2026-01-31T12:00:00Z --partition 3
+      txaware group rewind billing orders --to first
+      txaware group rewind billing orders --to 2026-01-31T12:00:00Z --partition 3
     """
     to = cast(GroupStart, start)
     with session.open() as messaging:
@@ -251,7 +251,7 @@ def assign(
 
     \b
     Example:
-      txaware groups assign billing '{"worker-1": {"orders": [0, 1]}}'
+      txaware group assign billing '{"worker-1": {"orders": [0, 1]}}'
     """
     try:
         members = json.loads(assignment)

@@ -114,9 +114,9 @@ def groups() -> None:
 
     \b
     Example:
-      txaware groups list
-      txaware groups reset billing orders --to 2026-01-31T12:00:00Z
-      txaware groups members billing
+      txaware group list
+      txaware group reset billing orders --to 2026-01-31T12:00:00Z
+      txaware group members billing
     """
 
 
@@ -163,8 +163,8 @@ def show(
 
     \b
     Example:
-      txaware groups show billing orders
-      txaware groups show billing
+      txaware group show billing orders
+      txaware group show billing
     """
     if topic is None:
         with session.open() as messaging:

@@ -117,7 +117,7 @@ function askToMove(what, label, positionOf) {
   });
 }
 
-/** A transaction of its own, as `txaware groups reset` does it. */
+/** A transaction of its own, as `txaware group reset` does it. */
 async function move(group, topic, position) {
   const begun = await ask("v1/transactions", { method: "POST", body: '{"type": "short", "timeoutS": 30}' });
   const pointer = begun.writePointer;

@@ -83,8 +83,8 @@ class Attention:
                 continue
             yield Alarm(
                 f"Transaction {one.id} has been open for {_time(age_ms)}",
-                f"txaware transactions describe {one.id} says whose it is, and "
-                f"txaware transactions abort {one.id} ends it",
+                f"txaware transaction describe {one.id} says whose it is, and "
+                f"txaware transaction abort {one.id} ends it",
                 kind="transaction",
                 name=str(one.id),
             )
@@ -96,7 +96,7 @@ class Attention:
                 yield Alarm(
                     f"{one.prepared} is prepared, and was begun {_time(age_ms)} ago",
                     "commit it or roll it back by its name, as the others of its "
-                    "decision did: txaware transactions prepared",
+                    "decision did: txaware transaction prepared",
                     kind="transaction",
                     name=str(one.id),
                 )
@@ -261,7 +261,7 @@ class Attention:
             yield Alarm(
                 f"{_count(rise.by, 'call')} of fenced producers "
                 f"{'was' if rise.by == 1 else 'were'} refused {rise.lately}",
-                "two programs use one transactional id: txaware producers list shows "
+                "two programs use one transactional id: txaware producer list shows "
                 "which",
                 kind="producers",
             )
@@ -271,7 +271,7 @@ class Attention:
         if rise := self._rise(seen, "order", counts.out_of_order, from_start=True):
             yield Alarm(
                 f"{_count(rise.by, 'publish', 'publishes')} out of order {rise.lately}",
-                "a producer has lost messages and ended: txaware producers list shows "
+                "a producer has lost messages and ended: txaware producer list shows "
                 "which",
                 kind="producers",
             )
