@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -67,14 +67,22 @@ class Stop:
         self._event.wait(seconds)
 
 
+Run = Callable[[Place, txaware.Messaging, Definitions, Options, Stop], None]
+
+
 def run_scheduler(place: Place, options: Options) -> None:
     """Schedules until SIGTERM or Ctrl-C, with worker processes beside it."""
+    _until_stopped(place, options, _schedule)
+
+
+def _until_stopped(place: Place, options: Options, run: Run) -> None:
+    """Runs at the place, and again once it is back where it went away."""
     definitions = load(options.file)
     stop = Stop()
     while not stop.is_set:
         try:
             with place.served() as messaging:
-                _schedule(place, messaging, definitions, options, stop)
+                run(place, messaging, definitions, options, stop)
         except AWAY as error:
             logger.warning("%s", error)
             stop.wait(1)
@@ -188,15 +196,7 @@ def _workers(
 
 def run_worker(place: Place, options: Options) -> None:
     """Carries out steps until SIGTERM or Ctrl-C."""
-    definitions = load(options.file)
-    stop = Stop()
-    while not stop.is_set:
-        try:
-            with place.served() as messaging:
-                _work(place, messaging, definitions, options, stop)
-        except AWAY as error:
-            logger.warning("%s", error)
-            stop.wait(1)
+    _until_stopped(place, options, _work)
 
 
 def _work(

@@ -29,7 +29,7 @@ _STATE = """SHOW VARIABLES
 
 
 class PreparedInMysql(PreparedTransactions):
-    """What is prepared in one server of MariaDB or MySQL, for all of its databases."""
+    """Settles what is prepared in a server of MariaDB or MySQL, in all databases."""
 
     by_hand = "XA COMMIT or XA ROLLBACK"
     _link: MysqlLink

@@ -68,7 +68,7 @@ def checked_mysql(connection: Any) -> Any:
 
 
 class MysqlDialect(SqlDialect):
-    """How MariaDB and MySQL are spoken to, by PyMySQL."""
+    """Speaks to MariaDB and MySQL, by PyMySQL."""
 
     types = _TYPES
     columns = """SELECT table_name, column_name FROM information_schema.columns

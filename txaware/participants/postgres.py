@@ -21,7 +21,7 @@ _ALL = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
 
 
 class PreparedInPostgres(PreparedTransactions):
-    """What is prepared in one database of PostgreSQL."""
+    """Settles what is prepared in one database of PostgreSQL."""
 
     by_hand = "COMMIT PREPARED or ROLLBACK PREPARED"
 

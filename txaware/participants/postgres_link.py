@@ -63,7 +63,7 @@ def is_asyncio(connection: object) -> bool:
 
 
 class PostgresDialect(SqlDialect):
-    """How PostgreSQL is spoken to, by psycopg 3 and asyncpg."""
+    """Speaks to PostgreSQL, by psycopg 3 and asyncpg."""
 
     types = _TYPES
     columns = """SELECT made.relname, info.attname

@@ -11,7 +11,7 @@ Execute = Callable[[str, Sequence[Any]], Any]
 
 
 class SqlDialect(ABC):
-    """How one database is spoken to, over any of its drivers.
+    """Speaks to one database, over any of its drivers.
 
     Statements of ours have `?` for values and `"` around names that need it.
     """

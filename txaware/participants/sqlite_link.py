@@ -25,7 +25,7 @@ _TYPES = {
 
 
 class SqliteDialect(SqlDialect):
-    """How SQLite is spoken to, by sqlite3 and aiosqlite."""
+    """Speaks to SQLite, by sqlite3 and aiosqlite."""
 
     types = _TYPES
     columns = """SELECT made.name, info.name

@@ -39,7 +39,7 @@ class MemberRow:
 
     @property
     def joined(self) -> tuple[object, ...]:
-        """What it joined, without who it is."""
+        """The topics and partitions that it joined, to be compared."""
         return self.topics, self.partitions
 
 

@@ -15,7 +15,7 @@ OwnMap = Mapping[str, Mapping[str, Iterable[int]]]
 
 @attrs.frozen
 class Wish:
-    """What a member wants: a share of topics, and partitions that it names."""
+    """A share of topics, and partitions by their names, that a member asks for."""
 
     topics: frozenset[str]
     named: frozenset[Partition] = frozenset()
