@@ -187,7 +187,7 @@ class Attention:
                 f"{_count(count, 'invalid transaction')} of more than a day ago cannot "
                 f"be forgotten, which makes all others slower",
                 f"{seen.retention.held_back or 'a participant keeps them'}; txaware "
-                f"transactions list says which",
+                f"transaction list says which",
             )
 
     def _no_clean_up(self, seen: Seen) -> Iterator[Alarm]:
