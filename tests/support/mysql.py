@@ -38,6 +38,10 @@ def connected(url: str, **options: Any) -> Any:
             cursor.execute(sql, values)
             return cursor
 
+        def close(self) -> None:
+            if self.open:  # others take a second time
+                super().close()
+
     found = urlsplit(url)
     place: dict[str, Any] = {"host": found.hostname, "port": found.port}
     place |= {"user": found.username, "database": found.path[1:]}
