@@ -126,7 +126,11 @@ def test_metrics_show_what_waits_and_what_is_set_aside(
     owner: Messaging, shop: Sqlite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock: Clock = owner.clock_ms  # type: ignore[assignment]
-    monkeypatch.setattr("txaware.server.metrics.exposition.REMEMBERED_S", 0)
+    for part in (
+        "txaware.server.metrics.exposition",
+        "txaware.service.monitor.overview",
+    ):
+        monkeypatch.setattr(f"{part}.REMEMBERED_S", 0)
     owner.delete_topic("secret")
     with owner.serve() as server:
         caller = Caller(server.url, None)

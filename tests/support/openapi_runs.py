@@ -25,7 +25,13 @@ CHECKS = (
 MAY_BE_REFUSED = (
     *("/publish", "/store", "/rollback", "/poll", "/wait", "/peek", "/first-undecided"),
     "/latest",
-    *("/positions/{topic}", "/admin/backup", "/{table}/get", "/{table}/scan"),
+    *(
+        "/positions/{topic}",
+        "/{member}/positions",
+        "/admin/backup",
+        "/{table}/get",
+        "/{table}/scan",
+    ),
     *("/{transactional_id}/enter", "/{transactional_id}/commits"),
 )
 

@@ -36,7 +36,6 @@ from txaware.protocol import places
 from txaware.protocol.fields import (
     FLAG,
     SEEN_BY,
-    TEXT,
     Body,
     Field,
     Kind,
@@ -63,6 +62,7 @@ from txaware.protocol.json_schema import (
     whole,
 )
 from txaware.protocol.json_schema import TEXT as TEXT_SCHEMA
+from txaware.protocol.json_schema import TOPIC as TOPIC_PATTERN
 from txaware.protocol.json_values import checked_object
 from txaware.protocol.rights import in_group_alone, to_list
 from txaware.protocol.values import structured, unstructured
@@ -79,9 +79,10 @@ VERSION = 0
 # ---- kinds of fields
 _MEMBER_SCHEMA: Schema = {"type": "string", "pattern": GROUP, "maxLength": 255}
 _MEMBER_NAME = text(_MEMBER_SCHEMA, given=by(checked_member))
+_TOPIC_NAME = text({"type": "string", "pattern": TOPIC_PATTERN})
 _PARTITION = Body(
     "a partition",
-    (Field("topic", TEXT), Field("partition", plain(0, MOST_PARTITION))),
+    (Field("topic", _TOPIC_NAME), Field("partition", plain(0, MOST_PARTITION))),
     of="a partition",
 )
 
@@ -100,7 +101,7 @@ _PARTITIONS = attrs.evolve(
     array_of(Kind(_read_partition, _PARTITION.schema, write=unstructured)),
     given=_given_partitions,
 )
-_TOPICS = attrs.evolve(array_of(TEXT), given=by(checked_member_topics))
+_TOPICS = attrs.evolve(array_of(_TOPIC_NAME), given=by(checked_member_topics))
 
 
 def _in_ms(what: str) -> Kind:
@@ -391,7 +392,12 @@ class Rewind(Correlates, forbid_unknown_fields=True, rename="camel"):
     """Says where a group goes on in a topic, or in partitions of it."""
 
     group: _Group
-    topic: Annotated[str, text(given=by(checked_group_topic))]
+    topic: Annotated[
+        str,
+        text(
+            {"type": "string", "pattern": TOPIC_PATTERN}, given=by(checked_group_topic)
+        ),
+    ]
     to: Annotated[Any, _TO]
 
 
