@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 import txaware
 from tests.support.cli_runs import error_of, run, run_json
 from txaware.cli.demo.bank import Accounts
-from txaware.cli.failures import ALIASES
+from txaware.cli.failures import ALIASES, Commands
 from txaware.cli.root import KeyValue, command, logged_to_stderr
 from txaware.errors import TransactionOutcomeUnknown, Unavailable
 from txaware.messaging import Messaging
@@ -228,3 +229,19 @@ def test_the_words_of_before_still_do() -> None:
 def every_verb_or_group() -> set[tuple[str, ...]]:
     verbs = {*every_verb(command)}
     return verbs | {names[:1] for names in verbs}
+
+
+def test_a_verb_that_has_a_word_of_before_as_its_name_is_found() -> None:
+    """The benchmarks of producers are `producers`; nothing there is `producer`."""
+
+    @click.group(cls=Commands)
+    def measures() -> None:
+        """Measures."""
+
+    @measures.command()
+    def producers() -> None:
+        """Measures producers."""
+        click.echo("measured")
+
+    assert CliRunner().invoke(measures, ["producers"]).output == "measured\n"
+    assert "producers" in CliRunner().invoke(measures, ["--help"]).output

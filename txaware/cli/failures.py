@@ -82,7 +82,11 @@ class Aliased(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Returns a verb by its name, or by the one that it had."""
-        return super().get_command(ctx, self.aliases.get(cmd_name, cmd_name))
+        named = super().get_command(ctx, cmd_name)
+        before = self.aliases.get(cmd_name)
+        if named is not None or before is None:
+            return named
+        return super().get_command(ctx, before)
 
 
 class Commands(Aliased):
