@@ -124,3 +124,28 @@ async def test_a_broadcast_is_awaited() -> None:
                 assert await consumer.wait(30)
                 assert [one.payload for one in await consumer.poll()] == [b"debug"]
             assert await messaging.instances("control") == {}
+
+
+def test_instances_get_all_partitions_of_a_topic(site: Site) -> None:
+    messaging = site.messaging
+    messaging.create_topic("config", partitions=3)
+    publisher = messaging.publisher("config")
+    for number in range(12):
+        publisher.publish(b"%d" % number, key=b"%d" % (number % 8))
+    one = messaging.broadcast("config", instance="a")
+    assert one.wait(0)
+    with messaging.transaction():
+        first = one.poll()
+    assert {int(message.payload) for message in first} == {*range(4, 12)}
+    assert all(map(messaging.instances("config")["a"].has_handled, first))
+    assert {message.partition for message in first} == {*one.position} == {0, 1, 2}
+    assert not one.wait(0)
+    publisher.publish(b"new", key=b"0")
+    assert one.wait(0)
+    [newer] = one.poll()
+    assert not messaging.instances("config")["a"].has_handled(newer)
+    one.renew()
+    assert messaging.instances("config")["a"].has_handled(newer)
+    assert heard(one) == []
+    of_one = messaging.broadcast(f"config.{newer.partition}", instance="b")
+    assert heard(of_one)[-1] == b"new"

@@ -608,3 +608,12 @@ def test_a_producer_splits_what_it_publishes_to_a_topic(parts: Messaging) -> Non
         with pytest.raises(BadRequest, match=r"name one of topic orders, as orders\.0"):
             producer.publish("orders", b"a", sequence=0)
     assert parts.check().problems == ()
+
+
+def test_the_newest_by_key_say_their_partitions(parts: Messaging) -> None:
+    parts.publish("orders", SENT)
+    found = parts.latest("orders")
+    assert {key.decode() for key in found} == {*KEYS}
+    for message in found.values():
+        assert message.partition == zlib.crc32(message.key or b"") % 3
+    assert {one.partition for one in parts.latest("orders.2").values()} == {2}

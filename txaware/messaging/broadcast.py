@@ -14,9 +14,9 @@ from txaware.model.clock import ClockMs
 from txaware.model.encoding import decoder
 from txaware.model.latest import Latest
 from txaware.model.messages import Message, MessageId, T
+from txaware.model.partitions import full_name
 from txaware.model.queues import checked_seconds, checked_text, time_of
-from txaware.model.start_places import of_one
-from txaware.model.topics import TopicName
+from txaware.model.start_places import Position, place_in_partition
 from txaware.tables import Table
 from txaware.tables.table_changes import Conflicts
 
@@ -32,16 +32,16 @@ class Instance:
     """An instance that gets all messages of a topic: how far it has come, and when.
 
     Everything up to `position`, inclusively, was handled. It is None for one that has
-    handled nothing yet.
+    handled nothing yet, and an id for each partition of a topic of several.
     """
 
     name: str
-    position: MessageId | None
+    position: Position | None
     seen_at: datetime
 
     def has_handled(self, message: Message[Any]) -> bool:
         """Tells whether a message lies before its position, or there."""
-        return self.position is not None and message.id <= self.position
+        return message.id <= place_in_partition(self.position, message.partition)
 
 
 class Reads(Protocol):
@@ -69,13 +69,10 @@ class Instances:
         self._clock_ms = messaging.clock_ms
 
     def save(
-        self, topic: str, name: str, position: MessageId | None, lease_s: float
+        self, topic: str, name: str, position: Position | None, lease_s: float
     ) -> None:
         """Writes how far an instance has come, with the open transaction or at once."""
-        found = {
-            "position": None if position is None else str(position),
-            "seenMs": self._clock_ms(),
-        }
+        found = {"position": _to_json(position), "seenMs": self._clock_ms()}
         value = json.dumps(found).encode()
         self._table.put(_key(topic, name), value, ttl_s=lease_s)
 
@@ -85,16 +82,12 @@ class Instances:
 
     def of(self, topic: str) -> dict[str, Instance]:
         """Returns the instances of a topic whose leases have not ended, by name."""
-        prefix = _key(str(TopicName.parse(topic)), "")
+        prefix = _key(full_name(topic), "")
         found: dict[str, Instance] = {}
         for key, value in self._table.scan(prefix=prefix):
-            row = json.loads(value)
-            position, name = row["position"], key[len(prefix) :].decode()
-            found[name] = Instance(
-                name,
-                None if position is None else MessageId.parse(position),
-                time_of(row["seenMs"]),
-            )
+            row, name = json.loads(value), key[len(prefix) :].decode()
+            position = _from_json(row["position"])
+            found[name] = Instance(name, position, time_of(row["seenMs"]))
         return found
 
 
@@ -102,11 +95,24 @@ def _key(topic: str, name: str) -> bytes:
     return f"{topic}\0{name}".encode()
 
 
+def _to_json(position: Position | None) -> str | dict[int, str] | None:
+    if isinstance(position, dict):
+        return {number: str(place) for number, place in position.items()}
+    return None if position is None else str(position)
+
+
+def _from_json(position: str | dict[str, str] | None) -> Position | None:
+    if isinstance(position, dict):
+        places = position.items()
+        return {int(number): MessageId.parse(place) for number, place in places}
+    return None if position is None else MessageId.parse(position)
+
+
 @attrs.frozen
 class _Saved:
     """A place that was written to the row of an instance, and when."""
 
-    position: MessageId | None
+    position: Position | None
     at_ms: int
 
 
@@ -133,7 +139,7 @@ class BroadcastConsumer(Generic[T]):
         decode: Callable[[bytes], Any] | None = None,
         in_block: Callable[[], bool],
     ) -> None:
-        self.topic = str(TopicName.parse(topic))
+        self.topic = full_name(topic)
         self.instance = checked_text("instance", instance)
         if not self.instance:
             raise BadRequest("an instance has a name")
@@ -155,9 +161,12 @@ class BroadcastConsumer(Generic[T]):
         return self._lease_s * RENEWED_AFTER
 
     @property
-    def position(self) -> MessageId | None:
-        """The message behind which the next poll goes on; None before the first."""
-        return of_one(self._consumer.position, str(self.topic))
+    def position(self) -> Any:
+        """The message behind which the next poll goes on; None before the first.
+
+        Of a topic of several partitions that is the place in each, by its number.
+        """
+        return self._consumer.position
 
     def poll(self, limit: int = 100) -> list[Message[T]]:
         """Returns the newest message of each key first, then the next messages.
@@ -178,7 +187,7 @@ class BroadcastConsumer(Generic[T]):
 
     def _newest(self) -> list[Message]:
         latest = self._messaging.latest(self.topic)
-        self._consumer.seek(latest.place, inclusive=False)
+        self._consumer.seek(latest.next, inclusive=False)
         return sorted(latest.values(), key=attrgetter("id"))
 
     def wait(self, timeout_s: float) -> bool:
@@ -212,7 +221,7 @@ class BroadcastConsumer(Generic[T]):
             self._save(position)
             self._saved = _Saved(position, now_ms)
 
-    def _save(self, position: MessageId | None) -> None:
+    def _save(self, position: Position | None) -> None:
         self._instances.save(self.topic, self.instance, position, self._lease_s)
 
     def close(self) -> None:

@@ -17,7 +17,8 @@ from txaware.model.interfaces import (
 )
 from txaware.model.latest import LatestPage
 from txaware.model.message_fields import FIELDS, HEADERS, KEY
-from txaware.model.messages import Bounds, Message, MessageId
+from txaware.model.messages import Bounds, Message, MessageId, in_partition
+from txaware.model.partitions import named_partition
 from txaware.model.requests import (
     MAX_TIME_MS,
     checked_isolation,
@@ -177,11 +178,12 @@ def _shown_latest(page: LatestPage) -> dict[str, Any]:
     }
 
 
-def _read_latest(_: Any, value: Any) -> LatestPage:
+def _read_latest(asked: AskLatest, value: Any) -> LatestPage:
     sent = structured(dict[str, Any], value)
     messages = structured(list[dict[str, Any]], sent.get("messages"))
+    number = named_partition(asked.topic)[1]
     return LatestPage(
-        [*map(_read_message, messages)],
+        in_partition(map(_read_message, messages), number or 0),
         structured(list[bytes], sent.get("gone")),
         structured(MessageId, sent.get("next")),
         structured(bool, sent.get("isLast")),

@@ -1,13 +1,13 @@
 """A consumer of every message of a topic, for one instance of a program of asyncio."""
 
 from collections.abc import Callable
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from coordinator.interfaces import Coordinator
 from txaware.client.aio.async_service import AsyncService
 from txaware.client.aio.async_transaction import Workers
 from txaware.messaging.broadcast import BroadcastConsumer
-from txaware.model.messages import Message, MessageId, T
+from txaware.model.messages import Message, T
 
 R = TypeVar("R")
 
@@ -29,7 +29,7 @@ class AsyncBroadcastConsumer(Generic[T]):
         self._coordinator = coordinator
         self._workers = workers
 
-    async def position(self) -> MessageId | None:
+    async def position(self) -> Any:
         """Returns the message behind which the next poll goes on."""
         return await self._in_thread(lambda: self._consumer.position)
 

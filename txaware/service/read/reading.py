@@ -17,6 +17,7 @@ from txaware.model.messages import (
     Message,
     MessageId,
     Page,
+    in_partition,
     in_runs,
     page_of,
 )
@@ -343,10 +344,12 @@ class Reading:
                     else:
                         gone.add(key)
                 if left <= 0 or left_bytes <= 0:
-                    return LatestPage([*found.values()], sorted(gone), last, False)
+                    messages = in_partition(found.values(), place.number)
+                    return LatestPage(messages, sorted(gone), last, False)
             last = MessageId.after_payloads(row.key)
             left -= 1
-        return LatestPage([*found.values()], sorted(gone), last, True)
+        messages = in_partition(found.values(), place.number)
+        return LatestPage(messages, sorted(gone), last, True)
 
     def snapshot(self) -> Transaction:
         """Returns a fresh snapshot of the coordinator."""
