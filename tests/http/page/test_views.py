@@ -211,6 +211,24 @@ def test_a_group_is_moved_and_moved_back(
     assert not [*messaging.coordinator.snapshot().in_progress]
 
 
+def test_the_members_of_a_group_that_is_moved_go_on_from_there(
+    page: Browser, messaging: Messaging
+) -> None:
+    messaging.create_topic("parts", partitions=2)
+    messaging.publish("parts.0", [b"0"])
+    messaging.publish("parts.1", [b"1"])
+    with messaging.member("billing", topics=["parts"]) as member:
+        assert payloads(member.poll(timeout_s=20)) == [b"0", b"1"]
+        member.commit()
+        go(page, "groups/billing/parts.1")
+        page.wait(lambda: page.text("#group-rows .figure") == "0", "0 rows behind")
+        page.click("#group-reset button")
+        page.reads("dialog[open]", "is the oldest message")
+        follow_button(page, "Reset")
+        assert payloads(member.poll(timeout_s=20)) == [b"1"]
+        member.commit()
+
+
 LINES = """
 return ["#group-unread", "#group-rows"].map(
   (at) => document.querySelector(`${at} .line`).getAttribute("d").split("L").length);

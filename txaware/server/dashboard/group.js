@@ -1,10 +1,10 @@
 // One group in one topic: how far it is behind over time, and moving it to another place.
-// Who moves a group does it in a transaction; of a reader and of that one is refused.
+// Members of the group are told to go on from there; a reader at work is refused once.
 
 import { askFirst } from "./asking.js";
 import { Chart } from "./charts.js";
 import { Model } from "./model.js";
-import { ask, NoAnswer, pathOf, refusals } from "./server.js";
+import { ask, pathOf, refusals, tell } from "./server.js";
 import { child, link, setName, setText } from "./table.js";
 import { address } from "./views.js";
 import * as words from "./words.js";
@@ -68,7 +68,7 @@ function show(group) {
   link(facts, "name", "messages from there", address(["topics", shown.topic], { from: position ?? "oldest" }));
   const waits = group && group.waitsFor !== null ? `It waits for transaction ${group.waitsFor}.` : "";
   setText(find("group-waits"), waits);
-  const why = shown.refused.group ?? shown.refused.transactions;
+  const why = shown.refused.group ?? shown.refused.consume;
   setText(find("group-refused"), why ? `It cannot be moved here: ${why}.` : "").hidden = !why;
   find("group-moves").hidden = Boolean(why);
   find("rewind").disabled = position === null || position === BEGINNING;
@@ -81,26 +81,9 @@ function draw(id, chart, values, now, format) {
   chart.draw([values], `${tile.querySelector("h3").textContent} in the last two minutes: at most ${most}`, format);
 }
 
-/** The position just before a time: the next message is the first from then on. */
-function beforeTime(ms) {
-  return ms <= 0 ? BEGINNING : ((BigInt(ms) << 96n) - 1n).toString(16).padStart(40, "0");
-}
-
-function beforeId(id) {
-  const number = BigInt(`0x${id}`);
-  return number ? (number - 1n).toString(16).padStart(40, "0") : BEGINNING;
-}
-
-async function chosen() {
-  if (to.value === "first") return BEGINNING;
-  if (to.value === "time") return beforeTime(new Date(at.value).getTime());
-  const { next } = await ask(`${pathOf("topics", shown.topic)}/bounds?isolation=committed`);
-  return beforeId(next);
-}
-
 const SAID = { first: "the oldest message", next: "what is published from now on" };
 
-function askToMove(what, label, positionOf) {
+function askToMove(what, label, place) {
   const { group, topic } = shown;
   askFirst({
     heading: `Move group ${words.short(group)}?`,
@@ -111,25 +94,18 @@ function askToMove(what, label, positionOf) {
     leave: "Leave it there",
     label,
     act: async () => {
-      await move(group, topic, await positionOf());
+      await move(group, topic, place);
       return `Group ${words.short(group)} reads ${what} next.`;
     },
   });
 }
 
-/** A transaction of its own, as `txaware group reset` does it. */
-async function move(group, topic, position) {
-  const begun = await ask("v1/transactions", { method: "POST", body: '{"type": "short", "timeoutS": 30}' });
-  const pointer = begun.writePointer;
+/** Moves it as `txaware group rewind` does; a place is a word, or a time in ms. */
+async function move(group, topic, place) {
   const [name, namespace = "default"] = topic.split(":").reverse();
-  const path = ["v1/namespaces", namespace, "groups", group, "positions", name].map((part, n) => (n ? encodeURIComponent(part) : part));
-  try {
-    await ask(path.join("/"), { method: "PUT", body: `{"position": "${position}", "transaction": ${pointer}}` });
-  } catch (error) {
-    if (!(error instanceof NoAnswer)) await ask(`v1/transactions/${pointer}/abort`, { method: "POST", body: "{}" });
-    throw error;
-  }
-  await ask(`v1/transactions/${pointer}/commit`, { method: "POST", body: '{"check": true}' });
+  const [whole, partition] = name.split(".");
+  const moved = partition === undefined ? place : { [partition]: place };
+  await tell(`${pathOf("groups", `${namespace}:${group}`)}/rewind`, { topic: whole, to: moved });
 }
 
 to.addEventListener("change", () => {
@@ -138,15 +114,16 @@ to.addEventListener("change", () => {
 find("group-reset").addEventListener("submit", (event) => {
   event.preventDefault();
   if (to.value !== "time") {
-    askToMove(SAID[to.value], "Reset", chosen);
+    askToMove(SAID[to.value], "Reset", to.value);
     return;
   }
   const ms = new Date(at.value).getTime();
-  if (Number.isFinite(ms)) askToMove(`the first from ${words.time(ms)} on`, "Reset", chosen);
+  if (Number.isFinite(ms)) askToMove(`the first from ${words.time(ms)} on`, "Reset", Math.max(0, ms));
   else at.focus();
 });
 find("group-rewind").addEventListener("submit", (event) => {
   event.preventDefault();
-  const ms = parseInt(shown.found.position.slice(0, 16), 16) - TIMES[find("rewind-by").value];
-  askToMove(`the first from ${words.time(Math.max(0, ms))} on`, "Rewind", async () => beforeTime(ms));
+  const readMs = parseInt(shown.found.position.slice(0, 16), 16);
+  const ms = Math.max(0, readMs - TIMES[find("rewind-by").value]);
+  askToMove(`the first from ${words.time(ms)} on`, "Rewind", ms);
 });
