@@ -1,6 +1,7 @@
 """Groups that share topics: members, heartbeats, moves and fences, on every service."""
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -220,6 +221,20 @@ def test_a_rewind_moves_the_position_and_its_owner_hears_of_it_once(
     ]
     with pytest.raises(TopicNotFound, match="it has 1"):
         groups.rewind_group("billing", "orders", to={"3": "first"})
+
+
+def test_a_rewind_of_what_is_not_taken_up_yet_is_heard_once_it_is(
+    groups: GroupService,
+) -> None:
+    first = join(groups, "a")
+    moved = groups.rewind_group("billing", "orders", to="first")
+    ask: dict[str, Any] = {"incarnation": first.incarnation, "generation": 1}
+    beat = groups.heartbeat("billing", "a", **ask)
+    assert (beat.assign, beat.rewound) == (moved, [])
+    beat = groups.heartbeat("billing", "a", **ask, owned=[ORDERS])
+    assert (beat.assign, beat.rewound) == ([], moved)
+    beat = groups.heartbeat("billing", "a", **ask, owned=[ORDERS])
+    assert beat.rewound == []
 
 
 def test_an_application_says_who_has_what(groups: GroupService) -> None:

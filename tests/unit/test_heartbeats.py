@@ -111,6 +111,19 @@ def test_news_that_came_while_others_were_taken_up_comes_again(
     assert group.said(2)["generation"] == 1
 
 
+def test_a_rewind_is_news_though_something_was_taken_up_meanwhile(
+    group: Group, beats: Heartbeats
+) -> None:
+    group.said(1)
+    beats.took_up(news_of(beats), [ORDERS])
+    group.answer(Beat(1, [GOT], [], [GOT]))
+    group.said(2)
+    news = news_of(beats)
+    assert (news.rewound, news.assign, news.generation) == ((GOT,), (), 1)
+    beats.took_up(news, [ORDERS])
+    assert beats.news is None
+
+
 def test_a_generation_alone_is_no_news(group: Group, beats: Heartbeats) -> None:
     group.said(1)
     beats.took_up(news_of(beats), [ORDERS])

@@ -161,9 +161,14 @@ class Heartbeats:
                 log.exception("a heartbeat of member %s failed", self.member)
             return False
         with self.changed:
-            # What was taken up meanwhile the answer does not know.
             if self._asked == (incarnation, generation, owned):
                 self._add(beat)
+            elif incarnation == self.incarnation and beat.rewound:
+                # The next answer says all else again, and knows what was taken up.
+                news = self.news or News(self.generation, (), (), ())
+                rewound = (*news.rewound, *beat.rewound)
+                self.news = attrs.evolve(news, rewound=rewound)
+                self.changed.notify_all()
         return True
 
     def _add(self, beat: Beat) -> None:

@@ -321,7 +321,8 @@ class LocalGroups:
             rewound = state.rewound.get(member, set()) & held
             if at_once and (assign or rewound):
                 raise WouldWait  # positions are read
-            state.rewound.pop(member, None)
+            # Of one that it does not hold yet, it may have taken an earlier position.
+            state.rewound.get(member, set()).difference_update(rewound)
             beat = Beat(
                 state.row.generation,
                 self._positions(live.name, assign),
