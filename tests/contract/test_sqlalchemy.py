@@ -128,3 +128,14 @@ def test_a_session_that_has_begun_is_refused(
     wrong: Any = engine.url
     with pytest.raises(BadRequest, match="no session"):
         participants.sqlalchemy(messaging, wrong)
+
+
+def test_the_database_decides_where_it_was_asked_to_or_cannot_prepare(
+    messaging: Messaging, engine: Engine, outbox: bool
+) -> None:
+    decides = outbox or engine.dialect.name == "sqlite"
+    with Session(engine) as session:
+        shop = taking_part(messaging, session, outbox)
+        assert shop.decides is decides
+        with messaging.transaction(shop):
+            assert (shop.decides, shop.prepares) == (decides, not decides)

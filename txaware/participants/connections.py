@@ -229,10 +229,10 @@ def sqlalchemy(
 ) -> "SqlalchemySession | AsyncSqlalchemySession":
     """Makes a participant of a session of SQLAlchemy 2.
 
-    It does what `participants.sqlite` and `participants.postgres` do with the session's
-    connection; `outbox` is for PostgreSQL, and `relay` for both. The end of the block
-    flushes and commits the session. With an `AsyncMessaging` it is an `AsyncSession`,
-    and `async with`.
+    It does what `participants.sqlite`, `participants.postgres` and `participants.mysql`
+    do with the session's connection; `outbox` is for the latter two, and `relay` for
+    all. The end of the block flushes and commits the session. With an `AsyncMessaging`
+    it is an `AsyncSession`, to SQLite or PostgreSQL, and `async with`.
     """
     if hasattr(session, "sync_session"):
         # An event loop takes long to import, and most programs have none.

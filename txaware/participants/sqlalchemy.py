@@ -1,4 +1,4 @@
-"""A session of SQLAlchemy, to SQLite or PostgreSQL, that takes part in transactions."""
+"""A session of SQLAlchemy, to one of three databases, that takes part in blocks."""
 
 import sqlite3
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from txaware.model.start_places import StartAt
 from txaware.participants.database_outbox import DatabaseOutbox
 from txaware.participants.database_steps import library_of
 from txaware.participants.deciding_database import DecidingDatabase
+from txaware.participants.mysql import LentMysql
 from txaware.participants.mysql_outbox import DecidingMysql
 from txaware.participants.postgres import MarkedPostgres
 from txaware.participants.postgres_outbox import DecidingPostgres
@@ -234,7 +235,11 @@ class SqlalchemySession(KeepsPositions, DatabaseConnection):
             return Sqlite(self._messaging, connection, in_background=self._relay)
         library = library_of(connection)
         if library == "pymysql":
-            return DecidingMysql(self._messaging, connection, in_background=self._relay)
+            if self._outbox:
+                return DecidingMysql(
+                    self._messaging, connection, in_background=self._relay
+                )
+            return LentMysql(self._messaging, connection)
         if library != "psycopg":
             raise BadRequest(
                 f"sessions to SQLite, to PostgreSQL by psycopg 3 "
