@@ -14,6 +14,8 @@ class AsyncpgCursor:
         self._rows: list[Any] = []
         # psycopg has a description where a statement has rows.
         self.description = True
+        # psycopg says -1 where it is not known how many rows a statement changed.
+        self.rowcount = -1
 
     async def execute(self, sql: str, values: Sequence[Any] = ()) -> "AsyncpgCursor":
         """Runs a statement."""

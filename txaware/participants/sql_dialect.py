@@ -61,7 +61,7 @@ class SqlDialect(ABC):
         """Changes rows; returns how many, as far as the driver tells."""
         cursor = yield from self.cursor(connection)
         yield cursor.execute(self.own(sql), values)
-        return getattr(cursor, "rowcount", -1)
+        return int(cursor.rowcount)
 
     def change_many(
         self, connection: Any, sql: str, rows: Sequence[Sequence[Any]]
