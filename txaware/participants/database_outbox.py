@@ -3,8 +3,9 @@
 from datetime import datetime
 
 from txaware.errors import BadRequest, MisusedTransaction, TxAwareError
+from txaware.model.partitions import full_name
 from txaware.model.queues import checked_count, time_of
-from txaware.model.topics import DEFAULT_NAMESPACE, QueueName, TopicName
+from txaware.model.topics import DEFAULT_NAMESPACE, QueueName
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.outbox_row import (
     OutboxDestination,
@@ -83,9 +84,8 @@ class DatabaseOutbox:
         Returns how many. Where that one is not there, all stays as it is.
         """
         found = self.entry(topic, queue=queue)
-        name: TopicName | QueueName
-        name = QueueName.parse(to) if found.is_queue else TopicName.parse(to)
-        return self._carried(found, OutboxDestination(str(name), found.is_queue))
+        name = str(QueueName.parse(to)) if found.is_queue else full_name(to)
+        return self._carried(found, OutboxDestination(name, found.is_queue))
 
     def discard(self, topic: str, *, queue: bool | None = None) -> int:
         """Removes what is set aside for a topic or queue; returns how many messages."""

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from txaware.errors import BadRequest, MisusedTransaction
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.messages import Outgoing, outgoing
+from txaware.model.partitions import full_name
 from txaware.model.queues import checked_push, delay_until_s
 from txaware.model.requests import Payload
 from txaware.model.settings import Settings
-from txaware.model.topics import QueueName, TopicName
+from txaware.model.topics import QueueName
 from txaware.model.traced_messages import sent
 from txaware.participants.asyncpg_connection import AsyncpgConnection
 from txaware.participants.database_steps import Steps, awaited, in_thread, library_of
@@ -72,7 +73,7 @@ class WritesRows:
 
     def published(self, topic: str, payloads: Iterable[Payload]) -> Steps[None]:
         """Writes messages."""
-        name, messages = str(TopicName.parse(topic)), self._checked(payloads)
+        name, messages = full_name(topic), self._checked(payloads)
         columns = partial(columns_of, name.removeprefix("default:"))
         with sent("publish", name, messages) as carried:
             yield from self._write(columns, carried)

@@ -1,0 +1,60 @@
+"""Topics of several partitions beside a database that decides its block."""
+
+import pytest
+
+import txaware
+from tests.support.outboxes import Shop
+from txaware.model.partitions import partition_of
+
+PARTITIONS = 12
+KEY, OTHER = b"ann", b"bob"
+
+
+@pytest.fixture
+def parts(shop: Shop) -> Shop:
+    """A shop with a topic of several partitions."""
+    shop.messaging.create_topic("orders", partitions=PARTITIONS)
+    return shop
+
+
+def by_partition(shop: Shop) -> dict[int, list[bytes]]:
+    """What is in each partition that has anything."""
+    found = {n: shop.read(f"orders.{n}") for n in range(PARTITIONS)}
+    return {number: one for number, one in found.items() if one}
+
+
+def test_a_relay_carries_a_key_to_its_partition_and_a_named_one_to_that(
+    parts: Shop,
+) -> None:
+    ann, bob = (partition_of(key, PARTITIONS) for key in (KEY, OTHER))
+    with parts.messaging.transaction(parts.participant):
+        publisher = parts.messaging.publisher("orders")
+        for payload, key in ((b"1", KEY), (b"2", OTHER), (b"3", KEY)):
+            publisher.publish(payload, key=key)
+        parts.messaging.publisher(f"orders.{bob}").publish(b"4", key=KEY)
+    assert parts.participant.relay() == 4
+    assert by_partition(parts) == {ann: [b"1", b"3"], bob: [b"2", b"4"]}
+
+
+def test_an_outbox_alone_takes_the_name_of_a_topic_and_of_a_partition(
+    parts: Shop,
+) -> None:
+    ann, bob = (partition_of(key, PARTITIONS) for key in (KEY, OTHER))
+    outbox = txaware.outbox(parts.connection)
+    outbox.publish("orders", b"1", key=KEY)
+    outbox.publish(f"default:orders.{bob}", b"2", key=KEY)
+    parts.connection.commit()
+    assert parts.participant.relay() == 2
+    assert by_partition(parts) == {ann: [b"1"], bob: [b"2"]}
+
+
+def test_what_is_for_a_partition_that_is_not_there_is_set_aside_and_sent_to_another(
+    parts: Shop,
+) -> None:
+    txaware.outbox(parts.connection).publish("orders.12", b"1", key=KEY)
+    parts.connection.commit()
+    assert parts.participant.relay() == 0
+    outbox = parts.participant.outbox
+    assert "has 12 partitions, orders.0 to orders.11" in outbox.set_aside()[0].reason
+    assert outbox.send("orders.12", to="orders.4") == 1
+    assert by_partition(parts) == {4: [b"1"]}
