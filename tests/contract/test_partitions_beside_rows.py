@@ -1,13 +1,18 @@
 """Topics of several partitions beside a database that decides its block."""
 
+from typing import Any
+
 import pytest
 
 import txaware
+from tests.support.messagings import payloads
 from tests.support.outboxes import Shop
+from txaware.errors import PartitionNeeded
 from txaware.model.partitions import partition_of
 
 PARTITIONS = 12
 KEY, OTHER = b"ann", b"bob"
+NEEDED = r"^topic orders has several partitions; name one of them here, as orders\.0$"
 
 
 @pytest.fixture
@@ -58,3 +63,40 @@ def test_what_is_for_a_partition_that_is_not_there_is_set_aside_and_sent_to_anot
     assert "has 12 partitions, orders.0 to orders.11" in outbox.set_aside()[0].reason
     assert outbox.send("orders.12", to="orders.4") == 1
     assert by_partition(parts) == {4: [b"1"]}
+
+
+def test_an_inbox_is_of_one_partition_and_says_so(parts: Shop) -> None:
+    messaging, shop = parts.messaging, parts.participant
+    inbox = shop.consumer("orders", group="g")
+    with pytest.raises(PartitionNeeded, match=NEEDED), messaging.transaction(shop):
+        inbox.poll()  # also before anything is there
+    messaging.publish("orders.3", [b"1", b"2"])
+    with pytest.raises(PartitionNeeded, match=NEEDED):
+        inbox.peek()
+    with pytest.raises(PartitionNeeded, match=NEEDED):
+        shop.consumer("orders", group="g", start="next")
+    seen: list[Any] = []
+    loop: dict[str, Any] = {"group": "g", "participants": [shop]}
+    with pytest.raises(PartitionNeeded, match=NEEDED):
+        messaging.subscribe("orders", seen.append, **loop).run_once()
+    with messaging.transaction(shop):
+        assert payloads(shop.consumer("orders.3", group="g").poll(1)) == [b"1"]
+    assert messaging.subscribe("orders.3", seen.append, **loop).run_once() == 1
+    assert payloads(seen) == [b"2"]
+
+
+def test_an_inbox_of_a_topic_that_gets_partitions_goes_on_in_the_first(
+    shop: Shop,
+) -> None:
+    messaging, database = shop.messaging, shop.participant
+    inbox = database.consumer("t", group="g")
+    messaging.publish("t", [b"1"])
+    with messaging.transaction(database):
+        assert payloads(inbox.poll()) == [b"1"]
+    messaging.update_topic("t", partitions=2)
+    named = pytest.raises(PartitionNeeded, match=r"name one of them here, as t\.0")
+    with named, messaging.transaction(database):
+        inbox.poll()
+    messaging.publish("t.0", [b"2"])
+    with messaging.transaction(database):
+        assert payloads(database.consumer("t.0", group="g").poll()) == [b"2"]

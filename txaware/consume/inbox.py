@@ -7,7 +7,7 @@ from coordinator.interfaces import Participant
 from txaware.consume.consumer import is_ahead
 from txaware.model.interfaces import COMMITTED, MessagingService
 from txaware.model.messages import BlockedBy, MessageId, Page
-from txaware.model.partitions import full_name
+from txaware.model.partitions import full_name, parsed_rows
 from txaware.model.start_places import BEGINNING, StartAt, of_one, place_of
 from txaware.model.topics import checked_group
 
@@ -41,7 +41,7 @@ class KeepsPositions(Participant, ABC):
 
 
 class Inbox:
-    """A reader of one topic that handles each message once.
+    """A reader of one topic, or partition, that handles each message once.
 
     Its position commits with the rows of the database. It sees what has committed, and
     stops at the first message whose transaction is open.
@@ -59,10 +59,13 @@ class Inbox:
     ) -> None:
         self.topic = full_name(topic)
         self.group = checked_group(group)
+        # Partition 0 goes on where the topic was when it had no other one.
+        self._place = (self.group, str(parsed_rows(topic)))
         self._service = service
         self._positions = positions
         self._blocked_by: BlockedBy | None = None
-        self._start = place_of(service, self.topic, start, inclusive=inclusive)
+        position = place_of(service, self.topic, start, inclusive=inclusive)
+        self._start = of_one(position, self.topic)
 
     def poll(self, limit: int = 100) -> Page:
         """Returns the next messages, at most `limit`; an empty page if there are none.
@@ -70,16 +73,15 @@ class Inbox:
         Several polls in one block go on from each other.
         """
         self._positions.require_block("poll")
-        saved = self._positions.position(self.group, self.topic)
-        position = saved or of_one(self._start, self.topic)
+        saved = self._positions.position(*self._place)
+        position = saved or self._start
         begun = tracing.begun()
-        page = self._after(position, limit)
+        page, place = self._after(position, limit)
         if begun is not None and page:
             begun.received("poll", self.topic, [one.headers for one in page])
         self._blocked_by = page.blocked_by
         if is_ahead(page, position):
-            place = of_one(page.next, self.topic) or BEGINNING
-            self._positions.save_position(self.group, self.topic, place)
+            self._positions.save_position(*self._place, place)
         return page
 
     @property
@@ -89,21 +91,22 @@ class Inbox:
 
     def peek(self, limit: int = 100) -> Page:
         """Returns the messages that a block would poll now; the group stays."""
-        return self._after(self.position, limit)
+        page, _ = self._after(self.position, limit)
+        return page
 
     def seek(self, start: StartAt, *, inclusive: bool = True) -> None:
         """Goes on from another place, with the block."""
         self._positions.require_block("seek")
         position = place_of(self._service, self.topic, start, inclusive=inclusive)
         place = of_one(position, self.topic) or BEGINNING
-        self._positions.position(self.group, self.topic)  # a group begins by that
-        self._positions.save_position(self.group, self.topic, place)
+        self._positions.position(*self._place)  # a group begins by that
+        self._positions.save_position(*self._place, place)
 
     @property
     def position(self) -> MessageId | None:
         """The message after which the next block goes on; None is the beginning."""
-        saved = self._positions.committed_position(self.group, self.topic)
-        return saved or of_one(self._start, self.topic)
+        saved = self._positions.committed_position(*self._place)
+        return saved or self._start
 
     def wait(self, timeout_s: float) -> bool:
         """Waits until there is something to poll; False after the time-out.
@@ -119,14 +122,16 @@ class Inbox:
             timeout_s=timeout_s,
         )
 
-    def _after(self, position: MessageId | None, limit: int) -> Page:
-        return self._service.poll(
+    def _after(self, position: MessageId | None, limit: int) -> tuple[Page, MessageId]:
+        """Returns the next messages, and the place to go on at."""
+        page = self._service.poll(
             self.topic,
             start=position,
             inclusive=position is None,
             limit=limit,
             isolation=COMMITTED,
         )
+        return page, of_one(page.next, self.topic) or BEGINNING
 
     def __repr__(self) -> str:
         return f"<Inbox of {self.topic} for group {self.group}>"
