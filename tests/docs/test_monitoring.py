@@ -11,6 +11,8 @@ import pytest
 from tests.support.cli_runs import run, run_json
 from tests.support.tephra_fixtures import missing
 from txaware.server.metrics.alarms import ALARMS, Alarm, all_numbers
+from txaware.service.monitor import alarm_rules
+from txaware.service.monitor.alarm_rules import AlarmRule
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
 RULES = DEPLOY / "prometheus" / "rules.yml"
@@ -54,6 +56,15 @@ def test_an_alarm_is_of_metrics_that_are_there(alarm: Alarm) -> None:
     labels = {"instance", *(label for n in metrics for label in numbers[n][1].labels)}
     assert {*re.findall(r"\$labels\.(\w+)", alarm.says + alarm.do)} <= labels
     assert '"' not in alarm.says + alarm.do
+
+
+def test_prometheus_says_to_do_what_the_page_and_status_say() -> None:
+    rules = [one for one in vars(alarm_rules).values() if isinstance(one, AlarmRule)]
+    assert rules
+    for rule in rules:
+        names = dict.fromkeys(re.findall(r"\{(\w+)\}", rule.do), ".+")
+        told = re.compile(rule.to_do(**names), re.IGNORECASE)
+        assert any(told.match(alarm.do) for alarm in ALARMS), rule
 
 
 def test_every_alarm_of_operations_has_a_rule() -> None:

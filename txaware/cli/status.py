@@ -21,9 +21,7 @@ from txaware.model.partitions import partition_name
 from txaware.model.queues import QueueStats
 from txaware.model.reports import OutboxReport
 from txaware.model.topics import DEFAULT_NAMESPACE
-
-# Above these times somebody should look.
-LATE_S, LAST_LOOK_S = 900, 300
+from txaware.service.monitor import alarm_rules
 
 
 @attrs.frozen
@@ -100,27 +98,32 @@ class Status:
         for topic in self.blocked:
             yield Attention(
                 *("topic", topic, "keeps its readers waiting for a transaction"),
-                "txaware transaction list says whose; abort lets readers go on",
+                alarm_rules.TOPIC_BLOCKED.to_do(),
             )
         for one in self.dead:
             yield Attention(
                 *("queue", one.queue),
                 f"has {counted(one.dead_letters, 'dead letter')}",
-                f"txaware queue peek {one.dead_letter_queue} says why, and txaware "
-                f"queue redrive {one.queue} sends them back",
+                alarm_rules.DEAD_LETTERS.to_do(
+                    letters=one.dead_letter_queue, queue=one.queue
+                ),
             )
         for name, now in self.queues.items():
             if now.is_paused:
-                do = f"txaware queue resume {name} goes on"
+                do = alarm_rules.QUEUE_PAUSED.to_do(queue=name)
                 yield Attention("queue", name, "is paused", do)
-            elif now.depth > now.delayed and now.oldest_age_s > LATE_S:
+            elif (
+                now.depth > now.delayed
+                and now.oldest_age_s > alarm_rules.QUEUE_LATE.limit_s
+            ):
                 says = f"has jobs that wait for {duration_text(now.oldest_age_s)}"
-                yield Attention("queue", name, says, "start more workers")
+                do = alarm_rules.QUEUE_LATE.to_do()
+                yield Attention("queue", name, says, do)
         for group in self.metrics.groups:
             late_s = (group.oldest_unread_ms or 0) / 1000
-            if late_s > LATE_S:
+            if late_s > alarm_rules.GROUP_LATE.limit_s:
                 says = f"is {duration_text(late_s)} late in {group.topic}"
-                do = "start its readers, or delete the group"
+                do = alarm_rules.GROUP_LATE.to_do()
                 yield Attention("group", group.group, says, do)
         yield from self._of_outboxes()
         yield from self._of_store()
@@ -131,25 +134,27 @@ class Status:
                 yield Attention(
                     *("outbox", one.database),
                     f"has {counted(one.set_aside, 'row')} set aside",
-                    f"txaware outbox list {one.database} says why",
+                    alarm_rules.OUTBOX_SET_ASIDE.to_do(database=one.database),
                 )
             silent_s = (self.now_ms - one.looked_ms) / 1000
-            if silent_s > LAST_LOOK_S:
+            if silent_s > alarm_rules.OUTBOX_ALONE.limit_s:
                 says = f"was looked at last {duration_text(silent_s)} ago"
-                do = f"start txaware outbox relay {one.database} --every 1s"
+                do = alarm_rules.OUTBOX_ALONE.to_do(database=one.database)
                 yield Attention("outbox", one.database, says, do)
 
     def _of_store(self) -> Iterator[Attention]:
         writes, expired = self.metrics.writes, self.metrics.expired_unseen
         if writes is not None and writes.failed:
             says = f"failed to write {counted(writes.failed, 'time')} since its start"
-            yield Attention("store", "data", says, "look at the disk, and at the log")
+            do = alarm_rules.FAILED_WRITES.to_do()
+            yield Attention("store", "data", says, do)
         for topic in expired:
             says = "lost messages that expired before readers could see them"
-            yield Attention("topic", topic, says, "abort what blocks it earlier")
+            do = alarm_rules.EXPIRED_UNSEEN.to_do(topic=topic)
+            yield Attention("topic", topic, says, do)
         if self.metrics.prepared_transactions:
             count = counted(self.metrics.prepared_transactions, "transaction")
-            do = "txaware transaction prepared lists them; commit or rollback ends one"
+            do = alarm_rules.PREPARED.to_do()
             yield Attention("transaction", "prepared", f"{count} wait", do)
 
     def as_json(self) -> dict[str, Any]:

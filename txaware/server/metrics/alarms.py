@@ -1,4 +1,4 @@
-"""What is worth an alarm: each declared once, for Prometheus and for people."""
+"""The alarms for Prometheus, and the file of rules that is made of them."""
 
 from collections.abc import Iterator, Mapping
 
@@ -6,6 +6,8 @@ import attrs
 
 from txaware.model.numbers import COUNTER, INFO, Number
 from txaware.server.metrics.parts import FAILURES, PARTS
+from txaware.service.monitor import alarm_rules
+from txaware.service.monitor.alarm_rules import AlarmRule
 
 PREFIX = "txaware_"
 
@@ -25,6 +27,20 @@ class Alarm:
     severity: str = "warning"
 
 
+class _Labels(dict[str, str]):
+    """Names as Prometheus fills them in."""
+
+    def __missing__(self, name: str) -> str:
+        return f"{{{{ $labels.{name} }}}}"
+
+
+def _told(rule: AlarmRule) -> str:
+    """Returns as a sentence what to do about what a rule is of."""
+    labels = _Labels(letters=f"{_Labels()['queue']} --state dead")
+    do = rule.do.format_map(labels)
+    return f"{do if do.startswith('txaware') else do[0].upper() + do[1:]}."
+
+
 ALARMS = (
     Alarm(
         "TxawareDown",
@@ -36,11 +52,11 @@ ALARMS = (
     ),
     Alarm(
         "TxawareTopicBlocked",
-        "txaware_blocked_topic_seconds > 60",
+        f"txaware_blocked_topic_seconds > {alarm_rules.TOPIC_BLOCKED.limit_s}",
         "1m",
-        "Readers of {{ $labels.topic }} wait for {{ $labels.transaction }}.",
-        "txaware transaction describe says whose that transaction is, and abort lets "
-        "readers go on.",
+        "Readers of {{ $labels.topic }} wait for transaction "
+        "{{ $labels.transaction }}.",
+        _told(alarm_rules.TOPIC_BLOCKED),
         severity="critical",
     ),
     Alarm(
@@ -48,36 +64,37 @@ ALARMS = (
         "increase(txaware_queue_dead_letters_total[15m]) > 0",
         "0m",
         "Jobs of queue {{ $labels.queue }} fail for good.",
-        "txaware queue peek QUEUE-dead says why, and redrive sends them back.",
+        _told(alarm_rules.DEAD_LETTERS),
     ),
     Alarm(
         "TxawareOutboxSetAside",
         "txaware_outbox_set_aside > 0",
         "1m",
         "The relay cannot carry over what {{ $labels.database }} has committed.",
-        "txaware outbox list DATABASE says why; retry, send or discard ends it.",
+        _told(alarm_rules.OUTBOX_SET_ASIDE),
         severity="critical",
     ),
     Alarm(
         "TxawareOutboxWaits",
         "txaware_outbox_waiting > 0",
-        "5m",
+        f"{alarm_rules.OUTBOX_WAITS.limit_s // 60}m",
         "The outbox of {{ $labels.database }} has waited for minutes.",
-        "The relay is slower than the program, or is refused: its log says why.",
+        _told(alarm_rules.OUTBOX_WAITS),
     ),
     Alarm(
         "TxawareOutboxAlone",
-        "time() - txaware_outbox_last_look_seconds > 300",
+        "time() - txaware_outbox_last_look_seconds > "
+        f"{alarm_rules.OUTBOX_ALONE.limit_s}",
         "0m",
         "No relay looks at the outbox of {{ $labels.database }}.",
-        "Start one: txaware outbox relay DATABASE --every 1s.",
+        _told(alarm_rules.OUTBOX_ALONE),
     ),
     Alarm(
         "TxawareFailedWrites",
         "increase(txaware_failed_writes_total[5m]) > 0",
         "0m",
         "{{ $labels.instance }} cannot write.",
-        "Look at the disk.",
+        _told(alarm_rules.FAILED_WRITES),
         severity="critical",
     ),
     Alarm(
@@ -85,36 +102,37 @@ ALARMS = (
         "increase(txaware_expired_unseen_total[1h]) > 0",
         "0m",
         "Messages of {{ $labels.topic }} expire before readers may see them.",
-        "Abort the transaction that keeps them waiting, or let messages live longer.",
+        _told(alarm_rules.EXPIRED_UNSEEN),
         severity="critical",
     ),
     Alarm(
         "TxawareGroupLate",
-        "txaware_group_oldest_unread_seconds > 900",
+        f"txaware_group_oldest_unread_seconds > {alarm_rules.GROUP_LATE.limit_s}",
         "5m",
         "Group {{ $labels.group }} has not read {{ $labels.topic }} for a while.",
-        "Start its readers, or delete the group where nobody needs it.",
+        _told(alarm_rules.GROUP_LATE),
     ),
     Alarm(
         "TxawareQueueLate",
-        "txaware_queue_oldest_seconds > 900 and txaware_queue_paused == 0",
+        f"txaware_queue_oldest_seconds > {alarm_rules.QUEUE_LATE.limit_s} "
+        "and txaware_queue_paused == 0",
         "5m",
         "Jobs of queue {{ $labels.queue }} wait for a quarter of an hour.",
-        "Start more workers.",
+        _told(alarm_rules.QUEUE_LATE),
     ),
     Alarm(
         "TxawareQueuePaused",
         "txaware_queue_paused == 1",
         "1h",
         "Queue {{ $labels.queue }} is paused.",
-        "txaware queue resume QUEUE goes on.",
+        _told(alarm_rules.QUEUE_PAUSED),
     ),
     Alarm(
         "TxawareLeasesExpire",
         "increase(txaware_queue_expired_leases_total[15m]) > 0",
         "0m",
-        "Workers of queue {{ $labels.queue }} die, or take longer than their leases.",
-        "txaware queue stats says who has which job since when.",
+        "Leases of queue {{ $labels.queue }} run out.",
+        _told(alarm_rules.LEASES_EXPIRE),
     ),
     Alarm(
         "TxawareTransactionOld",
@@ -128,30 +146,31 @@ ALARMS = (
         "txaware_oldest_prepared_seconds > 3600",
         "0m",
         "A prepared transaction waits for its decision.",
-        "txaware transaction prepared lists them; commit or rollback ends one.",
+        _told(alarm_rules.PREPARED),
     ),
     Alarm(
         "TxawareInvalidHeldBack",
         "txaware_invalid_transactions_held_back > 0",
         "1d",
         "Invalid transactions cannot be forgotten, and transactions get slower.",
-        "txaware transaction list says which participant keeps them.",
+        _told(alarm_rules.HELD_BACK),
     ),
     Alarm(
         "TxawareNotCleanedUp",
-        "time() - txaware_retention_last_end_seconds > 10800 "
+        "time() - txaware_retention_last_end_seconds > "
+        f"{alarm_rules.NOT_CLEANED_UP.limit_s} "
         "or absent(txaware_retention_last_end_seconds)",
         "3h",
         "Nothing is cleaned up.",
-        "The log of the server says why.",
+        _told(alarm_rules.NOT_CLEANED_UP),
     ),
     Alarm(
         "TxawareSlowDisk",
         "histogram_quantile(0.99, sum by (instance, le) "
-        "(rate(txaware_sync_seconds_bucket[5m]))) > 1",
+        f"(rate(txaware_sync_seconds_bucket[5m]))) > {alarm_rules.SLOW_SYNCS.limit_s}",
         "10m",
         "One in a hundred syncs of {{ $labels.instance }} takes more than a second.",
-        "Look at what else uses the disk.",
+        _told(alarm_rules.SLOW_SYNCS),
     ),
     Alarm(
         "TxawareFenced",
@@ -166,7 +185,7 @@ ALARMS = (
         "increase(txaware_metric_failures_total[15m]) > 0",
         "0m",
         "Metrics of {{ $labels.family }} cannot be made.",
-        "The log of the server says why.",
+        _told(alarm_rules.METRICS_MISSING),
     ),
 )
 

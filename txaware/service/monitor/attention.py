@@ -16,6 +16,7 @@ from txaware.model.metrics import (
     WriteMetrics,
 )
 from txaware.model.reports import OutboxReport
+from txaware.service.monitor import alarm_rules
 from txaware.service.monitor.overview_report import (
     Alarm,
     GroupOverview,
@@ -31,11 +32,10 @@ OVERDUE_MS = 15 * MINUTE_MS
 # By then nobody reads for a group; the page says so.
 ALONE_MS = 15 * MINUTE_MS
 BEHIND_MS = 60 * MINUTE_MS
-BACKLOG_MS = 5 * MINUTE_MS
-# A relay looks at its outbox every few seconds.
-NO_RELAY_MS = 5 * MINUTE_MS
-NO_CLEAN_UP_MS = 180 * MINUTE_MS
-SLOW_SYNC_S = 1.0
+BACKLOG_MS = alarm_rules.OUTBOX_WAITS.limit_ms
+NO_RELAY_MS = alarm_rules.OUTBOX_ALONE.limit_ms
+NO_CLEAN_UP_MS = alarm_rules.NOT_CLEANED_UP.limit_ms
+SLOW_SYNC_S = alarm_rules.SLOW_SYNCS.limit_s
 MANY_PRODUCERS = 10_000
 
 
@@ -95,8 +95,7 @@ class Attention:
             if one.prepared and age_ms >= OVERDUE_MS:
                 yield Alarm(
                     f"{one.prepared} is prepared, and was begun {_time(age_ms)} ago",
-                    "commit it or roll it back by its name, as the others of its "
-                    "decision did: txaware transaction prepared",
+                    alarm_rules.PREPARED.to_do(),
                     kind="transaction",
                     name=str(one.id),
                 )
@@ -135,7 +134,9 @@ class Attention:
                     queue,
                     f"{_count(queue.dead_letters, 'dead letter')} of queue "
                     f"{queue.queue} {'wait' if queue.dead_letters > 1 else 'waits'}",
-                    "look what they died of, and redrive them once that is mended",
+                    alarm_rules.DEAD_LETTERS.to_do(
+                        letters=f"{queue.queue} --state dead", queue=queue.queue
+                    ),
                     state="dead",
                 )
 
@@ -146,8 +147,7 @@ class Attention:
                     outbox,
                     f"{_count(outbox.set_aside, 'message')} of the outbox in "
                     f"{outbox.database} cannot be carried over",
-                    "txaware outbox list says for which topic and why, and txaware "
-                    "outbox retry, send or discard ends it",
+                    alarm_rules.OUTBOX_SET_ASIDE.to_do(database=outbox.database),
                     is_grave=True,
                 )
 
@@ -165,8 +165,7 @@ class Attention:
                     outbox,
                     f"{_count(outbox.waiting, 'message')} wait in the outbox in "
                     f"{outbox.database}, for {_time(waits_ms)} never none",
-                    "its relay is slower than the program, or is refused: its log "
-                    "says why",
+                    alarm_rules.OUTBOX_WAITS.to_do(),
                 )
 
     def _no_relay(self, seen: Seen) -> Iterator[Alarm]:
@@ -177,8 +176,7 @@ class Attention:
                     outbox,
                     f"No relay has looked at the outbox in {outbox.database} for "
                     f"{_time(ago_ms)}",
-                    "start its relay: until then nothing is carried over, and no "
-                    "figure of it is true",
+                    alarm_rules.OUTBOX_ALONE.to_do(database=outbox.database),
                 )
 
     def _held_back(self, seen: Seen) -> Iterator[Alarm]:
@@ -186,8 +184,7 @@ class Attention:
             yield Alarm(
                 f"{_count(count, 'invalid transaction')} of more than a day ago cannot "
                 f"be forgotten, which makes all others slower",
-                f"{seen.retention.held_back or 'a participant keeps them'}; txaware "
-                f"transaction list says which",
+                f"{seen.retention.held_back}; {alarm_rules.HELD_BACK.to_do()}",
             )
 
     def _no_clean_up(self, seen: Seen) -> Iterator[Alarm]:
@@ -197,14 +194,14 @@ class Attention:
             since = "" if ended_ms is not None else "since the start, "
             yield Alarm(
                 f"Nothing has been cleaned up {since}for {_time(ago_ms)}",
-                "run txaware janitor, or let the server do it: "
-                "TXAWARE_JANITOR_INTERVAL_S; its log says why one failed",
+                alarm_rules.NOT_CLEANED_UP.to_do(),
             )
 
     def _left_out(self, seen: Seen) -> Iterator[Alarm]:
         if seen.left_out:
             parts = ", ".join(seen.left_out).replace("_", " ")
-            yield Alarm(f"Cannot be looked at: {parts}", "the server's log says why")
+            to_do = alarm_rules.METRICS_MISSING.to_do()
+            yield Alarm(f"Cannot be looked at: {parts}", to_do)
 
     # ---- what rises
 
@@ -214,8 +211,7 @@ class Attention:
                 yield Alarm(
                     f"{_count(rise.by, 'message')} of {topic} expired unseen "
                     f"{rise.lately}",
-                    "readers were kept from them for as long as they lived: end what "
-                    "blocks it, or give the topic a longer time to live",
+                    alarm_rules.EXPIRED_UNSEEN.to_do(topic=topic),
                     is_grave=True,
                     kind="topic",
                     name=topic,
@@ -229,7 +225,7 @@ class Attention:
                     queue,
                     f"{_count(rise.by, 'lease')} of queue {queue.queue} ran out "
                     f"{rise.lately}",
-                    "workers die, or take longer than their leases: see who has jobs",
+                    alarm_rules.LEASES_EXPIRE.to_do(queue=queue.queue),
                     state="in_work",
                 )
 
@@ -238,7 +234,7 @@ class Attention:
         if rise := self._rise(seen, "writes", failed, from_start=True):
             yield Alarm(
                 f"{_count(rise.by, 'write')} failed {rise.lately}",
-                "look at the disk, or at the store's servers: the log has the error",
+                alarm_rules.FAILED_WRITES.to_do(),
                 is_grave=True,
             )
 
@@ -252,7 +248,7 @@ class Attention:
             yield Alarm(
                 f"{_count(late.by, 'sync')} of {every.by:,} took longer than "
                 f"{SLOW_SYNC_S:g} s {late.lately}",
-                "each commit waits for the disk: see what else writes to it",
+                alarm_rules.SLOW_SYNCS.to_do(),
             )
 
     def _fenced(self, seen: Seen) -> Iterator[Alarm]:
