@@ -398,18 +398,22 @@ def _place(place: object) -> MessageId:
     return MessageId.from_bytes(place)
 
 
-def place_in(start: Start, number: int, *, most: int) -> MessageId | int | None:
-    """Returns the start in one partition, of `most` that there are.
+def check_places(places: Mapping[int, MessageId], *, most: int) -> None:
+    """Raises `TopicNotFound` for a place in a partition that is not among `most`."""
+    if (last := max(places)) >= most:
+        raise TopicNotFound(
+            f"partition {last} does not exist: the topic has {most}, from 0 on"
+        )
+
+
+def place_in(start: Start, number: int) -> MessageId | int | None:
+    """Returns the start in one partition.
 
     A partition that the places do not name is new, and begins at its beginning, as one
     of which nothing was read.
     """
-    if not isinstance(start, Mapping):
-        return start
-    if (last := max(start, default=0)) >= most:
-        raise TopicNotFound(
-            f"partition {last} does not exist: the topic has {most}, from 0 on"
-        )
+    if not isinstance(start, dict):
+        return cast(MessageId | int | None, start)
     place = start.get(number)
     return place if place and any(place) else None
 

@@ -1,7 +1,7 @@
 """Looks inside a store, cleans up and counts, for its operators."""
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import cache, partial
 
@@ -33,7 +33,6 @@ from txaware.model.requests import (
     checked_limit,
     checked_start,
     checked_wanted,
-    place_in,
 )
 from txaware.model.search import MOST_FOUND, Search
 from txaware.service.check.checking import check_table
@@ -48,7 +47,6 @@ from txaware.service.read.split_planner import Splits
 from txaware.service.retention.clean_up import Retention
 from txaware.service.retention.open_plans import OpenPlans
 from txaware.service.store_context import StoreContext
-from txaware.service.topic_handles import TopicHandle
 from txaware.service.transfer.backup import backup_chunks
 from txaware.store.interfaces import KeepsJournal
 from txaware.store.keys import row_key
@@ -82,7 +80,7 @@ class Administration:
     ) -> list[Peeked]:
         """Returns rows as they stand, whatever became of their transactions."""
         place = self._service.place(topic)
-        checked = _start_in(place, start)
+        checked = place.start_in(checked_start(start))
         if checked is None:
             key = b""
         elif isinstance(checked, MessageId):
@@ -107,7 +105,7 @@ class Administration:
     ) -> SearchPage:
         """Looks for rows with a key, a header and a text, published before `until`."""
         place = self._service.place(topic)
-        checked = _start_in(place, start)
+        checked = place.start_in(checked_start(start))
         search = Search.checked(key, header, header_value, text, until)
         if not isinstance(checked, MessageId):
             checked = MessageId.of(checked or 0)
@@ -318,11 +316,3 @@ class Administration:
                 "transactions", self._coordinator.invalid_size, None
             ),
         )
-
-
-def _start_in(place: TopicHandle, start: Start) -> MessageId | int | None:
-    """Returns a start, of ids by partition the one of this partition."""
-    checked = checked_start(start)
-    if isinstance(checked, Mapping):
-        return place_in(checked, place.number, most=place.topic.partitions)
-    return checked

@@ -10,6 +10,7 @@ import attrs
 
 from txaware.errors import PartitionNeeded, TopicExists
 from txaware.model.interfaces import OrderedTable
+from txaware.model.messages import MessageId
 from txaware.model.metrics import Latencies, TopicCounters, TopicMetrics
 from txaware.model.partitions import (
     named_partition,
@@ -21,7 +22,7 @@ from txaware.model.partitions import (
     partition_needed,
 )
 from txaware.model.queues import pipe_of
-from txaware.model.requests import Payloads
+from txaware.model.requests import Payloads, Start, check_places, place_in
 from txaware.model.settings import Settings
 from txaware.model.topics import (
     Topic,
@@ -80,6 +81,12 @@ class TopicHandle:
     @signal.default
     def _signal(self) -> Signal:
         return self.writer.signal
+
+    def start_in(self, start: Start) -> MessageId | int | None:
+        """Returns the start in this partition, which places may name among others."""
+        if isinstance(start, dict):
+            check_places(start, most=self.topic.partitions)
+        return place_in(start, self.number)
 
 
 @attrs.frozen

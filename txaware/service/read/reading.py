@@ -21,7 +21,7 @@ from txaware.model.messages import (
     in_runs,
     page_of,
 )
-from txaware.model.requests import Start, checked_wait_s, place_in
+from txaware.model.requests import Start, check_places, checked_wait_s, place_in
 from txaware.service.read.committed_bounds import CommittedBounds
 from txaware.service.read.keyed_rows import KeyedRows
 from txaware.service.read.partition_scan import PartitionScan
@@ -128,10 +128,10 @@ class Reading:
         """
         if self._closed:
             raise Unavailable("the messaging service is closed")
+        if isinstance(ask.start, dict):
+            check_places(ask.start, most=place.topic.partitions)
         if isinstance(place, PartitionedTopic):
             return self._begin_all(place, ask)
-        if isinstance(ask.start, dict):
-            ask = attrs.evolve(ask, start=_start_in(place, ask.start))
         seen = place.writer.signal.count  # first: what comes later is not missed
         judge: Visibility | None = _NO_JUDGE
         if ask.isolation == COMMITTED and ask.transaction is None:
@@ -158,15 +158,7 @@ class Reading:
         None is taken where no partition has a row to be judged.
         """
         seen = place.signal.count
-        asks = {
-            number: attrs.evolve(
-                ask, start=place_in(ask.start, number, most=place.partitions)
-            )
-            for number in range(place.partitions)
-        }
-        queries = {
-            number: self._query(place.at(number), each) for number, each in asks.items()
-        }
+        queries = {part.number: self._query(part, ask) for part in place.handles()}
         judge: Visibility | None = _NO_JUDGE
         if ask.transaction is not None:
             judge = self.judge(ask.transaction)
@@ -235,7 +227,7 @@ class Reading:
 
     def bounds(self, place: TopicHandle, start: Start) -> Bounds:
         """Returns the first and last row within the time to live, and the next id."""
-        start = _start_in(place, start)
+        start = place.start_in(start)
         mark, prefix = place.writer.mark(), place.topic.prefix
         least = max(row_key(self._bound_ms(place)), self._least_key(prefix, start))
         first = self._messages.first(prefix, start=least, stop=mark)
@@ -289,7 +281,7 @@ class Reading:
         self, place: TopicHandle, start: Start, snapshot: Transaction | None
     ) -> Bounds:
         """Returns the same as a committed reader, with that snapshot or a fresh one."""
-        start = _start_in(place, start)
+        start = place.start_in(start)
         mark, prefix = place.writer.mark(), place.topic.prefix
         bound = row_key(self._bound_ms(place))
         if snapshot is None:  # behind the mark: all rows before it are then decided
@@ -391,16 +383,14 @@ class Reading:
     def _query(self, place: TopicHandle, ask: Ask) -> Query:
         stop = place.writer.mark()
         settings, bound_ms = self._settings, self._bound_ms(place)
-        start, inclusive = _start_in(place, ask.start), ask.inclusive
-        skipped_before = None
-        if start is None:
-            start = 0
+        asked, inclusive = place_in(ask.start, place.number), ask.inclusive
+        start, skipped_before = asked, None
         if not isinstance(start, MessageId):
-            start, inclusive = MessageId.of(start), True
+            start, inclusive = MessageId.of(start or 0), True
         bound = MessageId.of(bound_ms)
         before = start.before() if inclusive else start
         if start < bound:
-            skipped_before = None if ask.start is None else bound_ms
+            skipped_before = None if asked is None else bound_ms
             start, inclusive = bound, True
         now_ms = self._clock_ms()
         judged = ask.transaction is not None or ask.isolation == COMMITTED
@@ -430,13 +420,6 @@ def _last_key(stored: Iterable[StoredPayloads]) -> bytes | None:
     for piece in stored:
         last = piece.keys[-1] if len(piece) else last
     return last
-
-
-def _start_in(place: TopicHandle, start: Start) -> MessageId | int | None:
-    """Returns the start in a partition, which places may name among others."""
-    if not isinstance(start, dict):
-        return cast(MessageId | int | None, start)
-    return place_in(start, place.number, most=place.topic.partitions)
 
 
 def _from(start: MessageId | int | None, found: Bounds) -> Bounds:
