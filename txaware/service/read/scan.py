@@ -46,7 +46,10 @@ class Messages(list[Message]):
 
     def add(self, message: Message) -> None:
         """Adds a message."""
-        self += in_partition((message,), self.partition)
+        if self.partition:
+            self += in_partition((message,), self.partition)
+        else:  # the most, and as fast as can be
+            self.append(message)
 
     def add_rows(self, block: Block, first: int, last: int) -> None:
         """Adds the messages of some rows."""
