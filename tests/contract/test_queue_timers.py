@@ -111,6 +111,16 @@ def test_a_push_that_was_rolled_back_can_be_done(site: Site) -> None:
     assert popped(queue) == [b"a"]
 
 
+def test_a_push_that_was_refused_notes_no_time(site: Site) -> None:
+    queue, at = timers(site), now(site) + timedelta(seconds=60)
+    with site.messaging.transaction():
+        with pytest.raises(BadRequest, match="a priority is from 0 to 9"):
+            queue.push_once("nightly", b"a", at=at, priority=10)
+        assert queue.push_once("nightly", b"b", at=at)
+    site.clock.advance_s(60)
+    assert popped(queue) == [b"b"]
+
+
 def test_of_two_blocks_that_push_at_once_one_commits(site: Site) -> None:
     messaging, at = site.messaging, now(site) + timedelta(seconds=60)
     queue, entered, go_on = timers(site), threading.Event(), threading.Event()

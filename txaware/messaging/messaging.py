@@ -31,7 +31,6 @@ from txaware.messaging.broadcast import (
 )
 from txaware.messaging.loop_verbs import Closes, LoopVerbs
 from txaware.messaging.parts import Limits, Parts, Reach
-from txaware.messaging.times_pushed import TimesPushed
 from txaware.messaging.typed_topic import TopicVerbs
 from txaware.messaging.verbs import (
     GroupVerbs,
@@ -71,7 +70,7 @@ from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Queue
 from txaware.queue.handled_items import handled_key
 from txaware.queue.popped_jobs import PoppedJobs
-from txaware.queue.queue_access import QueueAccess
+from txaware.queue.queue_access import DueTimes, QueueAccess
 from txaware.server.server_file import ServerFile
 from txaware.tables import Table
 from txaware.tables.table_changes import Conflicts
@@ -425,7 +424,7 @@ class Messaging(
             self.transaction,
             self._to_close.add,
             self.clock_ms,
-            TimesPushed(self),
+            DueTimes(self.table, self.clock_ms),
         )
         queue: Queue = Queue(access, str(QueueName.parse(name)))
         is_usual = not self._is_decided_elsewhere()

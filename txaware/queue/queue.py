@@ -398,10 +398,13 @@ class Queue(Popper[T]):
         due_ms = due_ms_of(at)
         item = outgoing(payload, key, headers)
 
+        times = self._access.due_times
+
         def push() -> bool:
-            if not self._access.due_times.claim(self.queue, named, due_ms):
+            if times.has(self.queue, named, due_ms):
                 return False
             self._pusher.push(item, at=at, priority=priority)
+            times.save(self.queue, named, due_ms)  # last: a push may be refused
             return True
 
         if current_transaction(self._access.coordinator) is not None:

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import attrs
 
@@ -14,6 +14,11 @@ from txaware.model.encoding import Decode, Encode, decoder, encoded, encoder
 from txaware.model.interfaces import MessagingService, Payload
 from txaware.model.queue_service import QueueService
 from txaware.queue.worker import Worker
+from txaware.tables import Table
+
+PUSHED_TABLE = "txaware-pushed"
+# A time is known for so long after it: who pushes it again comes before.
+KEPT_S = 30 * 86_400
 
 
 class FreePushers:
@@ -43,11 +48,31 @@ class FreePushers:
             self._free.append(name)
 
 
-class DueTimes(Protocol):
-    """The times up to which something was pushed, by queue and name."""
+class DueTimes:
+    """The times up to which something was pushed, each in a row of its own.
 
-    def claim(self, queue: str, name: str, due_ms: int) -> bool:
-        """Notes a later time with the open transaction; False where it is not later."""
+    A row moves with the push, so that of two who push at once one commits.
+    """
+
+    def __init__(self, table: Callable[[str], Table], clock_ms: ClockMs) -> None:
+        self._open_table = table
+        self._clock_ms = clock_ms
+
+    def has(self, queue: str, name: str, due_ms: int) -> bool:
+        """Tells whether that time or a later one was pushed under a name."""
+        last = self._open_table(PUSHED_TABLE).get(_due_key(queue, name))
+        return last is not None and due_ms <= int(last)
+
+    def save(self, queue: str, name: str, due_ms: int) -> None:
+        """Notes a time with the open transaction."""
+        left_s = max(0, due_ms - self._clock_ms()) / 1000
+        self._open_table(PUSHED_TABLE).put(
+            _due_key(queue, name), b"%d" % due_ms, ttl_s=left_s + KEPT_S
+        )
+
+
+def _due_key(queue: str, name: str) -> bytes:
+    return f"{queue}\0{name}".encode()
 
 
 @attrs.frozen
