@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from tests.support.messagings import Site, payloads
-from txaware.errors import BadRequest, TopicExists, TopicNotFound, TransactionConflict
+from txaware.errors import (
+    BadRequest,
+    PartitionNeeded,
+    TopicExists,
+    TopicNotFound,
+    TransactionConflict,
+)
 from txaware.messaging import Messaging
 from txaware.model.messages import Message, MessageId, Outgoing
 
@@ -617,3 +623,18 @@ def test_the_newest_by_key_say_their_partitions(parts: Messaging) -> None:
     for message in found.values():
         assert message.partition == zlib.crc32(message.key or b"") % 3
     assert {one.partition for one in parts.latest("orders.2").values()} == {2}
+
+
+def test_a_loop_reads_one_partition_by_its_name_and_ends_at_the_name_of_all(
+    parts: Messaging,
+) -> None:
+    """It would try for ever in vain: no time makes one partition of several."""
+    parts.publish("orders.1", [b"a"])
+    loop = parts.subscribe("orders", print, group="billing", start="first")
+    with pytest.raises(PartitionNeeded, match=r"name one of them here, as orders\.0"):
+        loop.run()
+    got: list[bytes] = []
+    one = parts.subscribe(
+        "orders.1", lambda each: got.append(each.payload), group="b", start="first"
+    )
+    assert (one.run_once(), got) == (1, [b"a"])

@@ -20,7 +20,12 @@ from txaware.consume.inbox import Inbox, KeepsPositions
 from txaware.consume.loop_retry import retrying
 from txaware.consume.poison import Publish
 from txaware.consume.subscribe_options import Delivery, SubscriberMetrics
-from txaware.errors import BadRequest, MisusedTransaction, ProducerFenced
+from txaware.errors import (
+    BadRequest,
+    MisusedTransaction,
+    PartitionNeeded,
+    ProducerFenced,
+)
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.interfaces import MessagingService
 from txaware.model.partitions import full_name, parsed_rows
@@ -58,8 +63,9 @@ class Subscriber:
         """Handles messages until `stop` is set or `close` is called.
 
         With nothing to do it waits for messages. After a failure it pauses, longer each
-        time, and tries again. It raises interrupts only, and no `Exception` but
-        `ProducerFenced`: another process goes on with its work.
+        time, and tries again. It raises interrupts only, and no `Exception` but two:
+        `ProducerFenced`, as another process goes on with its work, and
+        `PartitionNeeded`, as the topic has several partitions and it reads one.
         """
         self._require_none_open()
         stop = Event() if stop is None else stop
@@ -131,7 +137,8 @@ def deciding(participants: Iterable[TransactionAware]) -> KeepsPositions | None:
 
 def _may_pass(error: BaseException) -> bool:
     """Tells whether a failure may be over at the next try."""
-    return isinstance(error, Exception) and not isinstance(error, ProducerFenced)
+    stays = (ProducerFenced, PartitionNeeded)
+    return isinstance(error, Exception) and not isinstance(error, stays)
 
 
 def subscribe(
