@@ -11,6 +11,7 @@ import txaware
 from tests.support.cli_runs import run, run_json, start
 from tests.support.doubles import Clock
 from txaware import Messaging
+from txaware.cli.show import time_text
 from txaware.model.reports import OutboxReport
 
 
@@ -43,6 +44,15 @@ def test_nothing_needs_attention_where_all_is_well(messaging: Messaging) -> None
     assert "queues        1: 1 wait, 0 in work, 0 dead letters" in out
     assert "topics        2\n" in out
     assert out.endswith("\nnothing needs attention\n")
+
+
+def test_the_time_of_a_look_is_that_of_the_ages_in_it(
+    messaging: Messaging, clock: Clock
+) -> None:
+    [found] = run_json("status", obj=messaging)
+    assert found["time"] == time_text(clock())
+    first = run("status", obj=messaging).stdout.splitlines()[0]
+    assert first.endswith(f" at {time_text(clock())}")
 
 
 def test_each_queue_with_dead_letters_is_named(messaging: Messaging) -> None:

@@ -1,7 +1,6 @@
 """`txaware status`: how everything stands at a glance, and what needs attention."""
 
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -13,7 +12,7 @@ from txaware.cli.queue.queue_stats import CLEAR
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted, duration_text, echo_fields, echo_json, time_text
 from txaware.cli.stop import stopped_by_signal
-from txaware.cli.values import interval
+from txaware.cli.values import full_name, interval
 from txaware.errors import NotAuthorized, QueueNotFound, TopicNotFound
 from txaware.messaging import Messaging
 from txaware.model.metrics import GroupLag, Metrics
@@ -65,12 +64,12 @@ class Status:
         metrics = messaging.metrics()
         namespaces = sorted({*messaging.namespaces(), DEFAULT_NAMESPACE, *more})
         topics = [
-            _full(name, namespace)
+            full_name(name, namespace)
             for namespace in namespaces
             for name in messaging.topics(namespace)
         ]
         names = [
-            _full(name.rpartition(":")[2], namespace)
+            full_name(name, namespace)
             for namespace in namespaces
             for name in messaging.queues(namespace)
         ]
@@ -224,10 +223,6 @@ class Status:
         )
 
 
-def _full(name: str, namespace: str) -> str:
-    return name if namespace == DEFAULT_NAMESPACE else f"{namespace}:{name}"
-
-
 def _stats(messaging: Messaging, names: list[str]) -> Iterator[tuple[str, QueueStats]]:
     for name in names:
         with suppress(QueueNotFound, NotAuthorized):  # deleted a moment ago
@@ -318,7 +313,7 @@ def status(
 def _echo(found: Status, *, clear: bool) -> None:
     if clear:
         click.echo(CLEAR, nl=False)
-    click.echo(f"{found.way} at {time_text(time.time_ns() // 1_000_000)}")
+    click.echo(f"{found.way} at {time_text(found.now_ms)}")
     echo_fields([*found.fields()])
     attention = [*found.attention()]
     click.echo()
