@@ -249,7 +249,7 @@ class Moment:
 
     @property
     def outboxes(self) -> Sequence[OutboxReport]:
-        """What relays said last of outboxes, as far as known."""
+        """The last reports of relays on their outboxes, as far as known."""
         try:
             return self.report().outboxes
         except Exception:  # whoever shows the report itself says so
