@@ -13,7 +13,7 @@ import click
 
 import txaware
 from examples.config_updates.program import Program
-from examples.config_updates.settings import LOG_LEVEL, PAUSED, RELOAD, Config
+from examples.config_updates.settings import LOG_LEVEL, PAUSED, RELOAD, Config, Progress
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -72,10 +72,11 @@ def log_level(messaging: txaware.Messaging, level: str) -> None:
 @click.pass_obj
 def show(messaging: txaware.Messaging) -> None:
     """Print the settings, and who has yet to apply them."""
-    for name, value in Config(messaging).values().items():
+    settings = Config(messaging)
+    for name, value in settings.values().items():
         click.echo(f"{name} = {json.dumps(value)}")
-    for one in Config(messaging).progress():
-        click.echo(f"{one.instance}: {', '.join(one.missing) or 'has applied all'}")
+    for one in settings.progress():
+        click.echo(line_of(one))
 
 
 @config.command()
@@ -106,7 +107,7 @@ def demo(messaging: txaware.Messaging, instances: int) -> None:
     while any(one.missing for one in settings.progress() if one.instance != late.name):
         time.sleep(0.1)
     for one in settings.progress():
-        click.echo(f"{one.instance}: {', '.join(one.missing) or 'has applied all'}")
+        click.echo(line_of(one))
     late.step()
     click.echo(f"{late.name} comes late: {json.dumps(late.settings, sort_keys=True)}")
     for program in (*programs, late):
@@ -114,6 +115,11 @@ def demo(messaging: txaware.Messaging, instances: int) -> None:
     for thread in threads:
         thread.join()
     late.run()  # it is closed, and says so
+
+
+def line_of(one: Progress) -> str:
+    """Shows how far an instance is, as a line."""
+    return f"{one.instance}: {', '.join(one.missing) or 'has applied all'}"
 
 
 def value_of(text: str) -> Any:

@@ -24,8 +24,8 @@ OUTCOMES = "outcomes"
 TIMEOUT_S = 20
 # A notification that was refused is tried again after this time.
 PAUSE_S = 60
-# What a webhook refuses with these was not done.
-REFUSED = {429, 503}
+# A webhook that is too busy did nothing; any other error of its own leaves that open.
+BUSY = 503
 
 
 class NotSentError(Exception):
@@ -76,7 +76,7 @@ def webhook(told: Mapping[str, Any]) -> None:
     try:
         urllib.request.urlopen(request, timeout=TIMEOUT_S).close()
     except urllib.error.HTTPError as error:
-        if error.code in REFUSED or error.code < 500:
+        if error.code < 500 or error.code == BUSY:
             raise NotSentError(f"it was answered with {error.code}") from error
         raise
     except urllib.error.URLError as error:

@@ -325,7 +325,7 @@ def line_of(run: Run) -> str:
     took = ""
     if run.ended_ms and run.launched_ms:
         took = f"{(run.ended_ms - run.launched_ms) / 1000:.1f} s"
-    causes = ", ".join(note.source for note in run.triggers[:3])
+    causes = ", ".join(run.first_causes)
     reason = f": {run.reason}" if run.reason else ""
     return f"{run.run:20} {run.state:10} {began} {took:>8}  {causes}{reason}"
 

@@ -59,6 +59,11 @@ class Run:
         """True when nothing will change its state."""
         return self.state in (SUCCEEDED, FAILED, CANCELLED, OBSOLETE)
 
+    @property
+    def first_causes(self) -> list[str]:
+        """The first things that triggered it, for a line."""
+        return [note.source for note in self.triggers[:3]]
+
 
 @attrs.frozen
 class Pending:
@@ -138,3 +143,15 @@ class StepItem:
     at_ms: int = 0
     parameters: dict[str, str] = attrs.field(factory=dict)
     token: dict[str, Any] = attrs.field(factory=dict)
+
+    def ended(self, state: str, error: str) -> Told:
+        """Returns the message that this attempt of the step has ended so."""
+        return Told(
+            "ended",
+            self.workflow,
+            number=self.number,
+            step=self.step,
+            attempt=self.attempt,
+            state=state,
+            error=error,
+        )

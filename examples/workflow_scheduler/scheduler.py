@@ -369,17 +369,7 @@ class Scheduler:
 
     def _bury(self, job: txaware.Job, item: StepItem, error: str) -> None:
         with self.messaging.transaction():
-            self.store.tell(
-                Told(
-                    "ended",
-                    item.workflow,
-                    number=item.number,
-                    step=item.step,
-                    attempt=item.attempt,
-                    state="dead",
-                    error=error,
-                )
-            )
+            self.store.tell(item.ended("dead", error))
             job.commit()
 
     # Who looks after what

@@ -30,7 +30,6 @@ from examples.workflow_scheduler.runs import (
     FAILED,
     SUCCEEDED,
     StepItem,
-    Told,
 )
 from examples.workflow_scheduler.store import Log, Store, steps_queue
 
@@ -247,21 +246,14 @@ class StepWorker:
     def _write_end(self, item: StepItem, started_ms: int, end: CommandEnd) -> None:
         self.store.put_end(item)
         self.store.put_log(item, Log(self.name, started_ms, end.text))
-        self.store.tell(
-            Told(
-                "ended",
-                item.workflow,
-                number=item.number,
-                step=item.step,
-                attempt=item.attempt,
-                state=end.state,
-                result=end.result,
-                error=end.error,
-                started_ms=started_ms,
-                ended_ms=self.messaging.clock_ms(),
-                worker=self.name,
-            )
+        told = attrs.evolve(
+            item.ended(end.state, end.error),
+            result=end.result,
+            started_ms=started_ms,
+            ended_ms=self.messaging.clock_ms(),
+            worker=self.name,
         )
+        self.store.tell(told)
 
     def _is_cancelled(self, item: StepItem) -> bool:
         run = self.store.run(item.workflow, item.number)

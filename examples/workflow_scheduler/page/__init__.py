@@ -307,6 +307,6 @@ def _short(run: Run) -> dict[str, Any]:
         "created_ms": run.created_ms,
         "launched_ms": run.launched_ms,
         "ended_ms": run.ended_ms,
-        "causes": [note.source for note in run.triggers[:3]],
+        "causes": run.first_causes,
         "reason": run.reason,
     }
