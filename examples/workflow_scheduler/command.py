@@ -17,6 +17,7 @@ import txaware
 from examples.workflow_scheduler.runs import CANCELLED, FAILED, SUCCEEDED
 
 MOST_SAID_BYTES = 64 * 1024
+MOST_RESULT_BYTES = 64 * 1024
 # A program that is told to end is killed after this time.
 GRACE_S = 5.0
 _PR_SET_PDEATHSIG = 1
@@ -139,14 +140,21 @@ def _ended_well(result: Path, text: str) -> CommandEnd:
     if not result.exists():
         return CommandEnd(SUCCEEDED, text=text)
     try:
-        written = result.read_bytes()
-        if len(written) > MOST_SAID_BYTES:
-            raise txaware.BadRequest(f"{len(written)} bytes are too many")
-        return CommandEnd(SUCCEEDED, result=txaware.from_json(written), text=text)
-    except txaware.TxAwareError as error:
+        returned = read_result(result.read_bytes())
+        return CommandEnd(SUCCEEDED, result=returned, text=text)
+    except txaware.BadRequest as error:
         return CommandEnd(
             FAILED, f"what it returned cannot be stored: {error}", text=text
         )
+
+
+def read_result(encoded: bytes) -> Any:
+    """Reads the JSON that a step returned; raises where it cannot be stored."""
+    if len(encoded) > MOST_RESULT_BYTES:
+        raise txaware.BadRequest(
+            f"{len(encoded)} bytes are more than {MOST_RESULT_BYTES}"
+        )
+    return txaware.from_json(encoded)
 
 
 def _code(code: int) -> str:

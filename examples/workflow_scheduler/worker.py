@@ -19,7 +19,7 @@ from typing import Any
 import attrs
 
 import txaware
-from examples.workflow_scheduler.command import CommandEnd, run_command
+from examples.workflow_scheduler.command import CommandEnd, read_result, run_command
 from examples.workflow_scheduler.definitions import (
     LONGEST_TRANSACTION_S,
     Definitions,
@@ -35,7 +35,6 @@ from examples.workflow_scheduler.store import Log, Store, steps_queue
 
 logger = logging.getLogger(__name__)
 
-MOST_RESULT_BYTES = 64 * 1024
 MOST_LOG_CHARS = 64 * 1024
 # A function without a time-out of its own.
 FUNCTION_TIMEOUT_S = 300.0
@@ -284,15 +283,9 @@ def called(
 def checked_result(result: object) -> Any:
     """Returns what a step returned as JSON has it; raises where that has no such."""
     try:
-        encoded = txaware.to_json(result)
+        return read_result(txaware.to_json(result))
     except txaware.BadRequest as error:
         raise ValueError(f"what it returned cannot be stored: {error}") from error
-    if len(encoded) > MOST_RESULT_BYTES:
-        raise ValueError(
-            f"what it returned cannot be stored: {len(encoded)} bytes are more than "
-            f"{MOST_RESULT_BYTES}"
-        )
-    return txaware.from_json(encoded)
 
 
 def error_of(error: BaseException) -> str:
