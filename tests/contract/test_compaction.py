@@ -171,6 +171,21 @@ def spilled(messaging: Messaging, *messages: tuple[bytes, bytes]) -> None:
     commit(messaging, tx)
 
 
+def test_what_no_receipt_names_is_not_the_latest_and_not_found(site: Site) -> None:
+    messaging = compact(site)
+    tx = messaging.coordinator.start_short()
+    kept, _ = (
+        messaging.store(
+            "config", [Outgoing(value, key=b"a")], transaction=tx, attempt=value
+        )
+        for value in (b"1", b"2")
+    )
+    messaging.publish("config", [], transaction=tx, receipts=[kept])
+    commit(messaging, tx)
+    assert shown(messaging.latest("config")) == {b"a": b"1"}
+    assert [row.payload for row in messaging.search("config", key=b"a").rows] == [b"1"]
+
+
 def test_a_reference_stays_while_one_of_its_messages_is_the_newest(site: Site) -> None:
     messaging = compact(site, ttl_s=60)
     spilled(messaging, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"))

@@ -21,6 +21,7 @@ from txaware.store.columns import (
     Columns,
     decode,
     decode_expiry,
+    decode_receipts,
     value_head,
 )
 from txaware.store.keys import payload_prefix
@@ -86,6 +87,25 @@ class PayloadTable:
         for found in pieces(self._table, whole, start=start, limit=piece):
             for key, value in found:
                 yield key, decode(value)
+
+    def named_rows(
+        self,
+        prefix: bytes,
+        pointer: int,
+        receipts: bytes | None,
+        *,
+        start: bytes = b"",
+        piece: int = 1000,
+    ) -> Iterator[tuple[bytes, Columns]]:
+        """Reads the rows that a reference names, by its column of receipts.
+
+        A reference without that column names all.
+        """
+        rows = self.rows(prefix, pointer, start=start, piece=piece)
+        if receipts is None:
+            return rows
+        attempts = decode_receipts(receipts)
+        return (row for row in rows if row[1].more.get(ATTEMPT, b"") in attempts)
 
     def payloads(
         self,

@@ -13,7 +13,7 @@ from txaware.model.search import Search
 from txaware.service.monitor.inspection import Inspection
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.visibility import ForeignPointers
-from txaware.store.columns import ATTEMPT, HEADERS, KEY, RECEIPTS, decode_receipts
+from txaware.store.columns import HEADERS, KEY, RECEIPTS
 from txaware.store.message_table import Block
 from txaware.store.payload_table import PayloadTable
 
@@ -76,12 +76,10 @@ class MessageSearch(Inspection):
     ) -> Iterator[Peeked]:
         """Yields what a reference stands for, from a key on."""
         receipts = block.more.get(index, {}).get(RECEIPTS)
-        attempts = None if receipts is None else decode_receipts(receipts)
         pointer = reference.pointer or 0
-        rows = self._payloads.rows(place.topic.prefix, pointer, start=start)
-        for key, columns in rows:
-            if attempts is not None and columns.more.get(ATTEMPT, b"") not in attempts:
-                continue
+        for key, columns in self._payloads.named_rows(
+            place.topic.prefix, pointer, receipts, start=start
+        ):
             yield attrs.evolve(
                 reference,
                 id=MessageId(block.keys[index] + key),

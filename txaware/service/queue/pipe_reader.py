@@ -10,7 +10,6 @@ from txaware.service.queue.pipe import Item, Pipe
 from txaware.service.visibility import DELIVER, SKIP, STOP, Visibility
 from txaware.service.wakeups import WouldWait
 from txaware.store.columns import (
-    ATTEMPT,
     EXPIRY,
     HEADERS,
     KEY,
@@ -19,7 +18,6 @@ from txaware.store.columns import (
     Columns,
     decode,
     decode_expiry,
-    decode_receipts,
     pointer_of,
 )
 from txaware.store.keys import MESSAGE, payload_prefix
@@ -187,12 +185,11 @@ class PipeReader:
         self, prefix: bytes, row_key: bytes, columns: Columns, start: bytes
     ) -> Iterator[Item]:
         pointer = columns.pointer or 0
-        named = columns.more.get(RECEIPTS)
-        attempts = None if named is None else decode_receipts(named)
-        rows = self._payloads.rows(prefix, pointer, start=start, piece=READ_ROWS)
-        for key, stored in rows:
-            if attempts is None or stored.more.get(ATTEMPT, b"") in attempts:
-                yield _item(MessageId(row_key + key), stored, pointer, pointer)
+        receipts = columns.more.get(RECEIPTS)
+        for key, stored in self._payloads.named_rows(
+            prefix, pointer, receipts, start=start, piece=READ_ROWS
+        ):
+            yield _item(MessageId(row_key + key), stored, pointer, pointer)
 
     def look(self, prefix: bytes, item: MessageId) -> Item | None:
         """Reads one item that was popped before; None if it is gone."""

@@ -8,13 +8,11 @@ from txaware.model.messages import Message, MessageId
 from txaware.service.read.scan import first_key
 from txaware.service.visibility import SKIP, STOP, Visibility
 from txaware.store.columns import (
-    ATTEMPT,
     EXPIRY,
     HEADERS,
     KEY,
     RECEIPTS,
     decode_expiry,
-    decode_receipts,
 )
 from txaware.store.message_table import Block, MessageTable
 from txaware.store.payload_table import PayloadTable
@@ -86,12 +84,11 @@ class KeyedRows:
         assert block.pointers is not None
         row_key, receipts = block.keys[index], more.get(RECEIPTS)
         behind = start.payload_key + b"\0" if row_key == start.row_key else b""
-        attempts = None if receipts is None else decode_receipts(receipts)
         pointer = abs(block.pointers[index] or 0)
-        for key, columns in self._payloads.rows(prefix, pointer, start=behind):
+        for key, columns in self._payloads.named_rows(
+            prefix, pointer, receipts, start=behind
+        ):
             named = columns.more
-            if attempts is not None and named.get(ATTEMPT, b"") not in attempts:
-                continue
             expiry = named.get(EXPIRY)
             columns_of = (
                 MessageId(row_key + key),
