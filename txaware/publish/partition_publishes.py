@@ -27,10 +27,14 @@ class SpreadCall:
     numbers: list[int]
     ids: dict[int, list[MessageId]] = attrs.field(factory=dict)
 
-    def part(self, number: int) -> list[Payload]:
-        """Returns the messages of a partition, in order."""
-        pairs = zip(self.messages, self.numbers, strict=True)
-        return [message for message, one in pairs if one == number]
+    def parts_left(self) -> list[tuple[int, list[Payload]]]:
+        """Returns the messages of each partition that has no ids, by its number."""
+        parts: dict[int, list[Payload]] = {}
+        for message, number in zip(self.messages, self.numbers, strict=True):
+            parts.setdefault(number, []).append(message)
+        return sorted(
+            (number, part) for number, part in parts.items() if number not in self.ids
+        )
 
     def all_ids(self) -> list[MessageId]:
         """Returns the ids of all messages, in their order."""
@@ -80,9 +84,8 @@ class PartitionPublishes:
         if call is None or call.messages != messages:
             call = SpreadCall(messages, self._numbers(topic, messages))
         try:
-            for number in sorted({*call.numbers} - call.ids.keys()):
-                name = partition_name(topic, number)
-                call.ids[number] = publish(name, call.part(number))
+            for number, part in call.parts_left():
+                call.ids[number] = publish(partition_name(topic, number), part)
         except Exception as error:
             self._known.pop(topic, None)  # it may have become another one
             if not call.ids and changed_nothing(error):
