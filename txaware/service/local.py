@@ -18,8 +18,6 @@ from txaware.model.latest import LatestPage
 from txaware.model.messages import Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.model.metrics import Latencies, TopicMetrics
 from txaware.model.partitions import (
-    named_partition,
-    no_partition,
     number_of,
     parent_of,
     partition_in,
@@ -162,11 +160,7 @@ class LocalService:
 
     def topic(self, topic: str) -> Topic:
         """Returns a topic as it stands; for a partition the topic that has it."""
-        name, number = named_partition(topic)
-        found = self._places.topics.get(name)
-        if number is not None and number >= found.partitions:
-            raise no_partition(found, number)
-        return found
+        return self._places.topic(topic)
 
     def topics(self, namespace: str = "default") -> list[str]:
         """Returns the names of a namespace's topics, in the order of their keys."""
@@ -217,7 +211,7 @@ class LocalService:
         receipts: Iterable[Receipt] | None,
     ) -> PublishResponse | None:
         """Does the same to a topic of several partitions, to each its part."""
-        place, payloads = self._whole(topic), self._payloads(messages)
+        place, payloads = self._places.whole(topic), self._payloads(messages)
         if transaction is None:
             check_plain(payloads, receipts)
             self._spreading.plain(place, payloads)
@@ -249,7 +243,7 @@ class LocalService:
             try:
                 loads += ((self._places.at(topic), payloads),)
             except PartitionNeeded:
-                loads += self._whole(topic).split(payloads)
+                loads += self._places.whole(topic).split(payloads)
         return self._publishing.cargo(loads, tx)
 
     def carried_bytes(self, coordinator: Coordinator) -> int:
@@ -257,9 +251,6 @@ class LocalService:
         if coordinator is not self._carrying or not self._publishing.may_carry:
             return 0
         return self._settings.sync_limit_bytes
-
-    def _whole(self, topic: str) -> PartitionedTopic:
-        return self._places.whole(self._places.topics.get(self._places.name(topic)))
 
     def publish_soon(
         self, place: Place, messages: Iterable[Payload], then: Then

@@ -209,10 +209,13 @@ class TopicHandles:
         try:
             return self.at(topic)
         except PartitionNeeded:
-            return self.whole(self.topics.get(self.name(topic)))
+            return self.whole(topic)
 
-    def whole(self, found: Topic) -> PartitionedTopic:
+    def whole(self, topic: str) -> PartitionedTopic:
         """Returns all partitions of a topic together, as the topic stands."""
+        return self._whole_of(self.topics.get(self.name(topic)))
+
+    def _whole_of(self, found: Topic) -> PartitionedTopic:
         known = self._spread.get(found.topic)
         if known is not None and known.topic is found:
             return known
@@ -231,8 +234,15 @@ class TopicHandles:
         if found is None or found.generation < 0:
             return None
         if number is None and found.partitions > 1:
-            return self.whole(found)
+            return self._whole_of(found)
         return self.place(found, number or 0)
+
+    def topic(self, topic: str) -> Topic:
+        """Returns a topic as it stands; for a partition the topic that has it."""
+        name, number = self._named(topic)
+        found = self.topics.get(name)
+        self._partition(found, number or 0)
+        return found
 
     def rows_name(self, topic: str) -> TopicName:
         """Returns the name by which the rows of what exists are kept."""
@@ -261,7 +271,7 @@ class TopicHandles:
             self._counters.setdefault(name, TopicCounters(self.latencies))
             writer = self._writers.setdefault(name, TopicWriter(self._table))
         if found.partitions > 1:
-            writer.signal.also = self.whole(found).signal
+            writer.signal.also = self._whole_of(found).signal
         return TopicHandle(topic, writer, self._counters[name])
 
     def described(
