@@ -44,6 +44,7 @@ pytest_plugins = [
     "tests.support.queues",
     "tests.support.short_run",
     "tests.support.deciders",
+    "tests.support.database_shops",
     "tests.support.durations",
     "tests.support.tephra_fixtures",
     "tests.support.workers",

@@ -84,8 +84,13 @@ def postgres_server(postgres_of_all: PostgresServer) -> Iterator[PostgresServer]
     """A server with an empty database."""
     yield postgres_of_all
     with postgres_of_all.connect(autocommit=True) as connection:
-        left = connection.execute("SELECT gid FROM pg_prepared_xacts").fetchall()
-        for (gid,) in left:
-            connection.execute(f"ROLLBACK PREPARED '{gid}'")
+        for name in left_prepared(connection):
+            connection.execute(f"ROLLBACK PREPARED '{name}'")
         connection.execute("DROP SCHEMA public CASCADE")
         connection.execute("CREATE SCHEMA public")
+
+
+def left_prepared(connection: Any) -> list[str]:
+    """The names of what is prepared."""
+    found = connection.execute("SELECT gid FROM pg_prepared_xacts").fetchall()
+    return [name for (name,) in found]
