@@ -30,6 +30,7 @@ from tests.support.http_raw import (
 from tests.support.messagings import commit
 from txaware.server.server_context import SLOW_THREADS
 from txaware.service.administration import Administration
+from txaware.service.groups.local_groups import LocalGroups
 from txaware.service.read.scan import FRESH_ROWS, QUICK_ROWS, READ_ROWS, Scan
 from txaware.service.wakeups import Signal
 from txaware.store.batch_writer import BatchWriter
@@ -38,6 +39,8 @@ from txaware.store.message_table import Block
 
 LOOP = "txaware-http"  # its thread; others have numbers behind that
 TOPICS = TOPIC.removesuffix("t")
+GROUPS = "/v1/namespaces/default/groups"
+BILLING = f"{GROUPS}/billing"
 JSON = "Content-Type: application/json"
 
 
@@ -276,6 +279,28 @@ def test_checks_keep_neither_what_monitors_ask_nor_transactions_waiting(
         assert here.in_flight == len(checks)
         gate.open.set()
         assert {check.response().status for check in checks} == {400}
+
+
+def test_joins_of_one_group_hold_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, join = Gate(), LocalGroups.join_group
+
+    def held(groups: LocalGroups, *args: Any, **options: Any) -> Any:
+        return gate(lambda: join(groups, *args, **options))
+
+    monkeypatch.setattr(LocalGroups, "join_group", held)
+    with serving(server_threads=2) as here, ExitStack() as stack:
+        stack.callback(gate.open.set)
+        joins = [stack.enter_context(here.connect()) for _ in range(8)]
+        for one in joins:
+            one.send(request("POST", f"{BILLING}/members", b'{"topics": ["t"]}', JSON))
+        assert until(lambda: here.in_flight == len(joins))
+        assert gate.came.wait(PATIENCE_S)
+        assert here.ask(request("GET", BILLING)).status == 404
+        assert here.ask(request("PUT", f"{GROUPS}/other", b"{}", JSON)).status == 200
+        assert here.in_flight == len(joins)
+        gate.open.set()
+        assert {one.response().status for one in joins} == {200}
+        assert len(here.ask(request("GET", BILLING)).json()["members"]) == len(joins)
 
 
 def fails() -> None:

@@ -68,12 +68,14 @@ class Work(enum.Enum):
     """The part of a server that a verb waits for, which has threads of its own.
 
     What is seen are rows, by the request's transaction or a fresh snapshot of the
-    coordinator. A client has more patience with those that may take minutes.
+    coordinator. Changes of one group take turns at the coordinator. A client has more
+    patience with those that may take minutes.
     """
 
     ROWS = "rows"
     SEEN = "seen"
     COORDINATOR = "coordinator"
+    GROUP = "group"
     SLOW = "slow"
     PLANNING = "planning"
     MONITOR = "monitor"
@@ -81,7 +83,7 @@ class Work(enum.Enum):
     @property
     def is_long(self) -> bool:
         """True when it may take minutes."""
-        return self not in (Work.ROWS, Work.SEEN, Work.COORDINATOR)
+        return self in (Work.SLOW, Work.PLANNING, Work.MONITOR)
 
 
 class GoOn:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, Self, TypeVar
+from weakref import WeakValueDictionary
 
 import attrs
 
@@ -169,6 +170,9 @@ class ServerContext:
     loop_queues: EventLoopQueues = attrs.field(init=False)
     coordinator_here: InProcess | None = attrs.field(init=False)
     commits_soon: EmbeddedCoordinator | None = attrs.field(init=False)
+    _turns: WeakValueDictionary[str, asyncio.Lock] = attrs.field(
+        init=False, factory=WeakValueDictionary
+    )
 
     @loop_queues.default
     def _loop_queues(self) -> EventLoopQueues:
@@ -212,6 +216,13 @@ class ServerContext:
     def told(self, principal: Principal, text: str) -> str:
         """Returns a report's sentence; only operators are told where the data is."""
         return text if principal.is_operator else self.hidden_paths.hidden_in(text)
+
+    def turn_in(self, group: str) -> asyncio.Lock:
+        """Returns the lock by which one change of a group at a time has a thread.
+
+        The others wait in the event loop: many joins of one group hold no more threads.
+        """
+        return self._turns.setdefault(group, asyncio.Lock())
 
     def coordinator_may_wait(self) -> bool:
         """Tells whether asking the coordinator may take more than a moment."""

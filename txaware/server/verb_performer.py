@@ -110,10 +110,15 @@ def _threads(server_context: ServerContext) -> dict[Work, Callable[..., Any]]:
         work = Work.COORDINATOR if is_fresh else Work.ROWS
         return threads[work](perform, caller, asked)
 
+    async def in_turn(perform: Callable[..., Any], caller: Caller, asked: Any) -> Any:
+        async with server_context.turn_in(asked.group):
+            return await threads[Work.COORDINATOR](perform, caller, asked)
+
     threads: dict[Work, Callable[..., Any]] = {
         Work.ROWS: server_context.in_thread,
         Work.SEEN: seen,
         Work.COORDINATOR: server_context.in_coordinator_thread,
+        Work.GROUP: in_turn,
         Work.SLOW: server_context.in_slow_thread,
         Work.PLANNING: server_context.in_planning_thread,
         Work.MONITOR: server_context.in_monitor_thread,

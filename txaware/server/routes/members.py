@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Coroutine, Iterable
-from functools import partial
 from typing import Any
 
 from txaware.model.groups import GroupDescription, GroupName
@@ -115,7 +114,8 @@ class Beating:
         context = self._server_context
         while True:
             if look is None:
-                look = await context.in_coordinator_thread(partial(self._look))
+                async with context.turn_in(self._asked.group):
+                    look = await context.in_coordinator_thread(self._look)
             left_s = min(until_s - time.monotonic(), look.pause_s)
             if look.is_news or left_s <= 0 or context.stopping.is_set:
                 return correlated(self._asked, look.beat)
