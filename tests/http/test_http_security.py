@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -293,6 +294,20 @@ def test_groups_lead_to_no_topic_that_one_may_not_consume(site: Guarded) -> None
     for topic in ("orders", "absent"):
         path = P.format(**{**NAMES, "topic": topic})
         assert site.caller("group only").ask("GET", path).status == 403
+
+
+def test_a_server_that_began_anew_tells_the_members_of_its_topics_alone(
+    site: Guarded,
+) -> None:
+    members = M.format(**NAMES)
+    joins = {"member": "ann", "topics": ["orders"]}
+    ann = site.caller("member").ask("POST", members, joins).json
+    beat = {"incarnation": ann["incarnation"], "generation": 0}
+    for name, status in (("group only", 403), ("member", 200)):
+        served: Any = site.messaging._parts.served
+        served.groups._live.clear()
+        answer = site.caller(name).ask("POST", f"{members}/ann/heartbeat", beat)
+        assert answer.status == status, answer
 
 
 def test_a_token_counts_only_in_its_header(site: Guarded) -> None:

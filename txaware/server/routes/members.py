@@ -141,7 +141,7 @@ class Beating:
             raise ClientGone
         caller.ask_again()  # it may have waited since, and its token be gone
         groups = self._server_context.groups
-        for topic in groups.topics_of(asked.group, asked.member):
+        for topic in groups.topics_of(asked.group, asked.member, at_once=at_once):
             caller.principal.require("consume", topic)
         look = groups.look(
             asked.group,

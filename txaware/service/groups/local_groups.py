@@ -404,14 +404,17 @@ class LocalGroups:
             return ()
         return tuple(p for p in pairs if row.owners.get(p) == state.row.owners[p])
 
-    def topics_of(self, group: str, member: str) -> set[TopicName]:
-        """Returns the topics that a member has joined, for a check of rights."""
-        name = GroupName.parse(group)
-        live = self._live.get(name)
-        state = None if live is None else live.state
-        row = None if state is None else state.row.members.get(member)
-        topics = set() if row is None else row.all_topics
-        return {TopicName(topic, name.namespace) for topic in topics}
+    def topics_of(
+        self, group: str, member: str, *, at_once: bool = False
+    ) -> set[TopicName]:
+        """Returns the topics that a member has joined, for a check of rights.
+
+        With `at_once` it raises `WouldWait` where it would wait.
+        """
+        with self._locked(group, at_once=at_once) as live:
+            row = self._known(live, at_once=at_once).row.members.get(member)
+            topics = set() if row is None else row.all_topics
+            return {TopicName(topic, live.name.namespace) for topic in topics}
 
     # ---- the state of a group; all of it under the group's lock
     @contextmanager
