@@ -1,6 +1,5 @@
 """Groups that share topics: their settings, their members, and what these hear."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Literal, Self, get_args
 
@@ -14,6 +13,7 @@ from txaware.model.topics import (
     NamespacedName,
     TopicName,
     checked_group,
+    checked_id,
     checked_namespace,
 )
 
@@ -35,8 +35,6 @@ Partition = tuple[str, int]
 GroupStart = MessageId | int | Literal["first", "last", "next"]
 # Partitions by topic.
 Owned = Mapping[str, Sequence[int]]
-
-_MEMBER = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]+")
 
 
 @attrs.frozen(cache_hash=True)
@@ -159,16 +157,7 @@ def position_change_key(group: str, topic: TopicName) -> bytes:
 
 def checked_member(name: object) -> str:
     """Returns the name of a member if valid; raises `BadRequest` otherwise."""
-    if (
-        not isinstance(name, str)
-        or len(name) > LONGEST_ID
-        or not _MEMBER.fullmatch(name)
-    ):
-        raise BadRequest(
-            f"{name!r:.100} is no name of a member; up to {LONGEST_ID} letters, "
-            f"digits, - _ and . make one"
-        )
-    return name
+    return checked_id(name, "name of a member")
 
 
 def checked_session_s(seconds: object, *, what: str = "session_s") -> float:

@@ -102,14 +102,19 @@ def checked_group(group: object) -> str:
 
 def checked_transactional_id(name: object) -> str:
     """Returns a transactional id if it is valid; raises `BadRequest` otherwise."""
+    return checked_id(name, "transactional id")
+
+
+def checked_id(name: object, what: str) -> str:
+    """Returns a name that a program gives itself, with the letters of a group's."""
     if (
         not isinstance(name, str)
         or len(name) > LONGEST_ID
         or not _GROUP.fullmatch(name)
     ):
         raise BadRequest(
-            f"{name!r:.100} is no transactional id; up to {LONGEST_ID} letters, "
-            f"digits, - _ and . make one"
+            f"{name!r:.100} is no {what}; up to {LONGEST_ID} letters, digits, - _ and "
+            f". make one"
         )
     return name
 
