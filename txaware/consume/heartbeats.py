@@ -2,8 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
 
 import attrs
 
@@ -13,23 +12,16 @@ from txaware.model.groups import Beat, Joined, NamedPartition, PartitionPosition
 
 log = logging.getLogger(__name__)
 
-# After an error of the way to the group, it is asked again so soon.
+# The time until the next heartbeat, after one that was not answered.
 AGAIN_S = 0.5
 
-# An incarnation, the generation that it took up, and what it holds since.
+# An incarnation, the generation that it took up, and the partitions that it holds.
 Asked = tuple[int, int, tuple[NamedPartition, ...]]
-
-
-class Clock(Protocol):
-    """Returns seconds, of which only differences count."""
-
-    def __call__(self) -> float:
-        """Returns the time."""
 
 
 @attrs.frozen
 class News:
-    """What a member has to take up: by its incarnation, and up to a generation."""
+    """Partitions to take, to leave and to read anew, up to a generation."""
 
     generation: int
     assign: tuple[PartitionPosition, ...]
@@ -56,7 +48,7 @@ class Heartbeats:
         group: str,
         *,
         poll_interval_s: float,
-        clock_s: Clock,
+        clock_s: Callable[[], float],
     ) -> None:
         self.changed = threading.Condition()
         self.news: News | None = None
@@ -92,7 +84,7 @@ class Heartbeats:
             self._thread.start()
 
     def took_up(self, news: News, held: Iterable[NamedPartition]) -> None:
-        """Says by the next heartbeat, at once, what is held from a generation on."""
+        """Has the next heartbeat say, at once, what is held from a generation on."""
         with self.changed:
             self._owned, self.generation = tuple(held), news.generation
             if self.news is not None:  # the next answer says all but rewinds again
@@ -113,7 +105,7 @@ class Heartbeats:
 
     @property
     def _asked(self) -> Asked:
-        """What the next heartbeat says."""
+        """The incarnation, generation and partitions that the next heartbeat names."""
         return self.incarnation, self.generation, self._owned
 
     def _run(self) -> None:

@@ -14,11 +14,12 @@ from txaware.model.topics import TopicName
 
 log = logging.getLogger(__name__)
 
-# The place behind everything, from where what others have is read: there is nothing.
+# The place behind everything: what others hold is read from there, and nothing found.
 END = MessageId(b"\xff" * ID_BYTES)
 
-# Tells where to read a partition on, and is told where to go on after a page.
+# Returns the place after which a partition is read.
 PlaceOf = Callable[[Partition], MessageId]
+# Is called with the place after which a partition goes on, once a page is read.
 MoveTo = Callable[[Partition, MessageId], object]
 
 
