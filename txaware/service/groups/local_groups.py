@@ -3,7 +3,7 @@
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -541,7 +541,7 @@ class LocalGroups:
         state: Membership,
         make: Callable[[Mapping[str, int]], Change],
         *,
-        also: set[str] = frozenset(),  # type: ignore[assignment]  # it is only read
+        also: Collection[str] = (),
         joining: str | None = None,
     ) -> None:
         """Makes a change, writes it with its positions, and takes it over."""
@@ -651,10 +651,10 @@ class LocalGroups:
 
     def _require_partition(self, name: GroupName, topic: str, number: int) -> None:
         found = self._topics.get(TopicName(topic, name.namespace))
-        count = self._partitions(name, topic)
-        if number >= count:
+        if number >= found.partitions:
             raise TopicNotFound(
-                f"topic {found.topic} has no partition {number}; it has {count}"
+                f"topic {found.topic} has no partition {number}; it has "
+                f"{found.partitions}"
             )
 
     def _places_of(
