@@ -8,6 +8,7 @@ import click
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import (
     NOTHING,
+    after_text,
     counted,
     echo_columns,
     echo_fields,
@@ -18,7 +19,7 @@ from txaware.cli.values import (
     is_sure,
     json_option,
     namespace_option,
-    place,
+    to_option,
     yes_option,
 )
 from txaware.errors import BadRequest
@@ -29,7 +30,7 @@ from txaware.model.groups import (
     GroupStart,
     owned_by_topic,
 )
-from txaware.model.start_places import BEGINNING, StartAt
+from txaware.model.start_places import StartAt
 
 
 def named_group(group: str, namespace: str) -> str:
@@ -179,14 +180,7 @@ def delete(session: Session, *, group: str, yes: bool, namespace: str) -> None:
 @click.command()
 @click.argument("group")
 @click.argument("topic")
-@click.option(
-    "--to",
-    "start",
-    type=place,
-    required=True,
-    metavar="PLACE",
-    help="What comes next: first, last, next, an id, a time in ms or ISO.",
-)
+@to_option
 @click.option("--partition", type=int, help="That partition alone.")
 @yes_option
 @namespace_option
@@ -230,9 +224,7 @@ def rewind(
             )
         return
     for one in moved:
-        position = one.position or BEGINNING
-        at = time_text(position.publish_time_ms)
-        where = "the beginning" if position == BEGINNING else f"after {at}"
+        where = after_text(one.position)
         click.echo(f"moved partition {one.partition} of {one.topic} to {where}")
 
 

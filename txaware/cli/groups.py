@@ -9,18 +9,19 @@ from txaware.cli.group_members import COMMANDS, echo_found, named_group
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import (
     NOTHING,
+    after_text,
     duration_text,
     echo_columns,
     echo_fields,
     echo_json,
-    time_text,
+    place_time,
 )
 from txaware.cli.values import (
     full_name,
     is_sure,
     json_option,
     namespace_option,
-    place,
+    to_option,
     yes_option,
 )
 from txaware.errors import BadRequest, NotAuthorized, TxAwareError
@@ -78,7 +79,7 @@ class Stand:
             "group": self.group,
             "topic": self.topic,
             "position": self.position and str(self.position),
-            "time": time_of(self.position),
+            "time": place_time(self.position),
             "lag_ms": self.lag_ms,
             "oldest_unread_ms": self.oldest_unread_ms,
             "rows": self.rows,
@@ -89,18 +90,11 @@ class Stand:
         return (
             self.group,
             self.topic,
-            time_of(self.position) or NOTHING,
+            place_time(self.position) or NOTHING,
             duration_text(self.lag_ms / 1000),
             self.unread_text,
             self.rows_text,
         )
-
-
-def time_of(position: MessageId | None) -> str | None:
-    """Returns the time up to which a group has read; None at the beginning."""
-    if position is None or position <= BEGINNING:
-        return None
-    return time_text(position.publish_time_ms)
 
 
 @click.group(
@@ -194,7 +188,7 @@ def show(
             ("group", group),
             ("topic", name),
             ("position", position),
-            ("has read up to", time_of(position) or "nothing"),
+            ("has read up to", place_time(position) or "nothing"),
             ("behind", duration_text(stand.lag_ms / 1000)),
             ("oldest unread", stand.unread_text),
             ("rows behind", stand.rows_text),
@@ -215,14 +209,7 @@ def _rows(messaging: Messaging, group: str, topic: str) -> int | None:
 @groups.command()
 @click.argument("group")
 @click.argument("topic")
-@click.option(
-    "--to",
-    "start",
-    type=place,
-    required=True,
-    metavar="PLACE",
-    help="What it reads next: first, last, next, an id, a time in ms or ISO.",
-)
+@to_option
 @yes_option
 @namespace_option
 @json_option
@@ -241,7 +228,8 @@ def reset(
 
     It is a transaction of its own. If somebody reads for the group at that moment, one
     of the two is refused: the reader, which goes on from the new place, or this
-    command, which may be repeated. A group that has no position yet gets one.
+    command, which may be repeated. A group that has no position yet gets one. Members
+    that divide partitions hear nothing of it: `rewind` moves such a group.
 
     \b
     Example:
@@ -253,7 +241,7 @@ def reset(
         messaging.topic(name)  # which has to be there
         _require_readers(group)
         before = messaging.position(group, name)
-        told = f"group {group} in {name} from {_after(before)}"
+        told = f"group {group} in {name} from {after_text(before)}"
         if not is_sure(f"Move {told}?", yes=yes):
             return
         position = of_one(place_of(messaging, name, start), name) or BEGINNING
@@ -266,7 +254,7 @@ def reset(
             | {"before": before and str(before)}
         )
     else:
-        click.echo(f"moved {told} to {_after(position)}")
+        click.echo(f"moved {told} to {after_text(position)}")
 
 
 def _require_readers(group: str) -> None:
@@ -276,11 +264,6 @@ def _require_readers(group: str) -> None:
             f"{group} is not a consumer group: Spark keeps there what its saves and "
             f"streams have published, and moving it would lose or double messages"
         )
-
-
-def _after(position: MessageId | None) -> str:
-    time = time_of(position)
-    return "the beginning" if time is None else f"after {time}"
 
 
 for command in COMMANDS:

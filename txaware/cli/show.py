@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from txaware.model.message_fields import FIELDS, KEY
-from txaware.model.messages import Message, shown_value, text_or_base64
+from txaware.model.messages import Message, MessageId, shown_value, text_or_base64
+from txaware.model.start_places import BEGINNING
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NOTHING = "-"
@@ -24,6 +25,19 @@ def time_text(time_ms: int | None) -> str:
     except OverflowError:
         return f"{time_ms} ms"
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def place_time(position: MessageId | None) -> str | None:
+    """Returns the time up to which a group has read; None at the beginning."""
+    if position is None or position <= BEGINNING:
+        return None
+    return time_text(position.publish_time_ms)
+
+
+def after_text(position: MessageId | None) -> str:
+    """Says up to where a group has read."""
+    time = place_time(position)
+    return "the beginning" if time is None else f"after {time}"
 
 
 def duration_text(seconds: float) -> str:

@@ -122,6 +122,14 @@ exist_ok_option = click.option(
     is_flag=True,
     help="Take one that exists, if it is as the options say.",
 )
+to_option = click.option(
+    "--to",
+    "start",
+    type=place,
+    required=True,
+    metavar="PLACE",
+    help="What it reads next: first, last, next, an id, a time in ms or ISO.",
+)
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="One JSON object a line."
