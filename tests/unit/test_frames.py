@@ -122,8 +122,8 @@ class Receiver:
         self.order: list[int] = []
         self._reader = FrameReader()
 
-    def take(self, data: bytes) -> None:
-        for one in self._reader.feed(data):
+    def take(self, data: bytes | memoryview) -> None:
+        for one in self._reader.feed(bytes(data)):
             body = one.body
             if one.kind == REPLY:
                 _, rest = read_head(ReplyHead, body)

@@ -20,7 +20,6 @@ from txaware.client.frame_streams import FramedAnswer, FrameStreams
 from txaware.client.http11 import Deadline, HttpRequest
 from txaware.client.http_connection import (
     KEEP_IDLE_S,
-    READ_BYTES,
     HttpConnection,
     NotGranted,
 )
@@ -30,6 +29,8 @@ UPGRADE = [(b"Connection", b"upgrade"), (b"Upgrade", PROTOCOL.encode())]
 # A thread that cannot write looks so often whether it has to read meanwhile.
 _LOOK_MS = 20
 _CREDIT_S = 30.0
+# A frame with a whole piece of a body comes in one read, with the head before it.
+_READ_BYTES = PIECE_BYTES + 4096
 
 
 def upgrade_request(request: HttpRequest, prefix: str) -> HttpRequest:
@@ -257,7 +258,7 @@ class FrameConnection:
         """Takes what has come."""
         try:
             with self._one_at_a_time:
-                data = self._socket.recv(READ_BYTES)
+                data = self._socket.recv(_READ_BYTES)
             with self._state:
                 if not data:
                     raise httpcore.RemoteProtocolError("it ended")
@@ -323,7 +324,7 @@ class FrameConnection:
             try:
                 if self._in_poll.poll(0):
                     with self._one_at_a_time:
-                        data = self._socket.recv(READ_BYTES)
+                        data = self._socket.recv(_READ_BYTES)
                     with self._state:
                         if not data:
                             raise httpcore.RemoteProtocolError("it ended")

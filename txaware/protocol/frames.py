@@ -203,7 +203,9 @@ class FrameReader:
         self._most = (
             _AFTER_SIZE + _HEAD_SIZE.size + MOST_HEAD_BYTES + max(piece_bytes, 0)
         )
-        self._begun = b""
+        # The pieces of a frame that has not come as a whole, and what it needs yet.
+        self._begun: list[bytes] = []
+        self._missing_bytes = 0
 
     @property
     def is_between(self) -> bool:
@@ -213,24 +215,31 @@ class FrameReader:
     def feed(self, data: bytes) -> list[Frame]:
         """Returns the frames that are whole now; raises `WrongFrame` for no frame."""
         if self._begun:
-            data = self._begun + data
-        frames, at, end = [], 0, len(data)
-        while end - at >= _SIZE.size:
+            self._begun.append(data)
+            self._missing_bytes -= len(data)
+            if self._missing_bytes > 0:
+                return []
+            data = b"".join(self._begun)
+        frames, at, end, needed = [], 0, len(data), _SIZE.size
+        while end - at >= needed:
             (size,) = _SIZE.unpack_from(data, at)
             if not _AFTER_SIZE <= size <= self._most:
                 raise WrongFrame(
                     f"a frame says that it has {size} bytes; it has {_AFTER_SIZE} to "
                     f"{self._most}"
                 )
-            if end - at < _SIZE.size + size:
+            needed = _SIZE.size + size
+            if end - at < needed:
                 break
             _, stream, kind = _HEADER.unpack_from(data, at)
             if kind not in _KINDS:
                 raise WrongFrame(f"a frame has kind {kind}, which is not known")
-            body = data[at + _HEADER.size : at + _SIZE.size + size]
+            body = data[at + _HEADER.size : at + needed]
             frames.append(Frame(kind, stream, body))
-            at += _SIZE.size + size
-        self._begun = data[at:] if at else data
+            at += needed
+            needed = _SIZE.size
+        self._begun = [data[at:]] if at < end else []
+        self._missing_bytes = needed - (end - at)
         return frames
 
 
@@ -342,8 +351,11 @@ class SendQueue:
             self.waiting_bytes -= len(sending.left)
             sending.left = memoryview(b"")
 
-    def take(self, most_bytes: int) -> Iterator[bytes]:
-        """Yields frames, about so many bytes of them, in turns of the streams."""
+    def take(self, most_bytes: int) -> Iterator[bytes | memoryview]:
+        """Yields frames, about so many bytes of them, in turns of the streams.
+
+        A piece of a body comes behind its header, as it lies in the body.
+        """
         while self._first and most_bytes > 0:
             data, begins = self._first.popleft()
             self.waiting_bytes -= len(data)
@@ -352,10 +364,12 @@ class SendQueue:
                 self._begun(begins)
             yield data
         while self._ready:
-            data = self._next_piece(self._ready.popleft())
-            most_bytes -= len(data)
-            if data:
-                yield data
+            sending = self._ready.popleft()
+            piece = self._next_piece(sending)
+            if piece:
+                yield _HEADER.pack(len(piece) + _AFTER_SIZE, sending.stream, PIECE)
+                yield piece
+            most_bytes -= len(piece)
             if most_bytes <= 0:  # not before: many small frames keep no piece waiting
                 return
 
@@ -366,12 +380,12 @@ class SendQueue:
         if sending is not None and self._credit.get(stream):
             self._ready.append(sending)
 
-    def _next_piece(self, sending: _Sending) -> bytes:
+    def _next_piece(self, sending: _Sending) -> memoryview:
         stream, credit = sending.stream, self._credit.get(sending.stream, 0)
         size = min(self._piece_bytes, len(sending.left), credit)
-        if not size:
-            return b""
         piece, sending.left = sending.left[:size], sending.left[size:]
+        if not size:
+            return piece
         self._credit[stream] = credit - size
         self.waiting_bytes -= size
         if sending.left:
@@ -381,4 +395,4 @@ class SendQueue:
             del self._sending[stream]
             if stream not in self._without_size:
                 del self._credit[stream]
-        return _HEADER.pack(size + _AFTER_SIZE, stream, PIECE) + piece
+        return piece
