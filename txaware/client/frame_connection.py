@@ -255,22 +255,29 @@ class FrameConnection:
             self._receive()
 
     def _receive(self) -> None:
-        """Takes what has come."""
+        """Takes what has come; where that is wrong, the connection is lost."""
         try:
-            with self._one_at_a_time:
-                data = self._socket.recv(_READ_BYTES)
-            with self._state:
-                if not data:
-                    raise httpcore.RemoteProtocolError("it ended")
-                self._streams.fed(data)
-        except (BlockingIOError, ssl.SSLWantReadError):
-            return
+            has_come = self._take()
         except BaseException as error:
             self._die(error)
             if not isinstance(error, Exception):
                 raise
             return
-        self._after_read()
+        if has_come:
+            self._after_read()
+
+    def _take(self) -> bool:
+        """Takes what has come; False where nothing has."""
+        try:
+            with self._one_at_a_time:
+                data = self._socket.recv(_READ_BYTES)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return False
+        with self._state:
+            if not data:
+                raise httpcore.RemoteProtocolError("it ended")
+            self._streams.fed(data)
+        return True
 
     def _after_read(self) -> None:
         """Gives the credit that is due."""
@@ -323,14 +330,7 @@ class FrameConnection:
         if self._reading.acquire(blocking=False):
             try:
                 if self._in_poll.poll(0):
-                    with self._one_at_a_time:
-                        data = self._socket.recv(_READ_BYTES)
-                    with self._state:
-                        if not data:
-                            raise httpcore.RemoteProtocolError("it ended")
-                        self._streams.fed(data)
-            except (BlockingIOError, ssl.SSLWantReadError):
-                return
+                    self._take()
             finally:
                 self._reading.release()
 
