@@ -234,6 +234,19 @@ def test_asyncio_sends_and_waits(store: ServedStore) -> None:
     run(send_and_wait(store))
 
 
+def test_a_sender_that_two_tasks_open_is_one(store: ServedStore) -> None:
+    async def work() -> None:
+        async with connect_async(store.url) as client:
+            before, sender = asyncio.all_tasks(), client.sender()
+            await asyncio.gather(sender.open(), sender.open())
+            await sender.send("t", b"a")
+            await sender.close()
+            assert asyncio.all_tasks() == before, "a loop goes on that nobody closes"
+
+    run(work())
+    assert payloads(store.messaging, "t") == [b"a"]
+
+
 def test_asyncio_waits_for_room(store: ServedStore) -> None:
     async def work() -> None:
         async with (

@@ -42,9 +42,11 @@ class AsyncSender:
 
     async def open(self) -> Self:
         """Asks for the limits of the server, and begins to send."""
-        if self._opened is None:
-            limits = await self._ask_limits()
-            limits.require_senders()
+        if self._opened is not None:
+            return self
+        limits = await self._ask_limits()
+        limits.require_senders()
+        if self._opened is None:  # else another task has opened it meanwhile
             loop = SendLoop(
                 self._options.limits(limits.largest_buffer_bytes),
                 Retries(),
