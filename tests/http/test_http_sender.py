@@ -267,7 +267,7 @@ def test_asyncio_drops_or_raises_where_it_is_full(store: ServedStore) -> None:
             options: Any = {"queue_limit_bytes": 200, "linger_ms": 60_000}
             async with client.sender(when_full="raise", **options) as s:
                 await s.send("t", b"x" * 100)
-                with pytest.raises(QueueFull):
+                with pytest.raises(QueueFull, match=r"1 messages wait, .* more to t"):
                     await s.send("t", b"x" * 100)
             async with client.sender(when_full="drop_oldest", **options) as s:
                 await s.flush()

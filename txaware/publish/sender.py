@@ -103,6 +103,13 @@ class SenderMetrics:
             )
 
 
+def no_room(waiting: int, topic: str) -> QueueFull:
+    """Returns the error of a message that the queue of a sender has no room for."""
+    return QueueFull(
+        f"{waiting} messages wait, and there is no room for one more to {topic}"
+    )
+
+
 class Checked:
     """Checks what a sender is given, each topic's name once."""
 
@@ -228,7 +235,7 @@ class Sender:
             name, payload, key, size_bytes, now_s, extra, on_done, number, when_full
         )
         if future is None:
-            raise QueueFull(f"{self.waiting} messages wait, and none of {name} may go")
+            raise no_room(self.waiting, name)
         return future
 
     @property

@@ -9,13 +9,13 @@ from typing import Self
 from coordinator.fork_guard import guard
 from txaware.client.aio.async_transport import AsyncTransport
 from txaware.client.aio.remote_way import RemoteWay
-from txaware.errors import MisusedTransaction, QueueFull
+from txaware.errors import MisusedTransaction
 from txaware.messaging.parts import Limits
 from txaware.model.requests import Payload
 from txaware.publish.send_batch import OnDone, Sent, SentFuture
 from txaware.publish.send_loop import SendLoop
 from txaware.publish.send_machine import Retries
-from txaware.publish.sender import Checked, SenderMetrics, SenderOptions
+from txaware.publish.sender import Checked, SenderMetrics, SenderOptions, no_room
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class AsyncSender:
                     continue
                 if when_full != "wait":
                     machine.counts["refused"] += 1
-                    raise QueueFull(f"{machine.waiting} messages wait")
+                    raise no_room(machine.waiting, name)
             await self._room(loop)
 
     async def send_and_wait(
