@@ -1,4 +1,4 @@
-"""What a message has to be like that somebody searches for."""
+"""The conditions of a search for messages, and their checks."""
 
 from collections.abc import Mapping
 from typing import Self
@@ -14,7 +14,7 @@ MOST_FOUND = 10_000
 
 @attrs.frozen
 class Search:
-    """What a message has to be like; None is anything.
+    """The conditions that a message has to meet; None is no condition.
 
     `header` names one that it has, with `header_value` if that is said; that alone is
     the value of any. `text` stands somewhere in its payload, letters of A to Z as
@@ -53,7 +53,7 @@ class Search:
     def fits(
         self, key: bytes | None, headers: Mapping[str, bytes], payload: bytes
     ) -> bool:
-        """Tells whether a message is like that, whenever it was published."""
+        """Tells whether a message meets all but `until`, which is about its time."""
         if self.key is not None and key != self.key:
             return False
         if not self._fits_headers(headers):
