@@ -66,8 +66,7 @@ from txaware.model.start_places import StartAt
 from txaware.model.topics import Topic
 from txaware.model.traced_messages import sent
 from txaware.protocol.operator import REPORT_KEEPER
-from txaware.publish.send_machine import MOST_IN_FLIGHT
-from txaware.publish.sender import SenderOptions, WhenSenderFull
+from txaware.publish.sender import SenderOptions
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Queue
 from txaware.tables import Table
@@ -306,30 +305,14 @@ class AsyncMessaging(AsyncService):
             self._workers,
         )
 
-    def sender(
-        self,
-        *,
-        in_flight: int = MOST_IN_FLIGHT,
-        linger_ms: float = 5,
-        batch_limit_bytes: int = 256 << 10,
-        queue_limit_bytes: int = 32 << 20,
-        when_full: WhenSenderFull = "wait",
-        give_up_after_s: float = 120,
-    ) -> AsyncSender:
+    @signed_as(Messaging.sender)
+    def sender(self, **options: Any) -> AsyncSender:
         """Returns a sender to any topics: `async with messaging.sender() as s:`.
 
         It keeps the line full from this event loop; see `AsyncSender`.
         """
-        options = SenderOptions(
-            in_flight=in_flight,
-            linger_ms=linger_ms,
-            batch_limit_bytes=batch_limit_bytes,
-            queue_limit_bytes=queue_limit_bytes,
-            when_full=when_full,
-            give_up_after_s=give_up_after_s,
-        )
         ask_limits = partial(self.in_thread, self._messaging._parts.ask_limits)
-        return AsyncSender(self._transport, options, ask_limits)
+        return AsyncSender(self._transport, SenderOptions(**options), ask_limits)
 
     @overload
     async def consumer(
