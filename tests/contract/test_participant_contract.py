@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.transaction import Transaction
+from tests.support.database_server import DatabaseServer
 from tests.support.mysql import MysqlServer
 from tests.support.postgres import PostgresServer
 from txaware import Messaging, participants
@@ -184,6 +185,7 @@ class TestSqlalchemy(TestSqlite):
 class TestSqlalchemyPrepared(TestSqlalchemy):
     decides = False
     schema = "CREATE TABLE pairs (key bytea PRIMARY KEY, value bytea)"
+    server: DatabaseServer
 
     @pytest.fixture(autouse=True)
     def place(self, postgres_server: PostgresServer) -> None:
@@ -197,6 +199,23 @@ class TestSqlalchemyPrepared(TestSqlalchemy):
         shop = super().make(messaging)
         with messaging.transaction(shop):
             return shop
+
+
+class TestSqlalchemyPreparedInMysql(TestSqlalchemyPrepared):
+    schema = "CREATE TABLE pairs (name varbinary(20) PRIMARY KEY, value longblob)"
+
+    @pytest.fixture(autouse=True)
+    def place(self, mysql_server: MysqlServer) -> None:
+        self.server = mysql_server
+
+    def write(self, participant: Any, key: bytes, value: bytes) -> None:
+        put = self.text("REPLACE INTO pairs VALUES (:key, :value)")
+        participant.session.execute(put, {"key": key, "value": value})
+
+    def read(self, participant: Any, key: bytes) -> bytes | None:
+        get = self.text("SELECT value FROM pairs WHERE name = :key")
+        found = participant.session.execute(get, {"key": key}).scalar()
+        return None if found is None else bytes(found)
 
 
 class Versions:
