@@ -7,7 +7,7 @@ import pytest
 
 import txaware
 from tests.support.cli_runs import error_of
-from tests.support.concurrency import until
+from tests.support.concurrency import in_loop, until
 from tests.support.database_shops import (
     Opened,
     killed_after_the_prepare,
@@ -282,6 +282,15 @@ def test_a_server_that_syncs_no_commit_is_told_to_the_log(
 ) -> None:
     participants.mysql(messaging, opened(), outbox=True, relay=False)
     assert "set innodb_flush_log_at_trx_commit = 1" in caplog.text
+
+
+@in_loop
+async def test_asyncio_is_told_that_mysql_has_no_participant_for_it() -> None:
+    async with txaware.connect_async("http://127.0.0.1:1") as messaging:
+        wrong: Any = messaging
+        told = "MySQL has no participant for asyncio, so have a thread run its block"
+        with pytest.raises(BadRequest, match=told):
+            participants.mysql(wrong, wrong)
 
 
 def test_an_address_that_leads_nowhere_is_one_sentence(

@@ -727,14 +727,18 @@ def decides(participant: object) -> bool:
     return isinstance(participant, Participant) and participant.decides is True
 
 
-def checked_messaging(messaging: object, *, taker: str) -> Messaging:
+def checked_messaging(
+    messaging: object,
+    *,
+    taker: str,
+    in_asyncio: str = "blocks of asyncio take connections for asyncio",
+) -> Messaging:
     """Returns a `Messaging`; for anything else `BadRequest` says what to use."""
     if isinstance(messaging, Messaging):
         return messaging
     raise BadRequest(
         f"{taker} joins blocks (with messaging.transaction(...): ...) of the Messaging "
-        f"of txaware.connect, whose calls block, not {messaging!r:.100}; blocks of "
-        f"asyncio take connections for asyncio"
+        f"of txaware.connect, whose calls block, not {messaging!r:.100}; {in_asyncio}"
     )
 
 

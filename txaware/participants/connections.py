@@ -197,7 +197,12 @@ def mysql(
     the commit of MySQL decides, and a relay carries the messages over, in the
     background of this process unless `relay` is False.
     """
-    blocking = checked_messaging(messaging, taker="participants.mysql")
+    blocking = checked_messaging(
+        messaging,
+        taker="participants.mysql",
+        in_asyncio="MySQL has no participant for asyncio, so have a thread run its "
+        "block: asyncio.to_thread",
+    )
     checked = checked_mysql(connection)
     if outbox:
         return DecidingMysql(blocking, checked, in_background=relay).open()
