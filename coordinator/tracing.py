@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, ParamSpec, TypeVar
 
@@ -25,14 +26,17 @@ _QUIET = "txaware-quiet"
 _UNKNOWN = object()
 # A span has so many links at most.
 MOST_LINKS = 128
+TRANSACTION = "txaware.transaction.id"
 MOST_OF_AN_ERROR = 1000
 # The operations, by the types that the semantic conventions know.
-SEND, RECEIVE, PROCESS, SETTLE = "send", "receive", "process", "settle"
+CREATE, SEND, RECEIVE = "create", "send", "receive"
+PROCESS, SETTLE = "process", "settle"
 
 # The provider that was seen last, and what was made for it.
 _known: tuple[object, "Tracing | None"] = (None, None)
 
 Headers = Mapping[str, bytes]
+NOTHING: Mapping[str, Any] = {}
 
 
 def active() -> "Tracing | None":
@@ -79,9 +83,10 @@ class Tracing:
         meter = import_module("opentelemetry.metrics").get_meter(SYSTEM)
         count, histogram = meter.create_counter, meter.create_histogram
         self._sent = count("messaging.client.sent.messages", "{message}")
-        self._consumed = count("messaging.client.consumed.messages", "{message}")
+        consumed = count("messaging.client.consumed.messages", "{message}")
         self._operation_s = histogram("messaging.client.operation.duration", "s")
         self._process_s = histogram("messaging.process.duration", "s")
+        self._counters = {RECEIVE: consumed, SEND: self._sent}
 
     @contextmanager
     def sending(self, operation: str, to: str, count: int = 1) -> Iterator[Headers]:
@@ -91,7 +96,7 @@ class Tracing:
         span = self._tracer.start_span(
             f"{operation} {to}",
             kind=self._api.SpanKind.PRODUCER,
-            attributes=named | _counted(count),
+            attributes=_counted(named, count),
         )
         try:
             yield self._headers(span.get_span_context())
@@ -102,6 +107,16 @@ class Tracing:
             span.end()
             self._operation_s.record(time.perf_counter() - began_s, named)
         self._sent.add(count, named)
+
+    def created(self, operation: str, to: str) -> Headers:
+        """Tells of a message that goes out later, with others; returns its headers."""
+        span = self._tracer.start_span(
+            f"{operation} {to}",
+            kind=self._api.SpanKind.PRODUCER,
+            attributes=_attributes(operation, CREATE, to),
+        )
+        span.end()
+        return self._headers(span.get_span_context())
 
     def _failed(self, span: Any, error: BaseException) -> None:
         span.record_exception(error)
@@ -126,7 +141,7 @@ class Tracing:
         """
         named = _attributes(PROCESS, PROCESS, of)
         if group is not None:
-            named["messaging.consumer.group.name"] = group
+            named = {**named, "messaging.consumer.group.name": group}
         is_one = len(headers) == 1
         parent = self._parent(headers[0]) if is_one else None
         began_s = time.perf_counter()
@@ -134,7 +149,7 @@ class Tracing:
             f"process {of}",
             context=parent,
             kind=self._api.SpanKind.CONSUMER,
-            attributes=named | _counted(len(headers)),
+            attributes=_counted(named, len(headers)),
             links=None if is_one else self._links(headers),
         ):
             try:
@@ -165,14 +180,18 @@ class Tracing:
         name: str,
         began_ns: int,
         *,
-        named: dict[str, Any],
+        named: Mapping[str, Any],
+        own: Mapping[str, Any] = NOTHING,
         headers: Iterable[Headers] = (),
         count: int = 0,
         error: BaseException | None = None,
     ) -> None:
-        """Makes the span of an operation that has ended; what fails is logged."""
+        """Makes the span of an operation that has ended; what fails is logged.
+
+        `own` are attributes of the span alone, which no metric has.
+        """
         try:
-            self._tell(name, began_ns, named, list(headers), count, error)
+            self._tell(name, began_ns, named, own, headers, count, error)
         except Exception:
             logger.exception("nothing is told of %s", name)
 
@@ -180,29 +199,30 @@ class Tracing:
         self,
         name: str,
         began_ns: int,
-        named: dict[str, Any],
-        headers: Sequence[Headers],
+        named: Mapping[str, Any],
+        own: Mapping[str, Any],
+        headers: Iterable[Headers],
         count: int,
         error: BaseException | None,
     ) -> None:
-        is_received = named["messaging.operation.type"] == RECEIVE
-        measured = {k: v for k, v in named.items() if k.startswith("messaging.")}
+        counter = self._counters.get(named["messaging.operation.type"])
         kind = self._api.SpanKind
         span = self._tracer.start_span(
             name,
-            kind=kind.CLIENT if is_received else kind.INTERNAL,
-            attributes=named | _counted(count),
-            links=self._links(headers),
+            kind=kind.INTERNAL if counter is None else kind.CLIENT,
+            attributes=_counted({**named, **own}, count),
+            links=self._links(headers) if headers else None,
             start_time=began_ns,
         )
+        measured = named
         if error is not None:
-            measured["error.type"] = type(error).__name__
+            measured = {**named, "error.type": type(error).__name__}
             span.set_attribute("error.type", type(error).__name__)
             self._failed(span, error)
         span.end()
         self._operation_s.record((time.time_ns() - began_ns) / 1e9, measured)
-        if is_received:
-            self._consumed.add(count, measured)
+        if counter is not None and error is None:
+            counter.add(count, measured)
 
     def within(self, function: Callable[P, R]) -> Callable[P, R]:
         """Returns a function that has the context of here in another thread."""
@@ -262,6 +282,24 @@ class Begun:
             count=len(headers),
         )
 
+    def sent(
+        self,
+        to: str,
+        headers: Iterable[Headers],
+        *,
+        count: int,
+        error: BaseException | None,
+    ) -> None:
+        """Tells of messages that went out together, with links to their spans."""
+        self._tracing.tell(
+            f"send {to}",
+            self._began_ns,
+            named=_attributes("send", SEND, to),
+            headers=headers,
+            count=count,
+            error=error,
+        )
+
     def settled(
         self,
         operation: str,
@@ -272,13 +310,12 @@ class Begun:
         error: BaseException | None = None,
     ) -> None:
         """Tells of a commit, or of what a relay has carried over."""
-        named = _attributes(operation, SETTLE)
-        if transaction_id is not None:
-            named["txaware.transaction.id"] = transaction_id
+        own = {} if transaction_id is None else {TRANSACTION: transaction_id}
         self._tracing.tell(
             operation,
             self._began_ns,
-            named=named,
+            named=_attributes(operation, SETTLE),
+            own=own,
             headers=headers,
             count=count,
             error=error,
@@ -291,10 +328,12 @@ def begun() -> Begun | None:
     return None if tracing is None else tracing.begun()
 
 
+@lru_cache(maxsize=1000)
 def _attributes(
     operation: str, operation_type: str, destination: str | None = None
-) -> dict[str, Any]:
-    named: dict[str, Any] = {
+) -> Mapping[str, Any]:
+    """Returns attributes that many spans have alike; nobody changes them."""
+    named = {
         "messaging.system": SYSTEM,
         "messaging.operation.name": operation,
         "messaging.operation.type": operation_type,
@@ -304,5 +343,5 @@ def _attributes(
     return named
 
 
-def _counted(count: int) -> dict[str, int]:
-    return {"messaging.batch.message_count": count} if count > 1 else {}
+def _counted(named: Mapping[str, Any], count: int) -> Mapping[str, Any]:
+    return {**named, "messaging.batch.message_count": count} if count > 1 else named

@@ -262,6 +262,129 @@ def test_headers_without_room_for_a_context_stay_as_they_are(
         publisher.publish(b"d", headers="odd")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_producer_publishes_in_the_trace_of_its_caller(
+    traces: Traces, messaging: Messaging, partitions: int
+) -> None:
+    messaging.create_topic("many", partitions=partitions)
+    producer = messaging.producer()
+    with traces.tracer.start_as_current_span("request"):
+        producer.publish("many", [b"a", b"b"])
+        producer.publish("many", b"c", sequence=None, key=b"k")
+    sent = {id_of(span) for span in traces.named("publish many")}
+    assert {*map(parent_of, traces.named("publish many"))} == {
+        id_of(traces.one("request"))
+    }
+    named = messaging.partitions("many")
+    found = [m for p in range(named) for m in messaging.poll(f"many.{p}")]
+    assert len(sent) == 2
+    assert {spans_of(one) for one in found} == sent
+
+
+def spans_of(message: txaware.Message) -> int:
+    return int(message.headers["traceparent"].split(b"-")[2], 16)
+
+
+def test_a_repeated_publish_has_the_context_of_the_first(
+    traces: Traces, messaging: Messaging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = messaging.producer()
+    producer.publish("t", [b"first"])
+    publish_once = producer._service.publish_once
+    to_lose = [True]
+
+    def answer(*args: Any, **options: Any) -> Any:
+        ids = publish_once(*args, **options)
+        if to_lose and to_lose.pop():
+            raise txaware.Unavailable("the answer was lost")
+        return ids
+
+    monkeypatch.setattr(producer._service, "publish_once", answer)
+    with pytest.raises(txaware.Unavailable):
+        producer.publish("t", [b"a"])
+    assert len(producer.publish("t", [b"a"])) == 1
+    _, first, _ = traces.named("publish t")
+    _, stored = messaging.poll("t")
+    assert spans_of(stored) == id_of(first)
+
+
+def test_a_transactional_producer_is_traced_in_its_transaction(
+    traces: Traces, messaging: Messaging
+) -> None:
+    with messaging.producer("id") as producer:
+        producer.begin()
+        producer.publish("t", b"a")
+        producer.commit()
+    [message] = messaging.poll("t")
+    assert spans_of(message) == id_of(traces.one("publish t"))
+
+
+def test_a_sender_links_its_batch_to_the_messages(
+    traces: Traces, messaging: Messaging
+) -> None:
+    with traces.tracer.start_as_current_span("request"), messaging.sender() as sender:
+        for number in range(3):
+            sender.send("t", b"%d" % number, key=b"k")
+    published, batches = traces.named("publish t"), traces.named("send t")
+    assert {*map(parent_of, published)} == {id_of(traces.one("request"))}
+    assert set.union(*map(links_of, batches)) == {*map(id_of, published)}
+    assert batches[0].kind is trace.SpanKind.CLIENT
+    assert [*map(spans_of, messaging.poll("t"))] == [*map(id_of, published)]
+    assert messaging.subscribe("t", len_of, group="g").run_once() == 3
+    assert {*map(parent_of, traces.named("process t"))} == {*map(id_of, published)}
+
+
+def test_a_batch_that_is_not_sent_is_told_with_its_error(
+    traces: Traces, messaging: Messaging
+) -> None:
+    with messaging.async_publisher("t", give_up_after_s=0) as publisher:
+        publisher.publish(b"a").result()
+        messaging.delete_topic("t")
+        lost = publisher.publish(b"b")
+        with pytest.raises(txaware.TopicNotFound):
+            lost.result()
+    stored, failed = traces.named("send t")[:2]
+    assert failed.status.status_code is trace.StatusCode.ERROR
+    first, second = traces.named("publish t")
+    assert links_of(stored) == {id_of(first)}
+    assert links_of(failed) == {id_of(second)}
+
+
+def test_publishers_in_the_background_are_traced(
+    traces: Traces, messaging: Messaging
+) -> None:
+    with (
+        messaging.async_publisher("t") as one,
+        messaging.at_most_once_publisher("t") as other,
+    ):
+        one.publish(b"a", headers={"own": b"header"})
+        other.publish(b"b")
+    messages = messaging.poll("t")
+    assert {*map(spans_of, messages)} == {*map(id_of, traces.named("publish t"))}
+    assert b"header" in [one.headers.get("own") for one in messages]
+
+
+def test_an_awaited_producer_and_sender_are_traced_across_a_server(
+    traces: Traces,
+) -> None:
+    async def program(url: str) -> None:
+        async with txaware.connect_async(url) as messaging:
+            with traces.tracer.start_as_current_span("request"):
+                async with messaging.producer() as producer:
+                    await producer.publish("t", [b"a"])
+                async with messaging.sender() as sender:
+                    await sender.send_and_wait("t", b"b")
+
+    with txaware.connect("memory:") as owner, owner.serve() as server:
+        owner.create_topic("t")
+        asyncio.run(program(server.url))
+        messages = owner.poll("t")
+    published = traces.named("publish t")
+    assert {*map(parent_of, published)} == {id_of(traces.one("request"))}
+    assert [*map(spans_of, messages)] == [*map(id_of, published)]
+    assert links_of(traces.one("send t")) == {id_of(published[1])}
+
+
 def test_metrics_have_the_names_of_the_conventions(
     traces: Traces, monkeypatch: pytest.MonkeyPatch
 ) -> None:

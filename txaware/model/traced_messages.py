@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from coordinator.tracing import Tracing, active
+from coordinator.tracing import Headers, Tracing, active
 from txaware.errors import BadRequest
 from txaware.model.labels import MAX_HEADERS_BYTES, FixedHeaders, packed_bytes
 from txaware.model.messages import Outgoing
@@ -57,3 +57,16 @@ def _traced(
 ) -> Iterator[list[Any]]:
     with tracing.sending(operation, to, len(payloads)) as context:
         yield all_carrying(payloads, context)
+
+
+def sending(
+    operation: str, to: str, payloads: list[Any]
+) -> AbstractContextManager[Headers | None]:
+    """Surrounds the sending of messages; gives the headers to add where it is traced.
+
+    It is for those who compare what they are given with what they were given before.
+    """
+    tracing = active()
+    if tracing is None or not payloads:
+        return nullcontext()
+    return tracing.sending(operation, to, len(payloads))

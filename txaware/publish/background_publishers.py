@@ -57,7 +57,7 @@ class _TopicSender:
         when_full: str,
     ) -> SentFuture | None:
         data, key, size_bytes, extra = self._checked.message(
-            payload, key, headers, expire_after_s
+            self._name, payload, key, headers, expire_after_s
         )
         return self._background.put(
             *(self._name, data, key, size_bytes, self._clock_s(), extra),

@@ -8,6 +8,7 @@ from typing import Self
 
 from coordinator.brief_errors import briefly
 from coordinator.fork_guard import guard
+from coordinator.tracing import Headers
 from txaware.errors import BadRequest, PartitionNeeded, PublisherClosed
 from txaware.model.interfaces import Payload
 from txaware.model.messages import MessageId, Outgoing, outgoing
@@ -18,6 +19,7 @@ from txaware.model.producers import (
     ProducerService,
     checked_sequence,
 )
+from txaware.model.traced_messages import all_carrying, sending
 from txaware.publish.partition_publishes import PartitionPublishes
 from txaware.publish.publisher import checked_many, checked_sizes_bytes
 from txaware.publish.topic_sequence import SequenceCall, TopicSequence
@@ -106,15 +108,19 @@ class Producer:
         """
         many = one_or_many(payloads, key, headers, expire_after_s)
         line, messages = self._checked(topic, many, sequence)
-        try:
-            if not self._spread.has(topic):
-                ids = line.publish_alone(messages, sequence)
-                if ids is not None:
-                    return ids
-                return line.publish(self._call(messages, sequence))
-        except PartitionNeeded:
-            self._forget(topic)
-        return self._publish_spread(topic, messages, sequence, get_ident())
+        with sending("publish", full_name(topic), messages) as context:
+            try:
+                if not self._spread.has(topic):
+                    ids = None
+                    if context is None:
+                        ids = line.publish_alone(messages, sequence)
+                    if ids is not None:
+                        return ids
+                    return line.publish(self._call(messages, sequence, context=context))
+            except PartitionNeeded:
+                self._forget(topic)
+            caller = get_ident()
+            return self._publish_spread(topic, messages, sequence, caller, context)
 
     def _publish_spread(
         self,
@@ -122,9 +128,11 @@ class Producer:
         messages: list[Payload],
         sequence: int | None,
         caller: object,
+        context: Headers | None,
     ) -> list[MessageId]:
         def publish(name: str, part: list[Payload]) -> list[MessageId]:
-            return self._sequence(name).publish(self._call(part, None, caller))
+            call = self._call(part, None, caller, context=context)
+            return self._sequence(name).publish(call)
 
         name = full_name(topic)
         return self._spread.publish(
@@ -144,16 +152,20 @@ class Producer:
         sequence: int | None = None,
         *,
         caller: object = None,
+        context: Headers | None = None,
     ) -> Callable[[], list[MessageId]]:
         """Takes a publish behind all before it; returns the function that finishes it.
 
         Nothing waits until that is called, which it has to be. `caller` is a task, for
-        callers that are no threads.
+        callers that are no threads. `context` are headers that are not the caller's.
         """
         line, messages = self._checked(topic, payloads, sequence)
-        call = self._call(messages, sequence, caller)
+        call = self._call(messages, sequence, caller, context=context)
+        spread = partial(
+            self._publish_spread, topic, messages, sequence, call.caller, context
+        )
         if self._spread.has(topic):
-            return partial(self._publish_spread, topic, messages, sequence, call.caller)
+            return spread
         line.take(call)
 
         def finish() -> list[MessageId]:
@@ -161,7 +173,7 @@ class Producer:
                 return line.finish(call)
             except PartitionNeeded:
                 self._forget(topic)
-            return self._publish_spread(topic, messages, sequence, call.caller)
+            return spread()
 
         return finish
 
@@ -179,11 +191,19 @@ class Producer:
         return line, messages
 
     def _call(
-        self, messages: list[Payload], sequence: int | None, caller: object = None
+        self,
+        messages: list[Payload],
+        sequence: int | None,
+        caller: object = None,
+        *,
+        context: Headers | None = None,
     ) -> SequenceCall:
         """Returns a call that may go out with others, once its messages are checked."""
-        size_bytes = checked_sizes_bytes(messages, self._message_limit_bytes)
-        return SequenceCall(messages, size_bytes, sequence, caller=caller)
+        carried = messages if context is None else all_carrying(messages, context)
+        size_bytes = checked_sizes_bytes(carried, self._message_limit_bytes)
+        return SequenceCall(
+            messages, size_bytes, sequence, caller=caller, carried=carried
+        )
 
     def _sequence(self, topic: str) -> TopicSequence:
         found = self._sequences.get(topic) if isinstance(topic, str) else None

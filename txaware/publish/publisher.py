@@ -20,7 +20,7 @@ from txaware.model.interfaces import MessagingService, Payload
 from txaware.model.messages import Outgoing, Receipt, outgoing
 from txaware.model.partitions import full_name
 from txaware.model.requests import alike, checked_payloads, keyed_bytes
-from txaware.model.traced_messages import all_carrying, carrying, sent
+from txaware.model.traced_messages import carrying, sent
 from txaware.publish.outbox import TakesItems, TransactionPublisher
 
 T = TypeVar("T")
@@ -208,20 +208,14 @@ class Publisher:
         joined = self._joined()
         if joined is None:
             self._direct.publish_all(payloads)
-            return
-        many, tracing = checked_many(payloads), active()
-        if tracing is None:
-            self._hold_all(joined, many)
-            return
-        listed = list(many)
-        with tracing.sending("publish", self.topic, len(listed)) as context:
-            self._hold_all(joined, all_carrying(listed, context))
+        else:
+            self._hold_traced(joined, checked_many(payloads))
 
     def publish_in(
         self, context: TransactionContext, payloads: Iterable[Payload]
     ) -> None:
         """Publishes many messages in order with a transaction, open here or not."""
-        self._hold_all(self._joined_in(context), payloads)
+        self._hold_traced(self._joined_in(context), payloads)
 
     def publish_stored(self, receipts: Iterable[Receipt]) -> None:
         """Publishes with the open transaction what others stored for it.
@@ -269,6 +263,16 @@ class Publisher:
             if not isinstance(taker, TakesItems) or taker.looks_up:
                 self._known_topics.require(self.topic)
         return context.joined(self._key, self._make)
+
+    def _hold_traced(
+        self, joined: TransactionPublisher, payloads: Iterable[Payload]
+    ) -> None:
+        """Holds messages, in a span where somebody traces it."""
+        if active() is None:
+            self._hold_all(joined, payloads)
+            return
+        with sent("publish", self.topic, list(payloads)) as carried:
+            self._hold_all(joined, carried)
 
     def _hold_all(
         self, joined: TransactionPublisher, payloads: Iterable[Payload]

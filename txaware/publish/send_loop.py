@@ -8,8 +8,11 @@ import logging
 import time
 from collections.abc import Callable
 
+from coordinator import tracing
 from coordinator.threads import Condition
+from txaware.model.labels import unpacked
 from txaware.model.messages import MessageId
+from txaware.model.requests import Payloads
 from txaware.publish.send_batch import FINISHED, SendBatch
 from txaware.publish.send_machine import (
     NEVER_S,
@@ -30,6 +33,23 @@ async def _pause(event: asyncio.Event, seconds: float) -> None:
         await event.wait()
     finally:
         handle.cancel()
+
+
+def _tell(
+    begun: tracing.Begun,
+    topic: str,
+    payloads: Payloads,
+    outcome: MessageId | BaseException,
+) -> None:
+    """Has a span tell of a try of a batch."""
+    labels = payloads.labels
+    packed = () if labels is None else labels.headers
+    begun.sent(
+        topic,
+        (unpacked(one) for one in packed if one),
+        count=len(payloads),
+        error=outcome if isinstance(outcome, BaseException) else None,
+    )
 
 
 class SendLoop:
@@ -128,8 +148,11 @@ class SendLoop:
         left_s = batch.last_s + machine.limits.give_up_after_s - now_s
         assert batch.producer is not None
         assert batch.base is not None
+        payloads, begun = batch.request(), tracing.begun()
 
         def told(outcome: MessageId | BaseException) -> None:
+            if begun is not None:
+                _tell(begun, batch.topic, payloads, outcome)
             with self.lock:
                 self.wake()
                 if isinstance(outcome, BaseException):
@@ -140,7 +163,7 @@ class SendLoop:
         request = SendRequest(
             batch.topic,
             batch.partition,
-            batch.request(),
+            payloads,
             batch.producer,
             batch.base,
             max(left_s, LEAST_TRY_S),

@@ -2,16 +2,19 @@
 
 import time
 from collections.abc import Callable, Mapping
+from sys import modules
 from typing import Any, Literal, Self, get_args
 
 import attrs
 
+from coordinator.tracing import API, active
 from txaware.errors import BadRequest, QueueFull, RequestTooLarge
 from txaware.model.interfaces import Payload
 from txaware.model.labels import MAX_KEY_BYTES, packed_fields
 from txaware.model.messages import Outgoing, outgoing
 from txaware.model.partitions import named_partition
 from txaware.model.requests import checked_payloads
+from txaware.model.traced_messages import carrying
 from txaware.publish.background import Background
 from txaware.publish.publisher import OVERHEAD_BYTES, checked_setting
 from txaware.publish.send_batch import Extra, OnDone, SentFuture
@@ -126,6 +129,7 @@ class Checked:
 
     def message(
         self,
+        name: str,
         payload: Payload,
         key: bytes | None,
         headers: Mapping[str, bytes] | None,
@@ -133,15 +137,21 @@ class Checked:
     ) -> tuple[bytes, bytes | None, int, Extra | None]:
         """Returns payload, key, size in memory, and what few messages have beside it.
 
-        `BadRequest` for what is no message, `RequestTooLarge` above the limit.
+        Where somebody traces it, it has the context of a span. `BadRequest` for what is
+        no message, `RequestTooLarge` above the limit.
         """
         extra: Extra | None = None
-        is_usual = payload.__class__ is bytes and (
-            key is None or (key.__class__ is bytes and len(key) <= MAX_KEY_BYTES)
+        tracing = active()
+        is_usual = (
+            tracing is None
+            and payload.__class__ is bytes
+            and (key is None or (key.__class__ is bytes and len(key) <= MAX_KEY_BYTES))
         )
         if not is_usual or headers is not None or expire_after_s is not None:
             said = outgoing(payload, key, headers, expire_after_s)
             checked_payloads([said], limit_bytes=self._limit_bytes)
+            if tracing is not None:
+                said = carrying(said, tracing.created("publish", name))
             if isinstance(said, Outgoing):
                 payload, key = said.payload, said.key
                 packed = packed_fields(said.headers, said.more)
@@ -224,11 +234,12 @@ class Sender:
             and expire_after_s is None
             and (key_bytes := len(key)) <= MAX_KEY_BYTES
             and (size_bytes := len(payload) + key_bytes) <= self._limit_bytes
+            and (API not in modules or active() is None)
         ):
             size_bytes += OVERHEAD_BYTES
         else:
             payload, key, size_bytes, extra = self._checked.message(
-                payload, key, headers, expire_after_s
+                name, payload, key, headers, expire_after_s
             )
         now_s, when_full = self._clock_s(), self._when_full
         future = self._put(

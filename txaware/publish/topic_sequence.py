@@ -23,7 +23,11 @@ ALONE = 0
 
 
 class SequenceCall:
-    """A call that waits: its messages, and how it ended."""
+    """A call that waits: its messages, and how it ended.
+
+    `carried` are the same messages as they go out, with the context of a trace: a
+    repeat of a call has the same messages, and another context.
+    """
 
     def __init__(
         self,
@@ -32,8 +36,10 @@ class SequenceCall:
         sequence: int | None,
         *,
         caller: object = None,
+        carried: list[Payload] | None = None,
     ) -> None:
         self.messages = messages
+        self.carried = messages if carried is None else carried
         self.size_bytes = size_bytes
         self.sequence = sequence
         self.caller = threading.get_ident() if caller is None else caller
@@ -239,9 +245,9 @@ class TopicSequence:
             raise
 
     def _deliver(self, base: int, calls: Sequence[SequenceCall]) -> None:
-        messages = calls[0].messages
+        messages = calls[0].carried
         if len(calls) > 1:
-            messages = [message for call in calls for message in call.messages]
+            messages = [message for call in calls for message in call.carried]
         ids = self._send(base, messages)
         self._doubtful = None  # it was sent before all else
         if base == self._next:  # and not a repeat by hand

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Generic, Self, TypeVar, overload
 
 from coordinator.callbacks import check_answer, check_function
@@ -12,10 +13,13 @@ from txaware.client.aio.async_consumer import TopicConsumer, blocking_one
 from txaware.client.aio.async_transaction import AsyncTransaction, Workers
 from txaware.errors import MisusedTransaction
 from txaware.model.messages import MessageId
+from txaware.model.partitions import full_name
 from txaware.model.requests import Payload
+from txaware.model.traced_messages import sending
 from txaware.publish import Producer
 from txaware.publish.producer import one_or_many
 from txaware.publish.producer_states import State
+from txaware.publish.publisher import checked_many
 from txaware.publish.transactional_producer import (
     TransactionalProducer,
     call,
@@ -111,13 +115,16 @@ class AsyncProducer(Opened[Producer]):
     ) -> list[MessageId]:
         """Publishes in one piece, and returns the ids; see `Producer.publish`."""
         task = asyncio.current_task()
-        messages = one_or_many(payloads, key, headers, expire_after_s)
-        finish = self._producer.take(topic, messages, sequence, caller=task)
-        # A call that was taken has to be finished, also if this task is cancelled.
-        work = asyncio.ensure_future(self._in_thread(finish))
-        self._under_way.add(work)
-        work.add_done_callback(self._under_way.discard)
-        return await asyncio.shield(work)
+        many = one_or_many(payloads, key, headers, expire_after_s)
+        messages = list(checked_many(many, call="publish"))
+        take = partial(self._producer.take, topic, messages, sequence, caller=task)
+        with sending("publish", full_name(topic), messages) as context:
+            finish = take(context=context)
+            # A call that was taken has to be finished, also if this task is cancelled.
+            work = asyncio.ensure_future(self._in_thread(finish))
+            self._under_way.add(work)
+            work.add_done_callback(self._under_way.discard)
+            return await asyncio.shield(work)
 
     async def close(self) -> None:
         """Takes no more messages; that waits for nothing."""

@@ -73,7 +73,7 @@ class AsyncSender:
         loop, checked, _ = self._sending
         name, number = checked.names.get(topic) or checked.name(topic)
         data, key, size_bytes, extra = checked.message(
-            payload, key, headers, expire_after_s
+            name, payload, key, headers, expire_after_s
         )
         machine, when_full = loop.machine, self._options.when_full
         while True:
