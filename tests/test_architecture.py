@@ -21,7 +21,7 @@ LAYERS = [
         *("txaware.model.clock", "txaware.model.metrics", "txaware.model.signatures"),
         "txaware.model.message_fields",
     ],
-    ["txaware.model.duration"],
+    ["txaware.model.duration", "txaware.model.shards"],
     ["txaware.model.labels"],
     ["txaware.model.topics", "txaware.model.messages"],
     [
@@ -51,6 +51,7 @@ LAYERS = [
     ["txaware.protocol"],
     ["txaware.store", "txaware.local_hbase"],
     ["txaware.service", "txaware.publish", "txaware.consume", "txaware.tables"],
+    ["txaware.shards"],
     ["txaware.queue"],
     ["txaware.client"],
     ["txaware.client.aio.async_frame_connection"],

@@ -5,6 +5,7 @@ Messaging adds:
 
 TxAwareError
 ├── TopicNotFound       create the topic first
+├── ShardAway           also Unavailable: its shard is at no server now: ask again
 ├── TopicExists         use it as it is, or update it
 ├── RequestTooLarge     also BadRequest: send less at once
 ├── PartitionNeeded     also BadRequest: name one partition of the topic
@@ -30,6 +31,7 @@ TxAwareError
 ├── QueueFull           the asynchronous publisher has too much waiting: slow down
 ├── NotApplied          a committed file cannot be put in place: mend it, or skip it
 └── StoreCorrupted      the data on disk is not what was written: run check, restore
+    └── ShardMissing        a shard is not where it belongs: put it back
 """
 
 import traceback
@@ -206,6 +208,16 @@ class StoreCorrupted(TxAwareError):
     """The data on disk is not what was written; `txaware check` says what is wrong."""
 
 
+class ShardMissing(StoreCorrupted):
+    """A shard is not where it belongs, or another one is there; put it back."""
+
+
+class ShardAway(Unavailable):
+    """The shard of a topic is at no server just now; nothing was done, ask again."""
+
+    changed_nothing = True
+
+
 def error_text(error: BaseException) -> str:
     """Returns an error as the last line of a traceback has it.
 
@@ -285,6 +297,8 @@ __all__ = [
     "QueueNotFound",
     "RequestTooLarge",
     "SequenceAhead",
+    "ShardAway",
+    "ShardMissing",
     "StoreCorrupted",
     "TooManyPipes",
     "TopicExists",

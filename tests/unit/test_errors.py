@@ -33,6 +33,7 @@ NO = {
     "QueueNotFound",
     "RequestTooLarge",
     "SequenceAhead",
+    "ShardAway",
     "TooManyPipes",
     "TopicExists",
     "TopicNotFound",

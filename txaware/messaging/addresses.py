@@ -30,6 +30,7 @@ from txaware.service.retention.clean_up import Janitor, Retention
 from txaware.service.store_context import StoreContext
 from txaware.service.table_store import TableStore
 from txaware.service.transfer.copy_state import check_whole
+from txaware.shards.opening import place_topics, require_no_shard, with_shards
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.ownership import Pause, StoreInUse
 from txaware.store.hbase.table import HBaseTable
@@ -156,6 +157,8 @@ def _open_local(
     token: str | None,
 ) -> Parts:
     try:
+        require_no_shard(table)
+        table = with_shards(table, settings, least=settings.shards)
         chosen, barrier = _coordinator(table, coordinator, settings, token)
     except BaseException:
         table.close()
@@ -209,6 +212,7 @@ def _open_table(
 
 def _put_together(store_context: StoreContext, close: Callable[[], None]) -> Parts:
     service, retention = LocalService(store_context), Retention(store_context)
+    place_topics(store_context.table, service.handles.topics)
     tables = TableStore(store_context)
     if store_context.barrier is not None:
         store_context.barrier.on_end(service.ended)

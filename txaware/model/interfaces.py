@@ -40,6 +40,7 @@ from txaware.model.requests import (
     Pointer,
     Start,
 )
+from txaware.model.shards import Shards
 from txaware.model.topics import Topic
 
 # A row to write: its key, and its value or None for a deletion.
@@ -71,13 +72,15 @@ class MessagingService(Protocol):
         properties: Mapping[str, str] | None = None,
         compact: bool | None = None,
         partitions: int | str | None = None,
+        shards: Shards = None,
         exist_ok: bool = False,
     ) -> Topic:
         """Creates a topic, or the next generation of one that was deleted.
 
         One that is `compact` keeps the newest message of each key beyond its time to
         live, and a clean-up removes the others. Each of its `partitions` has an order
-        of its own; there is one by default.
+        of its own; there is one by default. They are spread evenly over `shards`, which
+        are all by default; one that is made anew keeps its shards.
 
         One that exists is `TopicExists`. With `exist_ok` it is returned if it is as was
         named, and else the error says what differs; what was not named may differ.
@@ -429,6 +432,12 @@ class OrderedTable(Protocol):
 
     def partitioned_format(self) -> Sequence[Write]:
         """Returns what to write before the first topic of several partitions.
+
+        It keeps the version before away, as `newest_format` does.
+        """
+
+    def sharded_format(self) -> Sequence[Write]:
+        """Returns what to write before the first further shard, and in each shard.
 
         It keeps the version before away, as `newest_format` does.
         """

@@ -3,7 +3,7 @@
 import threading
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Self, TypeVar
 
 import attrs
 
@@ -41,6 +41,14 @@ class Histogram:
     def count(self) -> int:
         """The number of values."""
         return sum(self.counts)
+
+    @classmethod
+    def together(cls, found: Sequence[Self]) -> Self:
+        """Returns the values of several histograms of the same bounds in one."""
+        counts = [
+            sum(each) for each in zip(*(one.counts for one in found), strict=True)
+        ]
+        return cls(found[0].bounds, tuple(counts), sum(one.total for one in found))
 
 
 class HistogramCounter:
@@ -243,6 +251,16 @@ class WriteMetrics:
     failed: Annotated[
         int, counter("failed_writes", "Batches that could not be written.")
     ]
+
+    @classmethod
+    def together(cls, found: Sequence[Self]) -> Self:
+        """Returns the figures of several tables as those of one."""
+        return cls(
+            Histogram.together([one.rows for one in found]),
+            Histogram.together([one.transactions for one in found]),
+            Histogram.together([one.sync_s for one in found]),
+            sum(one.failed for one in found),
+        )
 
 
 class WriteCounters:

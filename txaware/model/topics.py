@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import attrs
 
 from txaware.errors import BadRequest, TopicExists
+from txaware.model.shards import HOME, checked_shards, shards_text
 
 DEFAULT_NAMESPACE = "default"
 DEFAULT_TTL_S = 604_800
@@ -20,6 +21,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_]+")
 _GROUP = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]+")
 _WHOLE = re.compile(r"[0-9]{1,18}")
+_SHARDS = re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4})*")
 
 
 @attrs.frozen(cache_hash=True)
@@ -136,6 +138,8 @@ COMPACT = "compact"
 FLAGS = {False: "false", True: "true"}
 MOST_PARTITIONS = 65_535
 _PARTITIONS, _FORMER_PARTITIONS = "partitions", "former_partitions"
+# The property that says, by partition, in which shards a topic lies.
+SHARDS = "shards"
 
 
 def checked_partitions(partitions: object) -> int:
@@ -160,7 +164,8 @@ class Topic:
     `plain`. With the property `compact`, which is `true` or `false`, the newest message
     of each key stays beyond the time to live. A topic of several partitions has their
     number as the property `partitions`. Earlier generations had up to
-    `former_partitions`, where that is more.
+    `former_partitions`, where that is more. The property `shards` says in which shard
+    each partition lies, also a former one; without it all lie in the first shard.
     """
 
     topic: TopicName
@@ -209,6 +214,27 @@ class Topic:
         return int(text) if _WHOLE.fullmatch(text) else 1  # it was anybody's once
 
     @property
+    def shards(self) -> tuple[int, ...]:
+        """The shard of each partition, and of former ones; empty where all is home."""
+        text = self.properties.get(SHARDS, "")
+        if not _SHARDS.fullmatch(text):  # it was anybody's once
+            return ()
+        return tuple(map(int, text.split(",")))
+
+    def shard_of(self, number: int) -> int:
+        """Returns the shard that a partition lies in."""
+        if SHARDS not in self.properties:  # nearly always
+            return HOME
+        shards = self.shards
+        return shards[number] if number < len(shards) else HOME
+
+    @property
+    def serving(self) -> frozenset[int]:
+        """The shards that a partition lies in, or lay in before."""
+        most = max(self.partitions, self.former_partitions)
+        return frozenset(map(self.shard_of, range(most)))
+
+    @property
     def prefix(self) -> bytes:
         """The beginning of the keys of all rows of this generation."""
         return data_prefix(self.topic, self.generation)
@@ -221,6 +247,9 @@ class Topic:
         """
         if _PARTITIONS in changes:
             self._check_partitions(int(changes[_PARTITIONS] or "1"))
+        if SHARDS in changes:
+            self._check_shards(changes[SHARDS])
+            changes = {key: v for key, v in changes.items() if key != SHARDS}
         merged = {**self.properties, **changes}
         return attrs.evolve(
             self,
@@ -229,12 +258,19 @@ class Topic:
         )
 
     def replaced(self, described: "Topic") -> "Topic":
-        """Returns the topic as described; partitions that are not named stay."""
-        if _PARTITIONS in described.properties:
+        """Returns the topic as described; partitions that are not named stay.
+
+        So do its shards in any case.
+        """
+        named, kept = described.properties, {SHARDS}
+        if _PARTITIONS in named:
             self._check_partitions(described.partitions)
-            return described
-        more = {key: v for key, v in self.properties.items() if key == _PARTITIONS}
-        return attrs.evolve(described, properties={**described.properties, **more})
+        else:
+            kept.add(_PARTITIONS)
+        if SHARDS in named:
+            self._check_shards(named[SHARDS])
+        more = {key: v for key, v in self.properties.items() if key in kept}
+        return attrs.evolve(described, properties={**named, **more})
 
     def followed(self, topic: "Topic") -> "Topic":
         """Returns what follows this topic, which remembers how many partitions it had.
@@ -247,6 +283,15 @@ class Topic:
         former = max(self.partitions, self.former_partitions)
         former = former if former > partitions else 0
         return attrs.evolve(topic, properties=properties, former_partitions=former)
+
+    def _check_shards(self, shards: str | None) -> None:
+        named = set(checked_shards(shards) or ())
+        if named != set(self.shards or (HOME,)):
+            raise BadRequest(
+                f"topic {self.topic} lies in shards "
+                f"{shards_text(sorted(set(self.shards or (HOME,))))}, and stays there: "
+                f"make a new topic in {shards}"
+            )
 
     def _check_partitions(self, partitions: int) -> None:
         if partitions < self.partitions:
@@ -274,7 +319,12 @@ class Topic:
         named: list[tuple[str, object, object]] = [
             (f"its property {key}", kept.get(key), value)
             for key, value in properties.items()
+            if key != SHARDS
         ]
+        if SHARDS in properties:
+            found, wanted = set(self.shards or (HOME,)), properties[SHARDS]
+            if found != set(checked_shards(wanted) or ()):
+                named.append(("its property shards", kept.get(SHARDS, "0"), wanted))
         if ttl_s is not None:
             named.insert(0, ("its ttl_s", self.ttl_s, ttl_s))
         if differs := differences(named):
@@ -344,6 +394,8 @@ def checked_properties(
         raise BadRequest(f"{COMPACT} is true or false, not {checked[COMPACT]!r}")
     if _PARTITIONS in checked:
         checked[_PARTITIONS] = str(checked_partitions(checked[_PARTITIONS]))
+    if SHARDS in checked:
+        checked[SHARDS] = shards_text(checked_shards(checked[SHARDS]) or ())
     return checked
 
 
@@ -355,14 +407,17 @@ def checked_compact(compact: object) -> bool:
 
 
 def with_partitions(
-    properties: Mapping[str, Any] | None, partitions: object
+    properties: Mapping[str, Any] | None, partitions: object, shards: object = None
 ) -> Mapping[str, Any] | None:
-    """Returns properties with a number of partitions, if one is said."""
-    if partitions is None:
-        return properties
-    if properties is not None and not isinstance(properties, Mapping):
+    """Returns properties with a number of partitions, and shards, if they are said."""
+    more = {}
+    if partitions is not None:
+        more[_PARTITIONS] = str(checked_partitions(partitions))
+    if (listed := checked_shards(shards)) is not None:
+        more[SHARDS] = shards_text(listed)
+    if not more or not (properties is None or isinstance(properties, Mapping)):
         return properties  # whoever checks them says what they are
-    return {**(properties or {}), _PARTITIONS: str(checked_partitions(partitions))}
+    return {**(properties or {}), **more}
 
 
 def checked_changes(
@@ -377,6 +432,8 @@ def checked_changes(
     removed = {key for key, value in properties.items() if value is None}
     if _PARTITIONS in removed:
         raise BadRequest("partitions are only added, and not taken away")
+    if SHARDS in removed:
+        raise BadRequest("a topic stays in its shards, which are not taken away")
     # A name is checked like others.
     checked_properties(dict.fromkeys(removed - {COMPACT}, "any"))
     kept = {key: value for key, value in properties.items() if key not in removed}

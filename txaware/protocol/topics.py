@@ -11,6 +11,7 @@ from coordinator.remote.wire import shown
 from txaware.errors import BadRequest
 from txaware.model.interfaces import MessagingService, OperatorService
 from txaware.model.partitions import named_partition
+from txaware.model.shards import MOST_SHARDS, checked_shards
 from txaware.model.topics import (
     DEFAULT_TTL_S,
     FLAGS,
@@ -65,6 +66,17 @@ def _partitions(value: object, *, what: str) -> object:
 
 def _given_partitions(partitions: object, *, what: str) -> int | None:
     return None if partitions is None else checked_partitions(partitions)
+
+
+def _shards(value: object, *, what: str) -> object:
+    if value is not None and not isinstance(value, str | list | tuple):
+        raise BadRequest(f"{what} are a list of numbers, not {shown(value)}")
+    return value
+
+
+def _given_shards(shards: object, *, what: str) -> list[int] | None:
+    found = checked_shards(shards)
+    return None if found is None else [*found]
 
 
 def _given_ttl(ttl: object, *, what: str) -> int | None:
@@ -128,8 +140,8 @@ _IS_OURS = Kind(_generation, _GENERATION | {"description": "It is passed over."}
 _WORDS = f"one of {', '.join(PUBLISHING)}{{}}"
 # A field that is not known, and no text, may be a misspelt one.
 _FREE = (
-    "text{}, as all properties are but ttl, generation, publishing, compact and "
-    "partitions"
+    "text{}, as all properties are but ttl, generation, publishing, compact, "
+    "partitions and shards"
 )
 
 
@@ -148,6 +160,16 @@ _PARTITIONS = Kind(
     )
     | {"description": "Partitions, which are only added; 1 for a new topic."},
     given=_given_partitions,
+)
+
+
+_SHARDS = Kind(
+    _shards,
+    or_null({"type": "array", "items": whole(0, MOST_SHARDS - 1), "minItems": 1})
+    | {
+        "description": "The shards that the partitions lie in; all where it is missing."
+    },
+    given=_given_shards,
 )
 
 
@@ -230,6 +252,7 @@ class NewTopic(Named, rename="camel"):
     exist_ok: Annotated[bool, FLAG] = False
     compact: Annotated[bool | None, _IS_COMPACT] = None
     partitions: Annotated[Any, _PARTITIONS] = None
+    shards: Annotated[Any, _SHARDS] = None
 
 
 class Changes(OneTopic):

@@ -43,6 +43,7 @@ from txaware.model.requests import (
     checked_snapshot,
     checked_start,
 )
+from txaware.model.shards import Shards
 from txaware.model.signatures import passed_on
 from txaware.model.topics import (
     Topic,
@@ -105,11 +106,12 @@ class LocalService:
         properties: Mapping[str, str] | None = None,
         compact: bool | None = None,
         partitions: int | str | None = None,
+        shards: Shards = None,
         exist_ok: bool = False,
     ) -> Topic:
         """Creates a topic, or the next generation of one that was deleted."""
         described = self._places.described(
-            topic, ttl_s, properties, compact, partitions
+            topic, ttl_s, properties, compact, partitions, shards
         )
         if not checked_flag("exist_ok", exist_ok):
             return self._places.topics.create(described)
@@ -244,6 +246,9 @@ class LocalService:
                 loads += ((self._places.at(topic), payloads),)
             except PartitionNeeded:
                 loads += self._places.whole(topic).split(payloads)
+        for place, _ in loads:
+            if place.shard:
+                return None  # rows of another shard are on disk before the commit
         return self._publishing.cargo(loads, tx)
 
     def carried_bytes(self, coordinator: Coordinator) -> int:

@@ -24,6 +24,7 @@ from txaware.model.partitions import (
 from txaware.model.queues import pipe_of
 from txaware.model.requests import Payloads, Start, check_places, place_in
 from txaware.model.settings import Settings
+from txaware.model.shards import Shards
 from txaware.model.topics import (
     Topic,
     TopicName,
@@ -36,6 +37,7 @@ from txaware.model.topics import (
 )
 from txaware.service.wakeups import Signal
 from txaware.service.write.topic_writer import TopicWriter
+from txaware.store.interfaces import table_of
 from txaware.store.keys import MESSAGE
 from txaware.store.topic_table import TopicTable
 
@@ -50,7 +52,8 @@ class TopicHandle:
     """A topic as it stands, with its writer and its counters.
 
     `prefix` begins the keys of its rows behind their tag, and `message_prefix` those of
-    its message rows. `number` is that of the partition that it is.
+    its message rows. `number` is that of the partition that it is. Rows of one that
+    lies in another `shard` than the coordinator's journal go to disk before the commit.
     """
 
     topic: Topic
@@ -60,6 +63,7 @@ class TopicHandle:
     prefix: bytes = attrs.field(init=False)
     message_prefix: bytes = attrs.field(init=False)
     number: int = attrs.field(init=False)
+    shard: int = attrs.field(init=False)
     signal: Signal = attrs.field(init=False)
 
     @publishing.default
@@ -77,6 +81,10 @@ class TopicHandle:
     @number.default
     def _number(self) -> int:
         return number_of(self.topic.topic)
+
+    @shard.default
+    def _shard(self) -> int:
+        return self.topic.shard_of(self.number)
 
     @signal.default
     def _signal(self) -> Signal:
@@ -268,8 +276,9 @@ class TopicHandles:
         name = topic.topic
         writer = self._writers.get(name)
         if writer is None:
+            table = table_of(self._table, found.shard_of(number))
             self._counters.setdefault(name, TopicCounters(self.latencies))
-            writer = self._writers.setdefault(name, TopicWriter(self._table))
+            writer = self._writers.setdefault(name, TopicWriter(table))
         if found.partitions > 1:
             writer.signal.also = self._whole_of(found).signal
         return TopicHandle(topic, writer, self._counters[name])
@@ -281,10 +290,11 @@ class TopicHandles:
         properties: Mapping[str, str] | None,
         compact: bool | None = None,
         partitions: int | str | None = None,
+        shards: Shards = None,
     ) -> Topic:
         """Returns a topic as the caller describes it, checked."""
         ttl = self._settings.default_ttl_s if ttl_s is None else checked_ttl_s(ttl_s)
-        properties = with_partitions(properties, partitions)
+        properties = with_partitions(properties, partitions, shards)
         named = checked_properties(properties, compact)
         return Topic(TopicName.parse(topic), 1, ttl, named)
 

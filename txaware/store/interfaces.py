@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from coordinator.embedded.journal import Journal
-from txaware.model.interfaces import Row, Write
+from txaware.model.interfaces import OrderedTable, Row, Write
 from txaware.model.metrics import WriteMetrics
 
 
@@ -92,6 +92,19 @@ class KeepsJournal(Protocol):
 
     def write_metrics(self) -> WriteMetrics:
         """Returns the figures about the batches."""
+
+
+@runtime_checkable
+class HasShards(Protocol):
+    """A table of several stores, each with rows of some partitions."""
+
+    def store_of(self, number: int) -> OrderedTable:
+        """Returns the table of a shard; raises `ShardAway` where it is elsewhere."""
+
+
+def table_of(table: OrderedTable, number: int) -> OrderedTable:
+    """Returns the table of a shard, which is the table itself where it is alone."""
+    return table.store_of(number) if isinstance(table, HasShards) else table
 
 
 @runtime_checkable

@@ -30,10 +30,13 @@ NEWEST_FORMAT = b"txaware 4"
 # This one comes with the first topic of several partitions: an earlier version would
 # take the topic's own rows for all of it.
 PARTITIONED_FORMAT = b"txaware 4.1"
+# This one comes with the first further shard, whose rows an earlier version would miss.
+SHARDED_FORMAT = b"txaware 5"
 # All that this version reads, in the order in which they came.
 FORMATS = (
     *(FIRST_FORMAT, SECOND_FORMAT, OUR_FORMAT),
     *(NEWEST_FORMAT, PARTITIONED_FORMAT),
+    SHARDED_FORMAT,
 )
 
 
@@ -217,6 +220,10 @@ class JournaledTable:
     def partitioned_format(self) -> Sequence[Write]:
         """Returns the row that comes before partitions, unless it is there."""
         return self._raised(PARTITIONED_FORMAT)
+
+    def sharded_format(self) -> Sequence[Write]:
+        """Returns the row that comes before further shards, unless it is there."""
+        return self._raised(SHARDED_FORMAT)
 
     def _raised(self, least: bytes) -> Sequence[Write]:
         if self._kept_format >= least:

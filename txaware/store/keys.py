@@ -34,6 +34,9 @@ UNWATCHED = STATE + b"unwatched"
 # The store that is copied here, and how far that copy has come.
 COPY, COPY_PLACE = STATE + b"copy", STATE + b"copy-place"
 
+# The shards of a store, in its first one; and in each other one which of them it is.
+STORE_SHARDS, STORE_SHARD = STATE + b"shards", STATE + b"shard"
+
 MAX_SEQUENCE = 0xFFFF
 POINTER_BYTES = 8
 ROW_KEY_BYTES = 10

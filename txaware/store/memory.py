@@ -105,6 +105,10 @@ class MemoryTable:
         """Returns nothing: no other version opens these rows."""
         return ()
 
+    def sharded_format(self) -> Sequence[Write]:
+        """Returns nothing: no other version opens these rows."""
+        return ()
+
     def compare_and_set(self, key: bytes, old: bytes | None, new: bytes) -> bool:
         """Sets a value if it is still `old`."""
         with self._lock:

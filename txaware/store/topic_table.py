@@ -1,21 +1,65 @@
 """The topic table: the settings of every topic, deleted ones included."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
+from typing import Protocol
 
 import attrs
 
 from coordinator.threads import try_lock
-from txaware.errors import TopicExists, TopicNotFound, TxAwareError
+from txaware.errors import BadRequest, TopicExists, TopicNotFound, TxAwareError
 from txaware.model.interfaces import OrderedTable
 from txaware.model.partitions import row_topics
 from txaware.model.queues import is_queue
-from txaware.model.topics import Topic, TopicName
+from txaware.model.shards import HOME, checked_shards
+from txaware.model.topics import SHARDS, Topic, TopicName
 from txaware.store.keys import TOPIC, topic_key
 from txaware.store.ranges import pieces
 
 Change = Callable[[Topic | None], Topic]
+
+
+class Placement(Protocol):
+    """The place of each partition, and the copies of a topic's row where it lies."""
+
+    def placed(self, found: Topic | None, topic: Topic) -> Topic:
+        """Returns what follows `found`, with the shard of each partition.
+
+        A topic that names shards, and had none, is spread over those.
+        """
+
+    def copy(self, topic: Topic) -> None:
+        """Has each shard that serves the topic, or did, keep a copy of its row."""
+
+
+class OneShard:
+    """The placement of a store that has no other shards."""
+
+    def placed(self, found: Topic | None, topic: Topic) -> Topic:
+        """Returns the topic, which may name no shard but this one."""
+        named = topic.properties.get(SHARDS)
+        if named is None or (found is not None and found.properties.get(SHARDS)):
+            return topic
+        for number in checked_shards(named) or ():
+            if number != HOME:
+                raise no_shard(number, (HOME,))
+        return attrs.evolve(topic, properties=_without(topic.properties, SHARDS))
+
+    def copy(self, topic: Topic) -> None:
+        """Does nothing: all that lies elsewhere is nothing."""
+
+
+def no_shard(number: int, shards: tuple[int, ...]) -> BadRequest:
+    """Returns the error for a shard that a store does not have."""
+    return BadRequest(
+        f"shard {number} is not there: this store has {', '.join(map(str, shards))}; "
+        f"txaware shards add makes more"
+    )
+
+
+def _without(properties: Mapping[str, str], name: str) -> dict[str, str]:
+    return {key: value for key, value in properties.items() if key != name}
 
 
 class TopicTable:
@@ -27,6 +71,7 @@ class TopicTable:
 
     def __init__(self, table: OrderedTable) -> None:
         self._table = table
+        self.placement: Placement = OneShard()
         self._changing = threading.Lock()  # so that the last change is remembered
         self.changes = 0
         # Are called after each change, and take no time.
@@ -91,6 +136,10 @@ class TopicTable:
 
         return self._change(name, deleted)
 
+    def keep(self, topic: Topic) -> None:
+        """Keeps a topic as it is elsewhere, of whose row this is a copy."""
+        self._change(topic.topic, lambda _: topic, is_copy=True)
+
     def names(self, namespace: str) -> list[str]:
         """Lists the existing topics of a namespace, in the order of their keys."""
         return [
@@ -138,7 +187,9 @@ class TopicTable:
         value = self._table.get(topic_key(name))
         return None if value is None else Topic.from_bytes(name, value)
 
-    def _change(self, name: TopicName, change: Change) -> Topic:
+    def _change(
+        self, name: TopicName, change: Change, *, is_copy: bool = False
+    ) -> Topic:
         with self._changing:
             self.changes += 1  # what is being read may be older
             # Until it is known how the change ended, nothing is remembered: what was
@@ -151,6 +202,8 @@ class TopicTable:
                 found = None if old is None else Topic.from_bytes(name, old)
                 try:
                     topic = change(found)
+                    if not (is_copy or is_queue(name)):
+                        topic = self.placement.placed(found, topic)
                 except TxAwareError:  # refused, and nothing is written
                     if not was_in_doubt:
                         self._in_doubt.discard(name)
@@ -158,10 +211,15 @@ class TopicTable:
                 if topic.partitions > 1:
                     while writes := self._table.partitioned_format():
                         self._table.submit(writes)()
+                # Who finds a topic here finds it in its shards, too.
+                if topic.generation > 0 and not is_copy:
+                    self.placement.copy(topic)
                 if self._table.compare_and_set(topic_key(name), old, topic.to_bytes()):
                     self._known[name] = topic
                     self._in_doubt.discard(name)
                     break
+            if topic.generation < 0 and not is_copy:
+                self.placement.copy(topic)
         for told in self.told:
             told()
         return topic

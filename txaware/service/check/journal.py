@@ -17,7 +17,9 @@ from txaware.service.transfer.copy_state import is_unfinished
 from txaware.store.batch_writer import TIME
 from txaware.store.interfaces import CheckedRows
 from txaware.store.journaled_table import (
+    FIRST_FORMAT,
     FORMAT,
+    FORMATS,
     NEWEST_FORMAT,
     OUR_FORMAT,
     PARTITIONED_FORMAT,
@@ -31,6 +33,8 @@ from txaware.store.keys import (
     JOURNAL,
     KEEPER,
     STATE,
+    STORE_SHARD,
+    STORE_SHARDS,
     UNWATCHED,
 )
 from txaware.store.kinds import KINDS
@@ -153,6 +157,8 @@ def check_state(scan: CheckScan, rows: CheckedRows, findings: Findings) -> None:
         COPY,
         COPY_PLACE,
         UNWATCHED,
+        STORE_SHARDS,
+        STORE_SHARD,
     }
     for key, _ in scan.table(STATE):
         findings.counts["state rows"] += 1
@@ -161,11 +167,9 @@ def check_state(scan: CheckScan, rows: CheckedRows, findings: Findings) -> None:
                 "key", STATE + key, "nothing about the store has this name"
             )
     found = rows.get(FORMAT)
-    if found not in (SECOND_FORMAT, OUR_FORMAT, NEWEST_FORMAT, PARTITIONED_FORMAT):
+    if found not in FORMATS or found == FIRST_FORMAT:  # that one ends with the opening
         findings.problem(
-            "format",
-            FORMAT,
-            f"the format is {found!r}, and {PARTITIONED_FORMAT!r} is ours",
+            "format", FORMAT, f"the format is {found!r}, and {FORMATS[-1]!r} is ours"
         )
     saved_ms(rows, findings)
     _check_copy(rows, findings)

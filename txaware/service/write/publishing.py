@@ -24,6 +24,7 @@ from txaware.model.labels import Labels
 from txaware.model.messages import PublishResponse, Receipt
 from txaware.model.metrics import TopicCounters
 from txaware.model.requests import Payloads, checked_receipts
+from txaware.model.shards import HOME
 from txaware.model.topics import Topic
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
@@ -175,6 +176,7 @@ class Publishing:
         rows = partial(_rows, prefix, payloads, pointer=pointer)
         entry = self._writes.enter(pointer)
         try:
+            self._writes.require_start(entry, place.shard)
             response = self._publish(
                 place, len(payloads), rows, pointer=pointer, entry=entry
             )
@@ -195,7 +197,7 @@ class Publishing:
         self._check_transactional(place.topic, pointer)
         began_s, write = time.perf_counter(), object()
         entry = self._writes.enter(pointer, write)
-        if entry is None or waits_for_commit(entry):
+        if entry is None or waits_for_commit(entry) or place.shard != HOME:
             self._writes.leave(entry, write)
             return False
         given: list[bytes] = []
@@ -271,7 +273,7 @@ class Publishing:
         responses: list[PublishResponse] = []
         prefix = place.message_prefix
         entry = self._writes.enter(pointer)
-        held = waits_for_commit(entry)
+        held = waits_for_commit(entry, place.shard)
 
         def publish(column_r: bytes, marks: list[Write]) -> None:
             head = value_head(pointer, reference=True, more={RECEIPTS: column_r})
@@ -286,6 +288,7 @@ class Publishing:
             place.counters.referred(pointer, named)
 
         try:
+            self._writes.require_start(entry, place.shard)
             self._references.name(
                 place.topic, pointer, receipts, own=held, publish=publish
             )
@@ -303,8 +306,9 @@ class Publishing:
         prefix = payload_prefix(topic.prefix, pointer)
         rows = partial(_rows, prefix, payloads, more=more)
         entry = self._writes.enter(pointer)
-        held = waits_for_commit(entry)
+        held = waits_for_commit(entry, place.shard)
         try:
+            self._writes.require_start(entry, place.shard)
             with self._references.storing(topic, pointer, attempt, count, own=held):
                 wait = place.writer.store(
                     count, rows, hold_for=pointer if held else None
@@ -341,7 +345,9 @@ class Publishing:
         if entry is not None:
             self._endings.expect(pointer, place.writer.signal)
         first, last = place.writer.publish(
-            count, rows, hold_for=pointer if waits_for_commit(entry) else None
+            count,
+            rows,
+            hold_for=pointer if waits_for_commit(entry, place.shard) else None,
         )
         if entry is None:
             self._strangers.note(pointer, place.topic.prefix, first)

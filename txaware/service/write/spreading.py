@@ -19,6 +19,7 @@ from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import PartitionedTopic, TopicHandle
 from txaware.service.write.publishing import PlainPart, Publishing, check_plain_topic
 from txaware.service.write.transaction_writes import waits_for_commit
+from txaware.store.together import Together, wait_for_all
 
 Part = tuple[TopicHandle, Payloads]
 
@@ -26,7 +27,8 @@ Part = tuple[TopicHandle, Payloads]
 class Spreading:
     """Publishes to a topic of several partitions, each part to its own.
 
-    A request without a transaction is one batch: all of it is stored, or nothing.
+    A request without a transaction is one batch: all of it is stored, or nothing. Where
+    the partitions lie in several shards it is a batch in each.
     """
 
     def __init__(self, publishing: Publishing, store_context: StoreContext) -> None:
@@ -41,7 +43,11 @@ class Spreading:
         if len(parts) == 1:
             self._publishing.plain(*parts[0])
             return
-        self._publishing.plain_parts(_plain_parts(parts), self._table.submit)()
+        waits = [
+            self._publishing.plain_parts(_plain_parts(own), self._table.submit)
+            for own in _by_shard(parts)
+        ]
+        wait_for_all(waits)
 
     def plain_soon(
         self, place: PartitionedTopic, payloads: Payloads, then: Then
@@ -52,15 +58,19 @@ class Spreading:
             self._publishing.plain_soon(*parts[0], then)
             return
 
+        by_shard = _by_shard(parts)
+        ended = then if len(by_shard) == 1 else Together(len(by_shard), then).ended
+
         def hand_over(rows: Sequence[Write], told: Then) -> Wait:
             def written(error: Unavailable | None) -> None:
                 told(error)
-                then(error)
+                ended(error)
 
             self._table.hand_over(rows, written)
             return _nothing
 
-        self._publishing.plain_parts(_plain_parts(parts), hand_over)
+        for own in by_shard:
+            self._publishing.plain_parts(_plain_parts(own), hand_over)
 
     def _parts(self, place: PartitionedTopic, payloads: Payloads) -> list[Part]:
         parts = place.split(payloads)
@@ -116,13 +126,18 @@ class Spreading:
         self, place: PartitionedTopic, pointer: int
     ) -> list[tuple[TopicHandle, dict[bytes, int]]]:
         """Returns the partitions where a transaction has stored, and what there."""
-        entry = self._writes.enter(pointer)
-        own = waits_for_commit(entry)
+        entry, counted = self._writes.enter(pointer), self._references.counts
         try:
             return [
                 (handle, counts)
                 for handle in place.handles()
-                if (counts := self._references.counts(handle.topic, pointer, own=own))
+                if (
+                    counts := counted(
+                        handle.topic,
+                        pointer,
+                        own=waits_for_commit(entry, handle.shard),
+                    )
+                )
             ]
         finally:
             self._writes.leave(entry)
@@ -131,6 +146,13 @@ class Spreading:
         """Negates the rows of a response in all partitions."""
         for handle in place.handles():
             self._publishing.roll_back(handle, response)
+
+
+def _by_shard(parts: list[Part]) -> list[list[Part]]:
+    found: dict[int, list[Part]] = {}
+    for part in parts:
+        found.setdefault(part[0].shard, []).append(part)
+    return [*found.values()]
 
 
 def _plain_parts(parts: list[Part]) -> list[PlainPart]:

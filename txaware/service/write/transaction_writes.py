@@ -11,8 +11,10 @@ from coordinator.transaction import Transaction
 from txaware.errors import TransactionNotInProgress
 from txaware.model.interfaces import OrderedTable, Write
 from txaware.model.requests import Pointer, checked_pointer
+from txaware.model.shards import HOME
 from txaware.service.wakeups import Endings
 from txaware.service.write.references import References
+from txaware.store.interfaces import KeepsJournal
 
 # At most so many transactions of a coordinator elsewhere are remembered as persisted.
 REMEMBERED = 1000
@@ -109,6 +111,18 @@ class TransactionWrites:
             return None
         return barrier.enter(pointer, write)
 
+    def require_start(self, entry: OpenTransaction | None, shard: int) -> None:
+        """Returns once the start is on disk, before rows of another shard can be.
+
+        Otherwise these could outlive a crash that their transaction does not.
+        """
+        if (
+            shard != HOME
+            and entry is not None
+            and isinstance(self._table, KeepsJournal)
+        ):
+            self._table.journal.sync(entry.transaction_id)
+
     def leave(self, entry: OpenTransaction | None, write: object = None) -> None:
         """Ends a write that `enter` began, whether it succeeded or failed."""
         barrier = self._barrier
@@ -145,6 +159,9 @@ class TransactionWrites:
             barrier.leave(entry)
 
 
-def waits_for_commit(entry: OpenTransaction | None) -> bool:
-    """Tells whether rows may wait for the commit: the transaction ends with us."""
-    return entry is not None and not entry.outlives_process
+def waits_for_commit(entry: OpenTransaction | None, shard: int = HOME) -> bool:
+    """Tells whether rows may wait for the commit: the transaction ends with us.
+
+    Those of another shard than the journal's never do.
+    """
+    return entry is not None and shard == HOME and not entry.outlives_process

@@ -1,0 +1,162 @@
+"""Stores of several shards: what lies where, and what opens them."""
+
+import json
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import txaware
+from tests.support.messagings import payloads, table_of
+from txaware.errors import BadRequest, ShardMissing, StoreCorrupted
+from txaware.messaging import Messaging
+from txaware.model.settings import Settings
+from txaware.model.shards import placed
+from txaware.shards.sharded_table import ShardedTable
+from txaware.store import journaled_table
+from txaware.store.journaled_table import FORMAT, FORMATS
+from txaware.store.keys import STORE_SHARD, STORE_SHARDS, TOPIC
+
+
+def opened(directory: Path, shards: int = 1) -> Messaging:
+    settings = Settings(shards=shards, janitor_interval_s=0)
+    return txaware.connect(f"leveldb:{directory}", settings=settings)
+
+
+def sharded(messaging: Messaging) -> ShardedTable:
+    table = table_of(messaging)
+    assert isinstance(table, ShardedTable)
+    return table
+
+
+def test_partitions_are_spread_evenly_and_what_is_there_stays() -> None:
+    assert placed(4, (0, 1), loads={}) == (0, 1, 0, 1)
+    assert placed(4, (1, 2), loads={}) == (1, 2, 1, 2)
+    assert placed(3, (0, 1), loads={0: 5}) == (1, 0, 1)
+    assert placed(4, (0, 1, 2), kept=(1, 1), loads={}) == (1, 1, 0, 2)
+    assert placed(1, (0, 1), kept=(1, 0, 1), loads={}) == (1, 0, 1)
+
+
+def test_rows_of_partitions_are_in_their_shards_and_all_else_is_home(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path, 2) as messaging:
+        assert messaging.create_topic("orders", partitions=4).shards == (0, 1, 0, 1)
+        for number in range(4):
+            messaging.publisher(f"orders.{number}").publish(b"%d" % number)
+        with messaging.transaction():
+            messaging.publisher("orders").publish_all([b"a", b"b", b"c"])
+        table = sharded(messaging)
+        home, other = table.store_of(0), table.store_of(1)
+        found = json.loads(home.get(STORE_SHARDS) or b"")
+        assert found["shards"] == [0, 1]
+        assert len(found["store"]) == 16
+        assert json.loads(other.get(STORE_SHARD) or b"") == {
+            "store": found["store"],
+            "number": 1,
+        }
+        assert home.scan(TOPIC) == other.scan(TOPIC)
+        for store, own in ((home, "02"), (other, "13")):
+            plain = [row for row in store.scan(b"m") if row[1][-1:].isdigit()]
+            assert {value[-1:].decode() for _, value in plain} == {*own}
+        assert not other.scan(b"o")
+        assert not other.scan(b"j")
+        assert len(messaging.poll("orders", isolation="committed")) == 7
+    with opened(tmp_path) as messaging:  # all that there are, without a setting
+        assert len(messaging.poll("orders", isolation="committed")) == 7
+
+
+def test_a_store_without_further_shards_has_the_bytes_of_before(tmp_path: Path) -> None:
+    with opened(tmp_path) as messaging:
+        messaging.create_topic("orders", shards=[0])
+        table = table_of(messaging)
+        assert not isinstance(table, ShardedTable)
+        assert b"shards" not in (table.get(TOPIC + b"default:orders:") or b"")
+        with pytest.raises(
+            BadRequest, match=r"shard 1 is not there: .* txaware shards"
+        ):
+            messaging.create_topic("more", shards=[1])
+        assert (table.get(FORMAT) or b"") < b"txaware 5"
+    assert not (tmp_path / "shards").exists()
+
+
+def test_the_version_before_refuses_a_store_of_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(tmp_path, 2).close()
+    monkeypatch.setattr(journaled_table, "FORMATS", FORMATS[:-1])
+    with pytest.raises(StoreCorrupted, match=r"has the format b'txaware 5', and"):
+        opened(tmp_path)
+
+
+def test_a_shard_that_is_missing_or_another_is_named(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        opened(tmp_path / name, 3).close()
+    one, two = tmp_path / "one/shards", tmp_path / "two/shards"
+    shutil.move(one / "2", tmp_path / "kept")
+    with pytest.raises(ShardMissing, match=r"shard 2 is missing: there is no .*/2"):
+        opened(tmp_path / "one")
+    shutil.copytree(two / "2", one / "2")
+    with pytest.raises(ShardMissing, match=r"/2 is shard 2 of another store"):
+        opened(tmp_path / "one")
+    shutil.rmtree(one / "2")
+    shutil.copytree(one / "1", one / "2")
+    with pytest.raises(ShardMissing, match=r"/2 is shard 1; put the right"):
+        opened(tmp_path / "one")
+    shutil.rmtree(one / "2")
+    shutil.move(tmp_path / "kept", one / "2")
+    opened(tmp_path / "one").close()
+
+
+def test_a_shard_is_no_store_of_its_own(tmp_path: Path) -> None:
+    opened(tmp_path, 2).close()
+    with pytest.raises(BadRequest, match="this is shard 1 of the store"):
+        opened(tmp_path / "shards" / "1")
+
+
+def test_a_topic_made_anew_keeps_its_shards_and_its_ids_rise(tmp_path: Path) -> None:
+    with opened(tmp_path, 3) as messaging:
+        messaging.create_topic("orders", partitions=2, shards=[2, 1])
+        messaging.publisher("orders.0").publish(b"before")
+        [before] = messaging.poll("orders.0")
+        messaging.delete_topic("orders")
+        assert messaging.create_topic("orders", partitions=3).shards == (2, 1, 0)
+        assert payloads(messaging.poll("orders")) == []
+        messaging.publisher("orders.0").publish(b"after")
+        [after] = messaging.poll("orders.0")
+        assert after.id > before.id
+        messaging.update_topic("orders", partitions=4)
+        assert messaging.topic("orders").shards[:3] == (2, 1, 0)
+        with pytest.raises(BadRequest, match="lies in shards 0,1,2, and stays there"):
+            messaging.update_topic("orders", properties={"shards": "1"})
+
+
+def test_copies_of_a_change_that_was_cut_off_follow_the_first_shard(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path, 2) as messaging:
+        messaging.create_topic("orders", shards=[1])
+        other = sharded(messaging).store_of(1)
+        [(key, row)] = other.scan(TOPIC)
+        other.submit([(TOPIC + b"default:never:", row), (TOPIC + key, b"{}")])()
+    with opened(tmp_path) as messaging:
+        assert sharded(messaging).store_of(1).scan(TOPIC) == [(key, row)]
+        messaging.publisher("orders").publish(b"x")
+        assert payloads(messaging.poll("orders")) == [b"x"]
+
+
+def test_a_transaction_over_two_shards_is_seen_at_once_or_never(tmp_path: Path) -> None:
+    with opened(tmp_path, 2) as messaging:
+        messaging.create_topic("orders", partitions=2)
+        with messaging.transaction():
+            for number in range(2):
+                messaging.publisher(f"orders.{number}").publish(b"yes")
+        with suppress(LookupError), messaging.transaction():
+            for number in range(2):
+                publisher = messaging.publisher(f"orders.{number}")
+                publisher.publish(b"no")
+                publisher.flush()
+            raise LookupError
+        assert payloads(messaging.poll("orders", isolation="committed")) == [b"yes"] * 2
+        assert messaging.check().is_clean

@@ -1,0 +1,1 @@
+"""Shards: further stores beside the first one, in which partitions of topics lie."""

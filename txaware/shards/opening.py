@@ -1,0 +1,252 @@
+"""Makes and opens the further shards of a store, beside its first one."""
+
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from txaware.errors import BadRequest, ShardMissing
+from txaware.model.clock import ClockMs
+from txaware.model.interfaces import OrderedTable
+from txaware.model.settings import Settings
+from txaware.model.shards import HOME, MOST_SHARDS
+from txaware.model.topics import SHARDS, Topic
+from txaware.shards.placement import EvenPlacement, mend_copies
+from txaware.shards.sharded_table import ShardedTable
+from txaware.store.interfaces import InDirectory
+from txaware.store.keys import STORE_SHARD, STORE_SHARDS
+from txaware.store.leveldb import LevelDbTable
+from txaware.store.memory import MemoryTable
+from txaware.store.shard_rows import (
+    STORE_ID_BYTES,
+    ShardIdentity,
+    StoreShards,
+    identity_of,
+    shards_in,
+)
+from txaware.store.topic_table import TopicTable
+
+DIRECTORY = "shards"
+
+
+class ShardPlace(Protocol):
+    """The place where the further shards of a store are."""
+
+    def name_of(self, number: int) -> str:
+        """Returns the place of a shard, for messages."""
+
+    def has(self, number: int) -> bool:
+        """Tells whether something is in the place of a shard."""
+
+    def open(self, number: int, clock_ms: ClockMs) -> OrderedTable:
+        """Opens a shard, which nobody else has; makes it where nothing is."""
+
+
+class ShardDirectories:
+    """The further shards of a store in a directory: each in a directory within."""
+
+    def __init__(self, directory: Path, settings: Settings) -> None:
+        self._directory = directory
+        self._settings = settings
+
+    def _path(self, number: int) -> Path:
+        return self._directory / DIRECTORY / str(number)
+
+    def name_of(self, number: int) -> str:
+        """Returns the directory of a shard."""
+        return str(self._path(number))
+
+    def has(self, number: int) -> bool:
+        """Tells whether a shard has a directory with rows."""
+        return (self._path(number) / "rows").is_dir()
+
+    def open(self, number: int, clock_ms: ClockMs) -> OrderedTable:
+        """Opens the directory of a shard."""
+        return LevelDbTable.open(self._path(number), self._settings, clock_ms=clock_ms)
+
+
+class ShardsInMemory:
+    """The further shards of a store in memory, which end with it."""
+
+    def __init__(self) -> None:
+        self._known: set[int] = set()
+
+    def name_of(self, number: int) -> str:
+        """Returns what a shard is called."""
+        return f"shard {number} in memory"
+
+    def has(self, number: int) -> bool:
+        """Tells whether a shard was made."""
+        return number in self._known
+
+    def open(self, number: int, clock_ms: ClockMs) -> OrderedTable:
+        """Makes a shard."""
+        self._known.add(number)
+        return MemoryTable(clock_ms=clock_ms)
+
+
+def place_beside(table: OrderedTable, settings: Settings) -> ShardPlace | None:
+    """Returns the place of the shards beside a table; None where there can be none."""
+    if isinstance(table, InDirectory):
+        return ShardDirectories(table.directory, settings)
+    return ShardsInMemory() if isinstance(table, MemoryTable) else None
+
+
+def with_shards(
+    home: OrderedTable, settings: Settings, *, least: int = 1
+) -> OrderedTable:
+    """Returns a table with all shards of a store opened, and at least so many made.
+
+    A store that has no other shard is its table alone. If it fails, the shards are
+    closed, and `home` is left open.
+    """
+    place = place_beside(home, settings)
+    known = shards_in(home)
+    if place is None or (known is None and least < 2):
+        return home
+    if known is None or len(known.shards) < least:
+        add_shards(home, place, least - (1 if known is None else len(known.shards)))
+    return ShardedTable({HOME: home, **open_shards(home, place)})
+
+
+def require_no_shard(table: OrderedTable) -> None:
+    """Raises `BadRequest` for a table that is a further shard of some store."""
+    found = identity_of(table)
+    if found is not None:
+        raise BadRequest(
+            f"this is shard {found.number} of the store {found.store}, and no store of "
+            f"its own: open the directory that it is in"
+        )
+
+
+def place_topics(table: OrderedTable, topics: TopicTable) -> None:
+    """Has topics be placed in the shards of a table, where there are several."""
+    if not isinstance(table, ShardedTable):
+        return
+    home, known = table.store_of(HOME), list(TopicTable(table).all())
+    copies = dict[int, TopicTable]()
+    for number in table.shards:
+        if number != HOME:
+            mend_copies(known, number, table.store_of(number))
+
+    def keep_copy(number: int, topic: Topic) -> None:
+        if number not in copies:
+            copies[number] = TopicTable(table.store_of(number))
+        copies[number].keep(topic)
+
+    topics.placement = EvenPlacement(home, lambda: table.shards, keep_copy)
+
+
+def open_shards(
+    home: OrderedTable, place: ShardPlace, numbers: Iterable[int] | None = None
+) -> dict[int, OrderedTable]:
+    """Opens further shards of a store, all by default; or none of them."""
+    known = _shards_of(home)
+    found: dict[int, OrderedTable] = {}
+    try:
+        for number in known.further if numbers is None else numbers:
+            found[number] = open_shard(
+                place, ShardIdentity(known.store, number), home.clock.now_ms
+            )
+    except BaseException:
+        for table in found.values():
+            table.close()
+        raise
+    return found
+
+
+def open_shard(
+    place: ShardPlace, wanted: ShardIdentity, clock_ms: ClockMs
+) -> OrderedTable:
+    """Opens one shard; raises `ShardMissing` where it is not in its place."""
+    number, name = wanted.number, place.name_of(wanted.number)
+    if not place.has(number):
+        raise ShardMissing(
+            f"shard {number} is missing: there is no {name}; put it back, or restore "
+            f"all of the data"
+        )
+    table = place.open(number, clock_ms)
+    try:
+        found = identity_of(table)
+        if found is None and isinstance(table, MemoryTable):
+            table.submit([(STORE_SHARD, wanted.to_bytes())])()
+        elif found != wanted:
+            raise ShardMissing(_another(name, wanted, found))
+    except BaseException:
+        table.close()
+        raise
+    return table
+
+
+def _another(name: str, wanted: ShardIdentity, found: ShardIdentity | None) -> str:
+    if found is None:
+        what = "a store of its own"
+    elif found.store == wanted.store:
+        what = f"shard {found.number}"
+    else:
+        what = f"shard {found.number} of another store"
+    return (
+        f"shard {wanted.number} is not where it belongs: {name} is {what}; put the "
+        f"right directory there"
+    )
+
+
+def add_shards(home: OrderedTable, place: ShardPlace, count: int) -> tuple[int, ...]:
+    """Makes so many shards more, and returns their numbers.
+
+    What an interrupt leaves is taken by the next call.
+    """
+    _check_count(home, count)
+    known = shards_in(home)
+    if known is None:
+        _require_free_property(home)
+        known = StoreShards(secrets.token_hex(STORE_ID_BYTES))
+        writes = [*home.sharded_format(), (STORE_SHARDS, known.to_bytes())]
+        home.submit(writes)()
+    more = known.with_more(count)
+    made = more.shards[-count:]
+    for number in made:
+        _make(place, ShardIdentity(known.store, number), home.clock.now_ms)
+    home.submit([(STORE_SHARDS, more.to_bytes())])()
+    return made
+
+
+def _make(place: ShardPlace, identity: ShardIdentity, clock_ms: ClockMs) -> None:
+    """Makes a shard; one that was made for this store before is taken as it is."""
+    table = place.open(identity.number, clock_ms)
+    try:
+        found = identity_of(table)
+        if found is None:
+            if table.scan(b"t", limit=1):
+                name = place.name_of(identity.number)
+                raise BadRequest(
+                    f"{name} has topics already, and becomes no shard: take it away"
+                )
+            writes = [*table.sharded_format(), (STORE_SHARD, identity.to_bytes())]
+            table.submit(writes)()
+        elif found != identity:
+            raise ShardMissing(
+                _another(place.name_of(identity.number), identity, found)
+            )
+    finally:
+        table.close()
+
+
+def _shards_of(home: OrderedTable) -> StoreShards:
+    return shards_in(home) or StoreShards("")
+
+
+def _check_count(home: OrderedTable, count: object) -> None:
+    left = MOST_SHARDS - len(_shards_of(home).shards)
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= left:
+        raise BadRequest(f"from 1 to {left} shards can be added, not {count!r:.100}")
+
+
+def _require_free_property(home: OrderedTable) -> None:
+    """Raises where a topic has a property `shards` of an earlier version's program."""
+    for topic in TopicTable(home).all():
+        if SHARDS in topic.properties:
+            raise BadRequest(
+                f"topic {topic.topic} has a property {SHARDS} of yours, which a store "
+                f"of several shards has itself: remove it with an earlier version"
+            )

@@ -1,0 +1,301 @@
+"""A table of several stores, each of which has the rows of the partitions in it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from coordinator.embedded.batch import Then
+from coordinator.embedded.commit_log import Wait
+from coordinator.embedded.journal import Journal
+from txaware.errors import ShardAway
+from txaware.model.clock import StoreClock
+from txaware.model.interfaces import Emptiness, OrderedTable, Row, Write
+from txaware.model.metrics import WriteMetrics
+from txaware.model.shards import HOME
+from txaware.model.topics import Topic, TopicName
+from txaware.store.interfaces import KeepsJournal
+from txaware.store.keys import MARK, MESSAGE, PAYLOAD, SEQUENCE_ROW, TOPIC
+from txaware.store.producer_table import sequence_prefix
+from txaware.store.together import Together, wait_for_all
+
+# The rows of partitions begin with these bytes, and then name the topic.
+OF_PARTITIONS = frozenset(MESSAGE + PAYLOAD + MARK)
+_BEFORE_TOPIC = len(sequence_prefix(0))
+KNOWN_PLACES = 100_000
+
+
+class ShardedTable:
+    """An `OrderedTable` over the shards of a store that this process has open.
+
+    Messages and what belongs to them, also how far producers have come in a topic, are
+    in the shard of their partition; all other rows are in the first one. Its journal is
+    the coordinator's. What is written to several shards at once is a batch in each, and
+    no more than that. Where the first one is elsewhere, the shards that are here have
+    copies of the topics in them.
+    """
+
+    def __init__(self, tables: Mapping[int, OrderedTable]) -> None:
+        self._tables = dict(sorted(tables.items()))
+        self._first = next(iter(self._tables.values()))
+        self._places: dict[bytes, int] = {}
+
+    @property
+    def shards(self) -> tuple[int, ...]:
+        """The numbers of the shards that are here."""
+        return tuple(self._tables)
+
+    def store_of(self, number: int) -> OrderedTable:
+        """Returns the table of a shard; raises `ShardAway` where it is elsewhere."""
+        found = self._tables.get(number)
+        if found is None:
+            raise ShardAway(f"shard {number} is not at this server now; ask again")
+        return found
+
+    def add(self, number: int, table: OrderedTable) -> None:
+        """Takes one more shard."""
+        self._tables = dict(sorted({**self._tables, number: table}.items()))
+
+    def place_of(self, key: bytes) -> int | None:
+        """Returns the shard of a row; None for what begins rows of several shards."""
+        if key[0] in OF_PARTITIONS:
+            return self._place_in(key, 1)
+        if key.startswith(SEQUENCE_ROW):
+            return self._place_in(key, _BEFORE_TOPIC)
+        return None if SEQUENCE_ROW.startswith(key) else HOME
+
+    def _place_in(self, key: bytes, start: int) -> int | None:
+        colon = key.find(b":", start)
+        end = key.find(b":", colon + 1) + 1 if colon > 0 else 0
+        if not end:
+            return None
+        name = key[start:end]
+        place = self._places.get(name)
+        return self._placed(name) if place is None else place
+
+    def _placed(self, name: bytes) -> int | None:
+        """Looks up the shard of a partition, which it never leaves."""
+        namespace, text, _ = name.decode("ascii").split(":")
+        topic, _, number = text.rpartition(".")
+        if not topic:  # a topic's own rows, or perhaps those of a queue
+            topic, number = text, "0"
+        found = self._topic(TopicName(topic, namespace))
+        if found is None:
+            return HOME
+        place = found.shard_of(int(number))
+        if int(number) < max(found.partitions, found.former_partitions):
+            if len(self._places) >= KNOWN_PLACES:
+                self._places.clear()
+            self._places[name] = place
+        return place
+
+    def _topic(self, name: TopicName) -> Topic | None:
+        value = self.get(TOPIC + name.key)
+        return None if value is None else Topic.from_bytes(name, value)
+
+    def _home(self, key: bytes) -> Iterable[OrderedTable]:
+        """Returns the tables that may have a row of the first shard, or its copy."""
+        if HOME in self._tables:
+            return (self._first,)
+        if key[:1] == TOPIC:
+            return self._tables.values()
+        raise ShardAway("the first shard is not at this server now; ask again")
+
+    def _readable(self, key: bytes) -> Iterable[OrderedTable]:
+        place = self.place_of(key) if key else None
+        if place is None:
+            return self._tables.values()
+        return self._home(key) if place == HOME else (self.store_of(place),)
+
+    def get(self, key: bytes) -> bytes | None:
+        """Returns the value of a key; None if it has none."""
+        for table in self._readable(key):
+            value = table.get(key)
+            if value is not None:
+                return value
+        return None
+
+    def scan(
+        self,
+        prefix: bytes,
+        *,
+        start: bytes = b"",
+        stop: bytes | None = None,
+        limit: int = 1000,
+        max_bytes: int = 1 << 20,
+        reverse: bool = False,
+    ) -> list[Row]:
+        """Reads the rows whose key begins with `prefix`, in order, without the prefix.
+
+        Rows of several shards are not of one view.
+        """
+        pages = [
+            table.scan(
+                prefix,
+                start=start,
+                stop=stop,
+                limit=limit,
+                max_bytes=max_bytes,
+                reverse=reverse,
+            )
+            for table in self._readable(prefix)
+        ]
+        if len(pages) == 1:
+            return pages[0]
+        return merged(pages, limit, max_bytes, reverse=reverse)
+
+    def submit(self, writes: Sequence[Write], then: Then | None = None) -> Wait:
+        """Takes writes for the next batch of each shard that gets any."""
+        parts = self._split(writes)
+        if len(parts) == 1:
+            [(table, own)] = parts
+            return table.submit(own, then)
+        told = None if then is None else Together(len(parts), then).ended
+        waits = [table.submit(own, told) for table, own in parts]
+        return partial(wait_for_all, waits)
+
+    def hand_over(self, writes: Sequence[Write], then: Then) -> None:
+        """Takes writes for the next batches; `then` is told how all ended."""
+        parts = self._split(writes)
+        told = then if len(parts) == 1 else Together(len(parts), then).ended
+        for table, own in parts:
+            table.hand_over(own, told)
+
+    def _split(
+        self, writes: Sequence[Write]
+    ) -> list[tuple[OrderedTable, Sequence[Write]]]:
+        found: dict[int, list[Write]] = {}
+        for write in writes:
+            found.setdefault(self.place_of(write[0]) or HOME, []).append(write)
+        if len(found) > 1:
+            return [(self.store_of(one), own) for one, own in found.items()]
+        return [(self.store_of(next(iter(found), HOME)), writes)]
+
+    def hold(self, pointer: int, writes: Sequence[Write]) -> bool:
+        """Holds rows for the commit; False where they are not of the first shard."""
+        if any(self.place_of(key) != HOME for key, _ in writes):
+            return False
+        return self.store_of(HOME).hold(pointer, writes)
+
+    def replace_held(self, key: bytes, value: bytes) -> bool:
+        """Changes a row that is held; False if it is not held (any more)."""
+        return self.store_of(self.place_of(key) or HOME).replace_held(key, value)
+
+    def compare_and_set(self, key: bytes, old: bytes | None, new: bytes) -> bool:
+        """Sets the value of a key if it is still `old`; returns once that is kept."""
+        place = self.place_of(key) or HOME
+        return self.store_of(place).compare_and_set(key, old, new)
+
+    @property
+    def clock(self) -> StoreClock:
+        """The time of the first shard, which the others never fall behind."""
+        return self._first.clock
+
+    @property
+    def reads_wait(self) -> bool:
+        """True when a read may wait for a network."""
+        return self._first.reads_wait
+
+    def reserve_time(self) -> None:
+        """Waits until no restart can give out a time of the first shard again."""
+        self._first.reserve_time()
+
+    def newest_format(self) -> Sequence[Write]:
+        """Returns nothing: a store of shards has a newer format."""
+        return self._first.newest_format()
+
+    def partitioned_format(self) -> Sequence[Write]:
+        """Returns nothing: a store of shards has a newer format."""
+        return self._first.partitioned_format()
+
+    def sharded_format(self) -> Sequence[Write]:
+        """Returns what keeps the version before away from the first shard."""
+        return self._first.sharded_format()
+
+    def compact(self, start: bytes, stop: bytes) -> None:
+        """Gives the space of deleted rows back to the disk, in all shards."""
+        for table in self._tables.values():
+            table.compact(start, stop)
+
+    def size_bytes(self, start: bytes, stop: bytes) -> int:
+        """Returns about the size of a range, in all shards together."""
+        return sum(table.size_bytes(start, stop) for table in self._tables.values())
+
+    def outline(self, tag: bytes) -> Emptiness | None:
+        """Returns None: a look into each topic tells more."""
+        return None
+
+    @property
+    def journal(self) -> Journal:
+        """The journal of the first shard, which is the coordinator's."""
+        first: Any = self._first
+        found: Journal = first.journal
+        return found
+
+    def write_metrics(self) -> WriteMetrics:
+        """Returns the figures about the batches of all shards."""
+        found = [
+            table.write_metrics()
+            for table in self._tables.values()
+            if isinstance(table, KeepsJournal)
+        ]
+        return WriteMetrics.together(found)
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the first shard, in which the others are."""
+        first: Any = self._first
+        found: Path = first.directory
+        return found
+
+    def status(self) -> str:
+        """Returns `"OK"`, or a sentence about what is wrong in a shard."""
+        for number, table in self._tables.items():
+            found = table.status()
+            if found != "OK":
+                return found if number == HOME else f"shard {number}: {found}"
+        return "OK"
+
+    def close(self) -> None:
+        """Gives all shards back, the first one last."""
+        errors: list[Exception] = []
+        for table in reversed(self._tables.values()):
+            try:
+                table.close()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+
+def merged(
+    pages: Sequence[list[Row]], limit: int, max_bytes: int, *, reverse: bool
+) -> list[Row]:
+    """Merges pages that were cut at the same limits, up to where all are known.
+
+    Of a row that is in several pages the first one counts.
+    """
+    found: dict[bytes, bytes] = {}
+    cut = [page[-1][0] for page in pages if _is_cut(page, limit, max_bytes)]
+    end = (max(cut) if reverse else min(cut)) if cut else None
+    for page in pages:
+        for key, value in page:
+            if end is None or key == end or (key > end) == reverse:
+                found.setdefault(key, value)
+    rows: list[Row] = []
+    size = 0
+    ordered = sorted(found.items(), key=itemgetter(0), reverse=reverse)
+    for row in islice(ordered, limit):
+        rows.append(row)
+        size += len(row[1])
+        if size >= max_bytes:
+            break
+    return rows
+
+
+def _is_cut(page: list[Row], limit: int, max_bytes: int) -> bool:
+    return bool(page) and (
+        len(page) >= limit or sum(len(value) for _, value in page) >= max_bytes
+    )

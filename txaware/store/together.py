@@ -1,0 +1,46 @@
+"""Puts the ends of several batches together, which are parts of one request."""
+
+import threading
+from collections.abc import Sequence
+
+from coordinator.embedded.batch import Then
+from coordinator.embedded.commit_log import Wait
+from txaware.errors import Unavailable
+
+
+class Together:
+    """Tells how the parts of a request ended once all have."""
+
+    def __init__(self, parts: int, then: Then) -> None:
+        self._lock = threading.Lock()
+        self._left, self._parts, self._then = parts, parts, then
+        self._errors: list[Unavailable] = []
+
+    def ended(self, error: Unavailable | None) -> None:
+        """Counts a part that ended."""
+        with self._lock:
+            self._left -= 1
+            if error is not None:
+                self._errors.append(error)
+            if self._left:
+                return
+        self._then(in_part(self._errors, self._parts))
+
+
+def in_part(errors: Sequence[Unavailable], parts: int) -> Unavailable | None:
+    """Returns the error of a request that failed in some of its parts."""
+    if not errors or len(errors) == parts:
+        return errors[0] if errors else None
+    return Unavailable(f"a part of it is written, and then: {errors[0]}")
+
+
+def wait_for_all(waits: Sequence[Wait]) -> None:
+    """Waits for all; raises the error of those that failed."""
+    errors: list[Unavailable] = []
+    for wait in waits:
+        try:
+            wait()
+        except Unavailable as error:
+            errors.append(error)
+    if (found := in_part(errors, len(waits))) is not None:
+        raise found
