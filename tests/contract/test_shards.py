@@ -5,18 +5,24 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+import attrs
 import pytest
 
 import txaware
 from tests.support.messagings import payloads, table_of
-from txaware.errors import BadRequest, ShardMissing, StoreCorrupted
+from txaware.errors import BadRequest, ShardAway, ShardMissing, StoreCorrupted
 from txaware.messaging import Messaging
+from txaware.model.clock import system_clock_ms
 from txaware.model.settings import Settings
 from txaware.model.shards import placed
+from txaware.shards.opening import make_shards, open_some
 from txaware.shards.sharded_table import ShardedTable
 from txaware.store import journaled_table
 from txaware.store.journaled_table import FORMAT, FORMATS
 from txaware.store.keys import STORE_SHARD, STORE_SHARDS, TOPIC
+from txaware.store.leveldb import LevelDbTable
+from txaware.store.shard_rows import StoreShards
+from txaware.store.topic_table import TopicTable
 
 
 def opened(directory: Path, shards: int = 1) -> Messaging:
@@ -160,3 +166,41 @@ def test_a_transaction_over_two_shards_is_seen_at_once_or_never(tmp_path: Path) 
             raise LookupError
         assert payloads(messaging.poll("orders", isolation="committed")) == [b"yes"] * 2
         assert messaging.check().is_clean
+
+
+def test_a_process_may_have_some_shards_alone(tmp_path: Path) -> None:
+    settings = Settings(janitor_interval_s=0)
+    known = make_shards(tmp_path, settings, least=3)
+    assert known.shards == (0, 1, 2)
+    assert make_shards(tmp_path, settings, least=2) == known
+    with opened(tmp_path) as messaging:
+        messaging.create_topic("orders", partitions=3)
+        messaging.publisher("orders.1").publish(b"x")
+    some = open_some(tmp_path, known, [2, 1], settings)
+    home = LevelDbTable.open(tmp_path, settings, clock_ms=system_clock_ms)
+    try:
+        topics = TopicTable(some)
+        [found] = topics.all()
+        assert found.shards == (0, 1, 2)
+        assert some.scan(b"m" + b"default:orders.1:")
+        with pytest.raises(ShardAway, match="shard 0 is not at this server"):
+            some.scan(b"m" + b"default:orders:")
+        with pytest.raises(ShardAway):
+            some.submit([(b"oanything", b"")])
+        changed = attrs.evolve(found, ttl_s=7)
+        for number in (1, 2):
+            topics.keep(changed, some.store_of(number))
+        assert topics.get(found.topic).ttl_s == 7
+    finally:
+        some.close()
+        home.close()
+
+
+def test_shards_that_an_interrupt_left_are_taken(tmp_path: Path) -> None:
+    """They are made before the store names them."""
+    settings = Settings(janitor_interval_s=0)
+    known = make_shards(tmp_path, settings, least=2)
+    home = LevelDbTable.open(tmp_path, settings, clock_ms=system_clock_ms)
+    home.submit([(STORE_SHARDS, StoreShards(known.store).to_bytes())])()
+    home.close()
+    assert make_shards(tmp_path, settings, least=3).shards == (0, 1, 2)

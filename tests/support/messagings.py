@@ -1,6 +1,5 @@
 """One fixture over every implementation of the messaging service, and its clock."""
 
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -26,7 +25,9 @@ from txaware.store.keys import MESSAGE
 
 HBASE = pytest.param("hbase", marks=pytest.mark.hbase)
 PARTITION = "partition"  # a topic is one of several partitions, in memory
-KINDS = ["memory", PARTITION, "leveldb", "http", HBASE]
+SHARDS = "shards"  # that partition lies in the second shard of a directory
+KINDS = ["memory", PARTITION, SHARDS, "leveldb", "http", HBASE]
+IN_PARTITION = {PARTITION, SHARDS}
 DAY_S = 86_400
 NO_PARAMETERS = SimpleNamespace(params={})
 
@@ -100,9 +101,10 @@ class Site:
 
     def _connect(self) -> Messaging:
         url = self._url()
-        settings = Settings(**{"janitor_interval_s": 0, **self._settings})
+        more = {"shards": 2} if self.kind == SHARDS else {}
+        settings = Settings(**{"janitor_interval_s": 0, **more, **self._settings})
         found = txaware.connect(url, settings=settings, clock_ms=self.clock)
-        if self.kind == PARTITION:
+        if self.kind in IN_PARTITION:
             return cast(Messaging, in_partition(found))
         if self.kind not in ("http", "frames"):
             return found
@@ -136,12 +138,17 @@ def table_of(messaging: Messaging) -> OrderedTable:
 
 def _copied(found: Path, copy: Path) -> bool:
     """Copies a directory in use; False where LevelDB compacted it meanwhile."""
-    before = os.listdir(found / "rows")
+    before = _files(found)
     try:
         shutil.copytree(found, copy, ignore=shutil.ignore_patterns("LOCK"))
     except shutil.Error:
         return False
-    return before == os.listdir(found / "rows")
+    return before == _files(found)
+
+
+def _files(directory: Path) -> list[Path]:
+    """The files of LevelDB, also those of shards."""
+    return sorted(directory.rglob("rows/*"))
 
 
 def pytest_collection_modifyitems(
@@ -155,7 +162,7 @@ def pytest_collection_modifyitems(
         name = item.name.partition("[")[0]
         in_file = item.path.stem in FILES and name not in LEFT_OUT
         if (is_inside and "http" in kinds) or (
-            PARTITION in kinds and (is_inside or not in_file)
+            IN_PARTITION & {*map(str, kinds)} and (is_inside or not in_file)
         ):
             left_out.append(item)
     items[:] = [item for item in items if item not in set(left_out)]

@@ -22,6 +22,7 @@ STORES = ("contract", "unit")
 FURTHER = {
     "leveldb",
     "partition",
+    "shards",
     "http",
     "hbase",
     "remote-durable",

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Protocol
 
 from txaware.errors import BadRequest, ShardMissing
-from txaware.model.clock import ClockMs
+from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.interfaces import OrderedTable
 from txaware.model.settings import Settings
 from txaware.model.shards import HOME, MOST_SHARDS
 from txaware.model.topics import SHARDS, Topic
-from txaware.shards.placement import EvenPlacement, mend_copies
+from txaware.shards.placement import EvenPlacement, KeepCopy, mend_copies
 from txaware.shards.sharded_table import ShardedTable
 from txaware.store.interfaces import InDirectory
-from txaware.store.keys import STORE_SHARD, STORE_SHARDS
+from txaware.store.keys import STORE_SHARD, STORE_SHARDS, TOPIC
 from txaware.store.leveldb import LevelDbTable
 from txaware.store.memory import MemoryTable
 from txaware.store.shard_rows import (
@@ -104,9 +104,17 @@ def with_shards(
     known = shards_in(home)
     if place is None or (known is None and least < 2):
         return home
-    if known is None or len(known.shards) < least:
-        add_shards(home, place, least - (1 if known is None else len(known.shards)))
-    return ShardedTable({HOME: home, **open_shards(home, place)})
+    found = ShardedTable({HOME: home, **open_shards(home, place)})
+    try:
+        missing = least - len(found.shards)
+        if missing > 0:
+            add_shards(found, place, missing)
+    except BaseException:
+        for number in found.shards:
+            if number != HOME:
+                found.store_of(number).close()
+        raise
+    return found
 
 
 def require_no_shard(table: OrderedTable) -> None:
@@ -119,22 +127,30 @@ def require_no_shard(table: OrderedTable) -> None:
         )
 
 
-def place_topics(table: OrderedTable, topics: TopicTable) -> None:
-    """Has topics be placed in the shards of a table, where there are several."""
+def place_topics(
+    table: OrderedTable, topics: TopicTable, elsewhere: KeepCopy | None = None
+) -> None:
+    """Has topics be placed in the shards of a table, where there are several.
+
+    `elsewhere` has a shard keep the copy of a topic that is not in this process.
+    """
     if not isinstance(table, ShardedTable):
         return
     home, known = table.store_of(HOME), list(TopicTable(table).all())
-    copies = dict[int, TopicTable]()
     for number in table.shards:
         if number != HOME:
             mend_copies(known, number, table.store_of(number))
+    copies: dict[int, TopicTable] = {}
 
     def keep_copy(number: int, topic: Topic) -> None:
+        if elsewhere is not None and number not in table.shards:
+            elsewhere(number, topic)
+            return
         if number not in copies:
             copies[number] = TopicTable(table.store_of(number))
         copies[number].keep(topic)
 
-    topics.placement = EvenPlacement(home, lambda: table.shards, keep_copy)
+    topics.placement = EvenPlacement(home, lambda: _shards_of(home).shards, keep_copy)
 
 
 def open_shards(
@@ -168,9 +184,7 @@ def open_shard(
     table = place.open(number, clock_ms)
     try:
         found = identity_of(table)
-        if found is None and isinstance(table, MemoryTable):
-            table.submit([(STORE_SHARD, wanted.to_bytes())])()
-        elif found != wanted:
+        if found != wanted:
             raise ShardMissing(_another(name, wanted, found))
     except BaseException:
         table.close()
@@ -191,11 +205,12 @@ def _another(name: str, wanted: ShardIdentity, found: ShardIdentity | None) -> s
     )
 
 
-def add_shards(home: OrderedTable, place: ShardPlace, count: int) -> tuple[int, ...]:
-    """Makes so many shards more, and returns their numbers.
+def add_shards(table: ShardedTable, place: ShardPlace, count: int) -> tuple[int, ...]:
+    """Makes so many shards more, which the table takes; returns their numbers.
 
     What an interrupt leaves is taken by the next call.
     """
+    home = table.store_of(HOME)
     _check_count(home, count)
     known = shards_in(home)
     if known is None:
@@ -204,32 +219,88 @@ def add_shards(home: OrderedTable, place: ShardPlace, count: int) -> tuple[int, 
         writes = [*home.sharded_format(), (STORE_SHARDS, known.to_bytes())]
         home.submit(writes)()
     more = known.with_more(count)
-    made = more.shards[-count:]
-    for number in made:
-        _make(place, ShardIdentity(known.store, number), home.clock.now_ms)
-    home.submit([(STORE_SHARDS, more.to_bytes())])()
-    return made
+    made: dict[int, OrderedTable] = {}
+    try:
+        for number in more.shards[-count:]:
+            identity = ShardIdentity(known.store, number)
+            made[number] = _make(place, identity, home.clock.now_ms)
+        home.submit([(STORE_SHARDS, more.to_bytes())])()
+    except BaseException:
+        for each in made.values():
+            each.close()
+        raise
+    for number, each in made.items():
+        table.add(number, each)
+    return tuple(made)
 
 
-def _make(place: ShardPlace, identity: ShardIdentity, clock_ms: ClockMs) -> None:
+def _make(
+    place: ShardPlace, identity: ShardIdentity, clock_ms: ClockMs
+) -> OrderedTable:
     """Makes a shard; one that was made for this store before is taken as it is."""
     table = place.open(identity.number, clock_ms)
+    name = place.name_of(identity.number)
     try:
         found = identity_of(table)
         if found is None:
-            if table.scan(b"t", limit=1):
-                name = place.name_of(identity.number)
+            if table.scan(TOPIC, limit=1):
                 raise BadRequest(
                     f"{name} has topics already, and becomes no shard: take it away"
                 )
             writes = [*table.sharded_format(), (STORE_SHARD, identity.to_bytes())]
             table.submit(writes)()
         elif found != identity:
-            raise ShardMissing(
-                _another(place.name_of(identity.number), identity, found)
-            )
+            raise ShardMissing(_another(name, identity, found))
+    except BaseException:
+        table.close()
+        raise
+    return table
+
+
+def make_shards(directory: Path, settings: Settings, *, least: int) -> StoreShards:
+    """Makes what is missing of so many shards of a directory, and closes all again."""
+    home = LevelDbTable.open(directory, settings, clock_ms=system_clock_ms)
+    try:
+        require_no_shard(home)
+        table = with_shards(home, settings, least=least)
+    except BaseException:
+        home.close()
+        raise
+    try:
+        return _shards_of(home)
     finally:
         table.close()
+
+
+def open_some(
+    directory: Path,
+    known: StoreShards,
+    numbers: Iterable[int],
+    settings: Settings,
+    *,
+    clock_ms: ClockMs = system_clock_ms,
+) -> ShardedTable:
+    """Opens some shards of a directory, for a process that has no others.
+
+    Without the first one among them, nothing can be written that lies there alone.
+    """
+    place = ShardDirectories(directory, settings)
+    tables: dict[int, OrderedTable] = {}
+    try:
+        for number in sorted(numbers):
+            if number == HOME:
+                tables[number] = LevelDbTable.open(
+                    directory, settings, clock_ms=clock_ms
+                )
+                continue
+            now_ms = tables[HOME].clock.now_ms if HOME in tables else clock_ms
+            identity = ShardIdentity(known.store, number)
+            tables[number] = open_shard(place, identity, now_ms)
+    except BaseException:
+        for table in tables.values():
+            table.close()
+        raise
+    return ShardedTable(tables)
 
 
 def _shards_of(home: OrderedTable) -> StoreShards:

@@ -97,11 +97,9 @@ class ShardedTable:
 
     def _home(self, key: bytes) -> Iterable[OrderedTable]:
         """Returns the tables that may have a row of the first shard, or its copy."""
-        if HOME in self._tables:
-            return (self._first,)
-        if key[:1] == TOPIC:
+        if HOME not in self._tables and key[:1] == TOPIC:
             return self._tables.values()
-        raise ShardAway("the first shard is not at this server now; ask again")
+        return (self.store_of(HOME),)
 
     def _readable(self, key: bytes) -> Iterable[OrderedTable]:
         place = self.place_of(key) if key else None

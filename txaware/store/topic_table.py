@@ -136,9 +136,12 @@ class TopicTable:
 
         return self._change(name, deleted)
 
-    def keep(self, topic: Topic) -> None:
-        """Keeps a topic as it is elsewhere, of whose row this is a copy."""
-        self._change(topic.topic, lambda _: topic, is_copy=True)
+    def keep(self, topic: Topic, table: OrderedTable | None = None) -> None:
+        """Keeps a topic as it is elsewhere, of whose row this is a copy.
+
+        `table` is the one of the shard, where this is that of several.
+        """
+        self._change(topic.topic, lambda _: topic, copy_in=table or self._table)
 
     def names(self, namespace: str) -> list[str]:
         """Lists the existing topics of a namespace, in the order of their keys."""
@@ -188,8 +191,9 @@ class TopicTable:
         return None if value is None else Topic.from_bytes(name, value)
 
     def _change(
-        self, name: TopicName, change: Change, *, is_copy: bool = False
+        self, name: TopicName, change: Change, *, copy_in: OrderedTable | None = None
     ) -> Topic:
+        table, is_copy = copy_in or self._table, copy_in is not None
         with self._changing:
             self.changes += 1  # what is being read may be older
             # Until it is known how the change ended, nothing is remembered: what was
@@ -198,7 +202,7 @@ class TopicTable:
             self._in_doubt.add(name)
             self._known.pop(name, None)
             while True:
-                old = self._table.get(topic_key(name))
+                old = table.get(topic_key(name))
                 found = None if old is None else Topic.from_bytes(name, old)
                 try:
                     topic = change(found)
@@ -209,12 +213,12 @@ class TopicTable:
                         self._in_doubt.discard(name)
                     raise
                 if topic.partitions > 1:
-                    while writes := self._table.partitioned_format():
-                        self._table.submit(writes)()
+                    while writes := table.partitioned_format():
+                        table.submit(writes)()
                 # Who finds a topic here finds it in its shards, too.
                 if topic.generation > 0 and not is_copy:
                     self.placement.copy(topic)
-                if self._table.compare_and_set(topic_key(name), old, topic.to_bytes()):
+                if table.compare_and_set(topic_key(name), old, topic.to_bytes()):
                     self._known[name] = topic
                     self._in_doubt.discard(name)
                     break
