@@ -1,7 +1,7 @@
 """The ports that only some coordinators offer, and nobody has to."""
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from coordinator.embedded.open_transactions import OpenTransaction
 from coordinator.embedded.records import Record
@@ -35,6 +35,53 @@ def in_process(coordinator: Coordinator) -> InProcess | None:
     if not hasattr(type(coordinator), "open_transactions"):
         return None
     return coordinator if isinstance(coordinator, InProcess) else None
+
+
+class Entered(Protocol):
+    """A write of a transaction that was admitted, and has not left."""
+
+    @property
+    def transaction_id(self) -> int:
+        """The transaction that it is of."""
+
+    @property
+    def outlives_process(self) -> bool:
+        """True where its rows go to disk before it leaves, not with the commit."""
+
+
+class AdmitsWrites(Protocol):
+    """Admits the writes of transactions, whose ends wait for those under way.
+
+    A store enters before each write, and leaves after it, however the write went. So no
+    row comes in after its transaction has ended.
+    """
+
+    def enter(self, transaction_id: int, write: object = None) -> Entered:
+        """Begins a write; `TransactionNotInProgress` unless its transaction is open.
+
+        A write that ends in another thread has an object that stands for it.
+        """
+
+    def leave(self, entry: Any, write: object = None) -> bool:
+        """Ends a write; False where its transaction is known to have ended."""
+
+    def is_invalid(self, pointer: int) -> bool:
+        """Tells whether nobody will ever see the writes made with the pointer."""
+
+    def on_end(self, tell: Callable[[Iterable[int]], object]) -> None:
+        """Has `tell` called with pointers that were written with, and have ended."""
+
+
+@runtime_checkable
+class AdmitsElsewhere(Protocol):
+    """The part of a coordinator elsewhere that admits the writes of a store here.
+
+    Optional.
+    """
+
+    @property
+    def admission(self) -> AdmitsWrites:
+        """The barrier that each write of the store enters."""
 
 
 @runtime_checkable

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from coordinator.embedded.ledger import Ledger
 from coordinator.embedded.open_transactions import OPEN, OpenTransaction
@@ -31,6 +32,7 @@ class WriteBarrier:
         self._now_ms = now_ms
         self._lock = lock
         self._tell_writers: Callable[[int, Sequence[str]], object] = _tell_nobody
+        self._told: tuple[Callable[[Iterable[int]], object], ...] = ()
         # True when tables elsewhere are written with this coordinator's pointers, too.
         self.is_shared = False
         # Writes are kept by thread, and not counted: an interrupt (Ctrl-C) may keep a
@@ -83,8 +85,13 @@ class WriteBarrier:
             )
 
     def on_end(self, tell: Callable[[Iterable[int]], object]) -> None:
-        """Has `tell` called with the pointers that have ended, under the lock."""
-        self._ledger.ended = tell
+        """Has `tell` called with the pointers that have ended, under the lock.
+
+        Each store beside the coordinator is told.
+        """
+        with self._lock:
+            told = self._told = (*self._told, tell)
+            self._ledger.ended = tell if len(told) == 1 else partial(_tell_all, told)
 
     def on_write_elsewhere(self, tell: Callable[[int, Sequence[str]], object]) -> None:
         """Has `tell` called before participants write to stores of their own.
@@ -181,3 +188,10 @@ class WriteBarrier:
 
 def _tell_nobody(_: int, __: Sequence[str]) -> None:
     """Does nothing, until a store asks to be told who writes elsewhere."""
+
+
+def _tell_all(
+    told: Sequence[Callable[[Iterable[int]], object]], pointers: Iterable[int]
+) -> None:
+    for tell in told:
+        tell(pointers)

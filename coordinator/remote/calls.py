@@ -66,6 +66,11 @@ ABORT = _of_one("abort")
 INVALIDATE = _of_one("invalidate", harmless=True)
 CHECKPOINT = _of_one("checkpoint")
 PREPARE = _of_one("prepare", "name", harmless=True)
+# The barrier of writes at another store. A `writer` is one opening of it, and a `write`
+# one of its writes, which it leaves by its number, however often it entered.
+ENTER = RemoteCall("enter", ("writer", "write"), of_one=True, harmless=True)
+LEAVE = RemoteCall("leave", ("writer", "writes"), harmless=True)
+ENDS = RemoteCall("ends", ("writer", "since", "after", "waitMs"), harmless=True)
 
 CALLS = tuple(one for one in globals().values() if isinstance(one, RemoteCall))
 

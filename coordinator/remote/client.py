@@ -81,6 +81,18 @@ class LaterTransaction(Transaction):
         return getattr(self.begun(), name)  # none of its fields was ever set
 
 
+@attrs.frozen
+class Ends:
+    """The pointers of transactions that have ended, and the number behind the last.
+
+    They are counted `since` something: where that is another, some went unseen.
+    """
+
+    since: str
+    next: int
+    pointers: tuple[int, ...]
+
+
 def _never_began(tx: Transaction | int) -> bool:
     return isinstance(tx, LaterTransaction) and tx._begun is None
 
@@ -275,6 +287,38 @@ class RemoteCoordinator:
         # Its id tells whether it was ended by the same call, whose answer was lost.
         fields = {"name": name, "transactionId": transaction_id}
         _again(lambda: self._post(call, **fields))
+
+    def enter_write(self, pointer: int, *, writer: str, write: int) -> str:
+        """Has a write of another store enter the barrier there; refuses after its end.
+
+        A crash cannot forget then that its transaction began. Returns what the ends of
+        that writer's transactions are counted since.
+        """
+        body = self._post(calls.ENTER, _known(pointer), writer=writer, write=write)
+        return _field(_answer(body), "since", str)
+
+    def leave_writes(self, *, writer: str, writes: Sequence[int]) -> None:
+        """Has writes of another store leave it."""
+        self._post(calls.LEAVE, writer=writer, writes=list(writes))
+
+    def ends(self, *, writer: str, since: str, after: int, wait_s: float) -> Ends:
+        """Waits for ends of transactions that entered; returns those after a number.
+
+        Where they are counted since something else it waits for nothing.
+        """
+        body = self._post(
+            calls.ENDS,
+            writer=writer,
+            since=since,
+            after=after,
+            waitMs=int(wait_s * 1000),
+        )
+        fields = _answer(body)
+        return _read(
+            lambda: Ends(
+                str(fields["since"]), int(fields["next"]), tuple(fields["ended"])
+            )
+        )
 
     def snapshot(self) -> Transaction:
         """Returns a read-only transaction, which needs no end."""

@@ -391,6 +391,15 @@ GOOD: dict[tuple[str, str], Make] = {
         )
         for call in ("persist", "abort", "checkpoint", "invalidate")
     },
+    ("POST", TRANSACTION + "/enter"): lambda at: Good(
+        _of(at.pointer()), {"writer": "w", "write": 1}
+    ),
+    ("POST", TRANSACTIONS + "/leave"): lambda _: Good(
+        body={"writer": "w", "writes": [1]}
+    ),
+    ("POST", TRANSACTIONS + "/ends"): lambda _: Good(
+        body={"writer": "w", "since": "", "after": 0, "waitMs": 0}
+    ),
     ("POST", TRANSACTION + "/commit"): _carries,
     ("POST", TRANSACTIONAL_ID + "/commits"): lambda at: Good(
         body={"producer": at.producer()}

@@ -32,6 +32,7 @@ class ServerInfo:
     carried_bytes: int = 0
     max_transaction_timeout_s: float = 900.0
     takes_senders: bool = False
+    takes_writes: bool = False
 
     @classmethod
     def parse(cls, body: bytes) -> Self:
@@ -54,6 +55,7 @@ class ServerInfo:
             int(_limit(limits, "carriedBytes", 0, least=0)),
             _limit(limits, "maxTransactionTimeoutS", cls().max_transaction_timeout_s),
             fields.get("takesSenders") is True,
+            fields.get("takesWrites") is True,
         )
 
     @property

@@ -9,7 +9,7 @@ from coordinator import Coordinator, EmbeddedCoordinator
 from coordinator.directory_lock import NAME as LOCK
 from coordinator.directory_lock import DirectoryInUse, DirectoryLock
 from coordinator.embedded.write_barrier import WriteBarrier
-from coordinator.optional_ports import in_process
+from coordinator.optional_ports import AdmitsElsewhere, in_process
 from txaware.errors import BadRequest, Unavailable
 from txaware.messaging.named_coordinator import named_coordinator
 from txaware.messaging.parts import ANOTHER_STORE, Limits, Parts, Reach, is_http
@@ -20,6 +20,7 @@ from txaware.publish.send_way import SendsBatches
 from txaware.server.owners import Owners
 from txaware.server.served import Served
 from txaware.server.server_file import forget_server, read_server_file
+from txaware.server.write_entries import WriteEntries
 from txaware.service.administration import Administration
 from txaware.service.coordinator_kind import EMBEDDED, OTHER, claim, coordinator_of
 from txaware.service.groups.local_groups import LocalGroups
@@ -178,7 +179,13 @@ def _open_local(
         claim(table, OTHER if barrier is None else EMBEDDED, coordinator)
         decided_by = coordinator_of(table)
         store_context = StoreContext(
-            table, chosen, barrier, settings, clock_ms, decided_by=decided_by
+            table,
+            chosen,
+            barrier,
+            settings,
+            clock_ms,
+            decided_by=decided_by,
+            admission=chosen.admission if isinstance(chosen, AdmitsElsewhere) else None,
         )
         return _put_together(store_context, close)
     except BaseException:
@@ -217,6 +224,8 @@ def _put_together(store_context: StoreContext, close: Callable[[], None]) -> Par
     if store_context.barrier is not None:
         store_context.barrier.on_end(service.ended)
         store_context.barrier.on_write_elsewhere(store_context.keepers.took_part)
+    elif store_context.admission is not None:
+        store_context.admission.on_end(service.ended)
     queues = LocalQueues(store_context, service)
     retention.clean_with(queues)
     groups = LocalGroups(store_context, service)
@@ -266,6 +275,7 @@ def _put_together(store_context: StoreContext, close: Callable[[], None]) -> Par
                 store_context.settings,
                 clock_ms=store_context.clock_ms,
             ),
+            write_entries=_write_entries(store_context.coordinator),
             shares_journal=store_context.barrier is not None,
             directory=table.directory if isinstance(table, InDirectory) else None,
             announce=table.announce if isinstance(table, Announces) else None,
@@ -274,6 +284,13 @@ def _put_together(store_context: StoreContext, close: Callable[[], None]) -> Par
             ),
         ),
     )
+
+
+def _write_entries(coordinator: Coordinator) -> WriteEntries | None:
+    """Returns what lets writes of other stores in, where the coordinator is here."""
+    if isinstance(coordinator, EmbeddedCoordinator):
+        return WriteEntries(coordinator)
+    return None
 
 
 def _coordinator(

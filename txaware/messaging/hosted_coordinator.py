@@ -4,6 +4,9 @@ import logging
 import threading
 
 from coordinator.remote.client import RemoteCoordinator
+from coordinator.remote.remote_barrier import RemoteBarrier
+from coordinator.threads import SharedCall
+from coordinator.transaction import Transaction
 from txaware.client import (
     ClientSettings,
     CoordinatorSend,
@@ -36,6 +39,8 @@ class HostedCoordinator(RemoteCoordinator):
         self._lock = threading.Lock()
         self._to_server = CoordinatorSend(self._transport)
         super().__init__(self._sent, takes_writers=self._may_name_writers)
+        self._shared_snapshot = SharedCall(super().snapshot)
+        self.admission = RemoteBarrier(self, introduce=self._takes_writes)
 
     def introduce(self) -> None:
         """Learns what server this is, and tells it that its pointers are shared."""
@@ -72,6 +77,14 @@ class HostedCoordinator(RemoteCoordinator):
             self.introduce()
         return self._to_server(method, path, body)
 
+    def snapshot(self) -> Transaction:
+        """Returns a read-only transaction, which threads that ask at once share."""
+        return self._shared_snapshot()
+
+    def _takes_writes(self) -> bool:
+        self.introduce()
+        return self._info is not None and self._info.takes_writes
+
     def _may_name_writers(self) -> bool:
         return self._info is not None and self._info.takes_writers
 
@@ -81,5 +94,7 @@ class HostedCoordinator(RemoteCoordinator):
 
     def close(self) -> None:
         """Closes the connections."""
+        self.admission.stop()
         self._look.close()
         self._transport.close()
+        self.admission.join()

@@ -1,6 +1,7 @@
 """One connection: uvicorn's, with the limits that it leaves to others."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -111,6 +112,10 @@ class Connection(Feeding):
         self._when_gone = event
         if event is not None and self.is_gone:
             event.set()
+
+    def when_lost(self, call: Callable[[], object]) -> bool:
+        """Returns False: a client has several, and may close one of them."""
+        return False
 
     def pause_writing(self) -> None:
         """Cuts the connection off if its client reads nothing of what it asked for."""

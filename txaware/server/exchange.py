@@ -37,6 +37,12 @@ class Peer(Protocol):
     def stop_body(self) -> None:
         """Refuses the request whose body is coming, which gave its place up."""
 
+    def when_lost(self, call: Callable[[], object]) -> bool:
+        """Has `call` called once the connection as a whole is lost, in the event loop.
+
+        False, and it is not called, where requests of one client come on several.
+        """
+
     @property
     def address(self) -> str | None:
         """Its address, where it has one."""

@@ -7,7 +7,7 @@ rules and routes that requests of HTTP have.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -147,6 +147,8 @@ class FrameConnection(asyncio.Protocol):
         self._write_timer: asyncio.TimerHandle | None = None
         self._end_timer: asyncio.TimerHandle | None = None
         self._came_s = self._wrote_s = self.loop.time()
+        # Called once when it is lost.
+        self._lost: set[Callable[[], object]] = set()
         # Streams whose answer goes on when what was made of it is on its way.
         self.waiting: set[Stream] = set()
 
@@ -172,9 +174,16 @@ class FrameConnection(asyncio.Protocol):
         if data:
             self.data_received(data)
 
+    def when_lost(self, call: Callable[[], object]) -> bool:
+        """Has `call` called once it is lost, however often it is named."""
+        self._lost.add(call)
+        return True
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends everything, and tells those who wait for messages for this client."""
         self.is_closed = True
+        for call in self._lost:
+            call()
         self._connections.discard(self)
         self.rules.connection_limits.leave(self._guest)
         self.rules.answers.release(self)

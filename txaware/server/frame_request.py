@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -52,6 +52,9 @@ class StreamLine(Protocol):
     is_closed: bool
     address: str | None
     host_and_port: str | None
+
+    def when_lost(self, call: Callable[[], object]) -> bool:
+        """Has `call` called once it is lost."""
 
     def answer(self, stream: "Stream", reply: Reply) -> None:
         """Sends a whole answer; the stream has ended with it."""
@@ -149,6 +152,10 @@ class Stream:
         self._when_gone = event
         if event is not None and self.is_gone:
             event.set()
+
+    def when_lost(self, call: Callable[[], object]) -> bool:
+        """Has `call` called once the connection is lost; a client has only this one."""
+        return self.line.when_lost(call)
 
     def sender(self, request: DirectRequest) -> Send:
         """Is not there: a stream sends pieces by itself."""

@@ -10,6 +10,7 @@ from txaware.model.clock import ClockMs
 from txaware.model.settings import Settings
 from txaware.server.owners import Owners
 from txaware.server.server_file import ServerFile
+from txaware.server.write_entries import WriteEntries
 from txaware.service.administration import Administration
 from txaware.service.groups.local_groups import LocalGroups
 from txaware.service.local import LocalService
@@ -22,6 +23,7 @@ from txaware.service.table_store import TableStore
 class Served:
     """The parts of a store that is served, and its directory if it has one.
 
+    `write_entries` are the writes of other stores, where the coordinator is here.
     `announce` is told where a store without a directory is served, or None for nowhere.
     `require_owned` raises once the store is another process's. `known` are the servers
     that run: where each is found from here, and from other hosts.
@@ -37,6 +39,7 @@ class Served:
     clock_ms: ClockMs
     overview: Overview
     owners: Owners
+    write_entries: WriteEntries | None = None
     shares_journal: bool = False
     directory: Path | None = None
     announce: Callable[[str | None], None] | None = None

@@ -339,6 +339,7 @@ class HttpServer:
             self._stopping,
             served.owners,
             self._answers,
+            served.write_entries,
             shares_journal=served.shares_journal,
             hidden_paths=hidden_paths,
         )

@@ -22,6 +22,7 @@ from txaware.model.settings import Settings
 from txaware.server.answer_memory import AnswerMemory
 from txaware.server.hidden_paths import HiddenPaths
 from txaware.server.owners import Owners
+from txaware.server.write_entries import WriteEntries
 from txaware.service.administration import Administration
 from txaware.service.groups.local_groups import LocalGroups
 from txaware.service.local import LocalService
@@ -147,7 +148,8 @@ class ServerContext:
 
     `shares_journal` is True when commits are kept in the same table as rows.
     `hidden_paths` are told to operators alone. `owners` knows who began which
-    transaction, and is shared by all servers of the store. `commits_soon` is the
+    transaction, and `write_entries` which writes of other stores are under way; both
+    are shared by all servers of the store. `commits_soon` is the
     coordinator if it commits for an event loop.
     """
 
@@ -165,6 +167,7 @@ class ServerContext:
     stopping: Stopping
     owners: Owners
     answers: AnswerMemory
+    write_entries: WriteEntries | None = None
     shares_journal: bool = False
     hidden_paths: HiddenPaths = attrs.field(factory=HiddenPaths)
     loop_queues: EventLoopQueues = attrs.field(init=False)

@@ -7,6 +7,7 @@ import attrs
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.interfaces import Coordinator
+from coordinator.optional_ports import AdmitsWrites
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.interfaces import OrderedTable
 from txaware.model.settings import Settings
@@ -79,6 +80,7 @@ def _writes(store_context: "StoreContext") -> TransactionWrites:
         store_context.barrier,
         endings=store_context.endings,
         references=store_context.references,
+        admission=store_context.admission,
         accept_unknown_pointers=store_context.settings.accept_unknown_pointers,
     )
 
@@ -97,8 +99,9 @@ class StoreContext:
     journal in the same table (or in memory, like the table). Without a barrier,
     pointers are taken as they come, and nobody tells when a transaction ends. A
     clean-up holds `rewriting` while it removes rows, or marks rows that it has just
-    read. `decided_by` is `embedded`, the address of another coordinator, or None where
-    that is unknown.
+    read. `admission` lets writes in where rows do not lie beside the coordinator's
+    journal. `decided_by` is `embedded`, the address of another coordinator, or None
+    where that is unknown.
     """
 
     table: OrderedTable
@@ -114,6 +117,7 @@ class StoreContext:
         default=attrs.Factory(_strangers, takes_self=True)
     )
     decided_by: str | None = "embedded"
+    admission: AdmitsWrites | None = None
     keepers: Keepers = attrs.field(default=attrs.Factory(_keepers, takes_self=True))
     endings: Endings = attrs.field(factory=Endings)
     rewriting: threading.Lock = attrs.field(factory=threading.Lock, eq=False)
@@ -145,6 +149,7 @@ def carrying(store_context: StoreContext) -> Coordinator | None:
     journal = getattr(store_context.table, "journal", None)
     is_ours = (
         store_context.barrier is not None
+        and store_context.admission is None
         and type(store_context.coordinator) is EmbeddedCoordinator
     )
     return store_context.coordinator if is_ours and journal is not None else None

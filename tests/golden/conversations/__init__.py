@@ -42,6 +42,7 @@ CONVERSATIONS = {
     "queue-jobs": Conversation(queues.queue_jobs),
     "queue-orders": Conversation(queues.queue_orders),
     "transactions": Conversation(transactions.transactions),
+    "entries": Conversation(transactions.entries),
     "prepared": Conversation(transactions.prepared),
     "commits": Conversation(transactions.commits, "leveldb"),
     "commits-in-memory": Conversation(transactions.commits_in_memory),

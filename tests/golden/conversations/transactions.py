@@ -194,6 +194,21 @@ def commits_in_memory(talk: Talk) -> None:
     talk.post(f"{ALL}/{tx}/commit", {"publishes": [], "tables": [], "positions": []})
 
 
+def entries(talk: Talk) -> None:
+    """A store elsewhere writes with our pointers: each write enters, and leaves."""
+    talk.about("It enters before it writes, and leaves once that is on disk.")
+    tx, writer = _begin(talk), {"writer": "5f0c"}
+    talk.post(f"{ALL}/{tx}/enter", {**writer, "write": 1})
+    talk.post(f"{ALL}/leave", {**writer, "writes": [1]})
+    talk.about("Ends of transactions in which it wrote; at once where it knows none.")
+    ends = {**writer, "after": 0, "waitMs": 0}
+    talk.post(f"{ALL}/ends", {**ends, "since": ""})
+    talk.post(f"{ALL}/{tx}/commit")
+    talk.post(f"{ALL}/ends", {**ends, "since": ""})
+    talk.about("A write after the end.")
+    talk.post(f"{ALL}/{tx}/enter", {**writer, "write": 2})
+
+
 def _begin(talk: Talk) -> int:
     began = talk.post(ALL, headers=TAKES_JSON)
     pointer: int = began["writePointer"]

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 
 from coordinator import errors
-from coordinator.remote.calls import COMMIT, SNAPSHOT, START, RemoteCall, calls_at
+from coordinator.remote.calls import COMMIT, ENDS, SNAPSHOT, START, RemoteCall, calls_at
 from coordinator.remote.client import BYTES, JSON
 from txaware.client.calls.call import Call, HttpAnswer, error_of
 from txaware.client.transport import Transport
@@ -25,7 +25,13 @@ def coordinator_call(method: str, path: str, body: bytes) -> Call[tuple[int, byt
     repeat = Repeat.HARMLESS if is_again else Repeat.NEVER
     accept = BYTES if call in (START, SNAPSHOT) else JSON
     return Call(
-        method, path, _status_and_body, body, repeat=repeat, accept=accept.encode()
+        method,
+        path,
+        _status_and_body,
+        body,
+        repeat=repeat,
+        accept=accept.encode(),
+        longer_s=json.loads(body)["waitMs"] / 1000 if call is ENDS else 0,
     )
 
 

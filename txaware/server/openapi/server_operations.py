@@ -36,6 +36,7 @@ _SERVER = fields(
         "takesParticipants": {"type": "boolean"},
         "takesProducers": {"type": "boolean"},
         "takesSenders": {"type": "boolean"},
+        "takesWrites": {"type": "boolean"},
     }
 )
 _TEXT: Content = {"text/plain": {"schema": TEXT}}

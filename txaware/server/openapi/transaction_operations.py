@@ -247,6 +247,34 @@ _DESCRIBED: dict[RemoteCall, Operation] = {
         answer=_NOTHING,
         refuses=(409,),
     ),
+    calls.ENTER: Operation(
+        summary="Has a write of another store enter the write barrier: its end waits "
+        "for that. Refused once it ends.",
+        tag=TAG,
+        body=json_of(fields({"writer": _NAME, "write": whole(0)})),
+        answer=json_of(fields({"since": TEXT})),
+        refuses=(409,),
+    ),
+    calls.LEAVE: Operation(
+        summary="Has writes of another store leave the write barrier.",
+        tag=TAG,
+        body=json_of(fields({"writer": _NAME}, {"writes": array(whole(0))})),
+        answer=_NOTHING,
+    ),
+    calls.ENDS: Operation(
+        summary="Waits for ends of transactions in which another store wrote.",
+        tag=TAG,
+        body=json_of(
+            fields(
+                {
+                    **{"writer": _NAME, "since": TEXT},
+                    **{"after": whole(0), "waitMs": whole(0)},
+                }
+            ),
+            example={"writer": "5f0c", "since": "", "after": 0, "waitMs": 0},
+        ),
+        answer=json_of(fields({"since": TEXT, "next": whole(0), "ended": _POINTERS})),
+    ),
     calls.PREPARED: Operation(
         summary="Those that are prepared, and that the caller may end.",
         tag=TAG,

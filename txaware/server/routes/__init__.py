@@ -20,6 +20,7 @@ from txaware.server.routes import (
 )
 from txaware.server.routes.commits import CommitRoutes
 from txaware.server.routes.dashboard import DashboardRoutes, MetricsRoutes
+from txaware.server.routes.entries import EntryRoutes
 from txaware.server.routes.frame_routes import upgrade_route
 from txaware.server.routes.messages import MessageRoutes
 from txaware.server.routes.polls import PollingRoutes
@@ -75,6 +76,7 @@ def all_routes(
         *PreparedRoutes(server_context).routes(),
         *transactions.routes(),
         *CommitRoutes(server_context, transactions).routes(),
+        *EntryRoutes(server_context).routes(),
         *operator.BackupRoutes(server_context).routes(),
         *verb_routes(all_performers(server_context)),
         *ProducerRoutes(server_context).routes(),

@@ -228,6 +228,7 @@ def route_of(
     allow: Allow,
     *,
     keyed: bool = False,
+    waits: bool = False,
     begin: Begin | None = None,
 ) -> Route:
     """Returns the route of a call of the coordinator."""
@@ -236,7 +237,14 @@ def route_of(
         call.fields if call.method == "GET" else (),
     )
     return Route(
-        call.method, path, handle, allow, keyed=keyed, query=query, begin=begin
+        call.method,
+        path,
+        handle,
+        allow,
+        waits=waits,
+        keyed=keyed,
+        query=query,
+        begin=begin,
     )
 
 

@@ -106,6 +106,7 @@ class OpenRoutes:
                 "takesParticipants": True,
                 "takesProducers": True,
                 "takesSenders": True,
+                "takesWrites": self._server_context.write_entries is not None,
                 "settleGraceS": self._server_context.coordinator.settle_grace_s,
             }
         )

@@ -11,8 +11,8 @@ import attrs
 from coordinator.cargo import JoinedCargo, load
 from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
-from coordinator.embedded.open_transactions import OpenTransaction
 from coordinator.interfaces import Loading, Told
+from coordinator.optional_ports import Entered
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import (
     BadRequest,
@@ -192,8 +192,10 @@ class Publishing:
         """Publishes in a transaction and does not wait; `then` has another thread.
 
         Returns False, and has done nothing, for a transaction whose rows wait for its
-        commit, or that another coordinator began.
+        commit, or that another coordinator began, and where to enter may take long.
         """
+        if self._writes.may_wait:
+            return False
         self._check_transactional(place.topic, pointer)
         began_s, write = time.perf_counter(), object()
         entry = self._writes.enter(pointer, write)
@@ -340,7 +342,7 @@ class Publishing:
         rows: Rows,
         *,
         pointer: int,
-        entry: OpenTransaction | None,
+        entry: Entered | None,
     ) -> PublishResponse:
         if entry is not None:
             self._endings.expect(pointer, place.writer.signal)

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from coordinator.embedded.open_transactions import OpenTransaction
 from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.interfaces import Coordinator
+from coordinator.optional_ports import AdmitsWrites, Entered
 from coordinator.transaction import Transaction
 from txaware.errors import TransactionNotInProgress
 from txaware.model.interfaces import OrderedTable, Write
@@ -23,8 +23,9 @@ REMEMBERED = 1000
 class TransactionWrites:
     """Begins and ends the writes of transactions, for all parts of the service.
 
-    A write of a transaction that ends with this process waits for its commit. A
-    coordinator elsewhere is asked once to persist a transaction that writes.
+    A write of a transaction that ends with this process waits for its commit. Where
+    rows do not lie beside the coordinator's journal, its `admission` lets writes in.
+    One that has none is asked once to persist a transaction that writes.
     """
 
     def __init__(
@@ -35,11 +36,14 @@ class TransactionWrites:
         *,
         endings: Endings,
         references: References,
+        admission: AdmitsWrites | None = None,
         accept_unknown_pointers: bool = False,
     ) -> None:
         self._table = table
         self._coordinator = coordinator
         self._barrier = barrier
+        self._admission: AdmitsWrites | None = admission or barrier
+        self.may_wait = self._admission is not barrier
         self._endings = endings
         self._references = references
         self._accepts_unknown = accept_unknown_pointers
@@ -85,11 +89,11 @@ class TransactionWrites:
     def begun(self, transaction: Pointer) -> int:
         """Returns the pointer of a transaction, once its start is on disk.
 
-        It asks a coordinator elsewhere to persist the start. Otherwise a row could
-        outlive a crash that its transaction does not.
+        It asks a coordinator elsewhere, which admits no writes, to persist the start.
+        Otherwise a row could outlive a crash that its transaction does not.
         """
         pointer = checked_pointer(transaction)
-        elsewhere = self._barrier is None and isinstance(transaction, Transaction)
+        elsewhere = self._admission is None and isinstance(transaction, Transaction)
         if elsewhere and pointer not in self._persisted:
             self._coordinator.persist(cast(Transaction, transaction))
             self._persisted[pointer] = None
@@ -97,7 +101,7 @@ class TransactionWrites:
                 self._persisted.pop(oldest, None)
         return pointer
 
-    def enter(self, pointer: int, write: object = None) -> OpenTransaction | None:
+    def enter(self, pointer: int, write: object = None) -> Entered | None:
         """Holds back the end of a transaction until `leave`; None if it is not ours.
 
         A write that ends in another thread has an object that stands for it.
@@ -106,27 +110,35 @@ class TransactionWrites:
         out. It is refused like any other that is not in progress, unless writers have
         another coordinator.
         """
-        barrier = self._barrier
-        if barrier is None or (self._accepts_unknown and not barrier.owns(pointer)):
+        if self._admission is None or self._is_unknown(pointer):
             return None
-        return barrier.enter(pointer, write)
+        return self._admission.enter(pointer, write)
 
-    def require_start(self, entry: OpenTransaction | None, shard: int) -> None:
+    def require_start(self, entry: Entered | None, shard: int) -> None:
         """Returns once the start is on disk, before rows of another shard can be.
 
-        Otherwise these could outlive a crash that their transaction does not.
+        Otherwise these could outlive a crash that their transaction does not. What an
+        `admission` let in is there.
         """
         if (
             shard != HOME
             and entry is not None
+            and not self.may_wait
             and isinstance(self._table, KeepsJournal)
         ):
             self._table.journal.sync(entry.transaction_id)
 
-    def leave(self, entry: OpenTransaction | None, write: object = None) -> None:
-        """Ends a write that `enter` began, whether it succeeded or failed."""
+    def _is_unknown(self, pointer: int) -> bool:
+        """Tells whether a pointer of another coordinator is taken as it comes."""
         barrier = self._barrier
-        if entry is None or barrier is None or barrier.leave(entry, write):
+        if not self._accepts_unknown:
+            return False
+        return barrier is None or not barrier.owns(pointer)
+
+    def leave(self, entry: Entered | None, write: object = None) -> None:
+        """Ends a write that `enter` began, whether it succeeded or failed."""
+        admission = self._admission
+        if entry is None or admission is None or admission.leave(entry, write):
             return
         # It ended meanwhile, and was forgotten before this write was noted.
         self._endings.ended((entry.transaction_id,))
@@ -139,14 +151,17 @@ class TransactionWrites:
         So may a pointer that is not ours: its rows, which came with a copy or while
         unknown pointers were accepted, keep readers waiting until they are rolled back.
         """
-        barrier = self._barrier
-        if barrier is None or not barrier.owns(pointer) or barrier.is_invalid(pointer):
+        barrier, admission = self._barrier, self._admission
+        is_ours = barrier is None or (
+            barrier.owns(pointer) and not barrier.is_invalid(pointer)
+        )
+        if admission is None or not is_ours or self._is_unknown(pointer):
             yield
             return
         try:
-            entry = barrier.enter(pointer)
+            entry = admission.enter(pointer)
         except TransactionNotInProgress as error:
-            if barrier.is_invalid(pointer):
+            if admission.is_invalid(pointer):
                 yield
                 return
             raise TransactionNotInProgress(
@@ -156,10 +171,10 @@ class TransactionWrites:
         try:
             yield
         finally:
-            barrier.leave(entry)
+            admission.leave(entry)
 
 
-def waits_for_commit(entry: OpenTransaction | None, shard: int = HOME) -> bool:
+def waits_for_commit(entry: Entered | None, shard: int = HOME) -> bool:
     """Tells whether rows may wait for the commit: the transaction ends with us.
 
     Those of another shard than the journal's never do.

@@ -1,0 +1,187 @@
+"""The barrier of a coordinator at a server, for the writes of a store that is here."""
+
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from queue import SimpleQueue
+
+import attrs
+
+from coordinator.errors import TransactionRefused, TxAwareError
+from coordinator.remote.client import RemoteCoordinator
+from coordinator.transaction import Transaction
+from coordinator.transaction_status import INVALID, NEVER
+
+log = logging.getLogger(__name__)
+
+# An answer that tells of no end comes after this time; then it is asked again.
+WAIT_S = 20.0
+# After a failure it is asked again after this time.
+PAUSE_S = 1.0
+# So many writes leave in one call, at most.
+MOST_LEAVING = 1000
+
+
+@attrs.define(eq=False)
+class EnteredThere:
+    """A write that entered at the server; its rows are on disk before it leaves."""
+
+    transaction_id: int
+    number: int
+    has_ended: bool = False
+    outlives_process: bool = True
+
+
+class RemoteBarrier:
+    """Has writes of this store enter and leave the barrier of a server's coordinator.
+
+    Nobody waits for a write to leave: a thread tells that, and meanwhile the end of the
+    transaction waits at the server. Another one waits there for ends, and tells them.
+    Where the server may have forgotten some, all that may have ended are told.
+
+    `introduce` is called first and may raise; False means that the server is of before,
+    and has no barrier for others: a write then enters where its start is on disk.
+    """
+
+    def __init__(
+        self,
+        coordinator: RemoteCoordinator,
+        *,
+        introduce: Callable[[], bool] = lambda: True,
+        wait_s: float = WAIT_S,
+        pause_s: float = PAUSE_S,
+    ) -> None:
+        self._coordinator = coordinator
+        self._introduce = introduce
+        self._wait_s, self._pause_s = wait_s, pause_s
+        self._writer = secrets.token_hex(8)
+        self._numbers = count(1)
+        self._lock = threading.Lock()
+        # Writes under way, by pointer.
+        self._inside: dict[int, set[EnteredThere]] = {}
+        # The pointers whose ends were not told, with what the server counts them since.
+        self._awaited: dict[int, str] = {}
+        self._leaving: SimpleQueue[int | None] = SimpleQueue()
+        self._told: list[Callable[[Iterable[int]], object]] = []
+        self._threads: list[threading.Thread] = []
+        self._closed = threading.Event()
+
+    def on_end(self, tell: Callable[[Iterable[int]], object]) -> None:
+        """Has `tell` called with pointers that have ended, or that may have."""
+        self._told.append(tell)
+
+    def enter(self, transaction_id: int, write: object = None) -> EnteredThere:
+        """Begins a write; refuses unless the transaction is open and not ending."""
+        entry = EnteredThere(transaction_id, next(self._numbers))
+        if not self._introduce():
+            tx = Transaction(transaction_id, 0, write_pointer=transaction_id)
+            self._coordinator.persist(tx)
+            return entry
+        with self._lock:
+            self._inside.setdefault(transaction_id, set()).add(entry)
+            if not self._threads:
+                self._begin()
+        try:
+            since = self._coordinator.enter_write(
+                transaction_id, writer=self._writer, write=entry.number
+            )
+        except BaseException as error:
+            self._is_over(entry)
+            if not isinstance(error, TransactionRefused):
+                self._leaving.put(entry.number)  # it may have entered
+            raise
+        with self._lock:
+            if not entry.has_ended:
+                self._awaited[transaction_id] = since
+        return entry
+
+    def leave(self, entry: EnteredThere, write: object = None) -> bool:
+        """Ends a write, however it went; False where its transaction has ended."""
+        self._is_over(entry)
+        if self._threads:
+            self._leaving.put(entry.number)
+        return not entry.has_ended
+
+    def is_invalid(self, pointer: int) -> bool:
+        """Tells whether nobody will ever see the writes made with the pointer.
+
+        Nobody was ever given those that came from elsewhere, so they count as well.
+        """
+        return self._coordinator.standing(pointer).state in (INVALID, NEVER)
+
+    def stop(self) -> None:
+        """Has what is left leave; the connections are closed next, and then `join`."""
+        self._closed.set()
+        self._leaving.put(None)
+        if self._threads:
+            self._threads[0].join()
+
+    def join(self) -> None:
+        """Returns when both threads have ended."""
+        for thread in self._threads:
+            thread.join()
+
+    def _begin(self) -> None:
+        for run in (self._leave_all, self._hear_ends):
+            thread = threading.Thread(
+                target=run, name="txaware-remote-barrier", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+
+    def _is_over(self, entry: EnteredThere) -> None:
+        with self._lock:
+            inside = self._inside.get(entry.transaction_id, set())
+            inside.discard(entry)
+            if not inside:
+                self._inside.pop(entry.transaction_id, None)
+
+    def _leave_all(self) -> None:
+        """Tells the server who left, in the order of leaving."""
+        goes_on = True
+        while goes_on:
+            listed = [self._leaving.get()]
+            while not self._leaving.empty() and len(listed) < MOST_LEAVING:
+                listed.append(self._leaving.get())
+            goes_on = None not in listed
+            writes = [number for number in listed if number is not None]
+            try:
+                if writes:
+                    self._coordinator.leave_writes(writer=self._writer, writes=writes)
+            except TxAwareError as error:
+                # Where the connection is lost, the server takes them for dead.
+                log.warning("%d writes could not leave: %s", len(writes), error)
+
+    def _hear_ends(self) -> None:
+        since, after, is_heard = "", 0, True
+        while not self._closed.is_set():
+            try:
+                ends = self._coordinator.ends(
+                    writer=self._writer, since=since, after=after, wait_s=self._wait_s
+                )
+            except TxAwareError as error:
+                if is_heard and not self._closed.is_set():
+                    log.info("the ends of transactions are not heard: %s", error)
+                is_heard = False
+                self._closed.wait(self._pause_s)
+                continue
+            since, after, is_heard = ends.since, ends.next, True
+            with self._lock:
+                missed = [
+                    pointer
+                    for pointer, entered_since in self._awaited.items()
+                    if entered_since != since
+                ]
+            self._tell([*missed, *ends.pointers])
+
+    def _tell(self, pointers: Sequence[int]) -> None:
+        with self._lock:
+            for pointer in pointers:
+                self._awaited.pop(pointer, None)
+                for entry in self._inside.get(pointer, ()):
+                    entry.has_ended = True
+        if pointers:
+            for tell in self._told:
+                tell(pointers)

@@ -1,0 +1,316 @@
+"""A store whose coordinator is another server's: its writes enter the barrier there."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+import txaware
+from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.embedded.write_barrier import WriteBarrier
+from coordinator.outcome import Outcome
+from coordinator.remote.calls import ENTER, LEAVE
+from coordinator.transaction import Transaction
+from tests.support.concurrency import PATIENCE_S, in_background, until
+from tests.support.messagings import payloads
+from txaware.errors import TransactionNotInProgress, TxAwareError
+from txaware.messaging import Messaging
+from txaware.messaging.hosted_coordinator import HostedCoordinator
+from txaware.model.settings import Settings
+from txaware.server import write_entries
+from txaware.server.admission import Full
+from txaware.server.write_entries import WriteEntries
+from txaware.service.wakeups import Endings
+
+QUIET = Settings(janitor_interval_s=0)
+OUTCOMES = {"commit": Outcome.COMMITTED, "abort": Outcome.ROLLED_BACK}
+
+
+@attrs.frozen
+class Two:
+    """The store that has the coordinator, and one that asks it over the network."""
+
+    decides: Messaging
+    writes: Messaging
+    url: str
+
+    @property
+    def hosted(self) -> HostedCoordinator:
+        found = self.writes.coordinator
+        assert isinstance(found, HostedCoordinator)
+        return found
+
+    @property
+    def coordinator(self) -> EmbeddedCoordinator:
+        found = self.decides.coordinator
+        assert isinstance(found, EmbeddedCoordinator)
+        return found
+
+    @property
+    def barrier(self) -> WriteBarrier:
+        return self.coordinator.barrier
+
+    def is_ending(self) -> bool:
+        return any(one.end_asked for one in self.coordinator.open_transactions())
+
+    def committed(self) -> list[bytes]:
+        return payloads(self.writes.poll("t", isolation="committed"))
+
+
+@contextmanager
+def two() -> Iterator[Two]:
+    with (
+        txaware.connect("memory:", settings=QUIET) as decides,
+        decides.serve() as server,
+        txaware.connect("memory:", coordinator=server.url, settings=QUIET) as writes,
+    ):
+        writes.create_topic("t")
+        yield Two(decides, writes, server.url)
+
+
+@pytest.fixture
+def stores() -> Iterator[Two]:
+    with two() as found:
+        yield found
+
+
+def endings_of(messaging: Messaging) -> Endings:
+    service: Any = messaging._parts.service
+    found: Endings = service._endings
+    return found
+
+
+@pytest.mark.parametrize("end", ["commit", "abort", "invalidate"])
+def test_a_write_after_the_end_is_refused(stores: Two, end: str) -> None:
+    tx = stores.writes.coordinator.start_short()
+    pointer = tx.transaction_id
+    stores.writes.publish("t", [b"in time"], transaction=pointer)
+    getattr(stores.writes.coordinator, end)(tx)
+    with pytest.raises(TransactionNotInProgress):
+        stores.writes.publish("t", [b"late"], transaction=pointer)
+    with pytest.raises(TransactionNotInProgress):
+        stores.writes.store("t", [b"late"], transaction=tx)
+    seen = payloads(stores.writes.poll("t"))
+    assert seen == [b"in time"]
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_an_end_waits_for_a_write_that_is_under_way(stores: Two, end: str) -> None:
+    tx = stores.hosted.start_short()
+    entry = stores.hosted.admission.enter(tx.transaction_id)
+    ending = in_background(partial(getattr(stores.hosted, end), tx))
+    assert until(stores.is_ending)
+    with pytest.raises(TransactionNotInProgress, match="is ending"):
+        stores.hosted.admission.enter(tx.transaction_id)
+    assert ending.is_alive()
+    stores.hosted.admission.leave(entry)
+    ending.join(PATIENCE_S)
+    assert stores.coordinator.outcome(tx) is OUTCOMES[end]
+
+
+def test_a_writer_that_is_gone_takes_its_transaction_along(stores: Two) -> None:
+    """Nobody knows whether its rows come in yet: they would be seen after a commit."""
+    tx, other = stores.hosted.start_short(), stores.hosted.start_short()
+    gone = HostedCoordinator(stores.url, None)
+    left = gone.admission.enter(other.transaction_id)
+    gone.admission.leave(left)
+    assert until(lambda: not stores.barrier.is_writing(other.transaction_id))
+    gone.admission.enter(tx.transaction_id)
+    gone.close()
+    assert until(lambda: stores.barrier.is_invalid(tx.transaction_id))
+    assert not stores.barrier.is_writing(tx.transaction_id)
+    with pytest.raises(TransactionNotInProgress):
+        stores.hosted.commit(tx)
+    stores.hosted.commit(other)
+
+
+def test_a_commit_that_waits_for_a_writer_that_goes_is_refused(stores: Two) -> None:
+    tx, gone = stores.hosted.start_short(), HostedCoordinator(stores.url, None)
+    gone.admission.enter(tx.transaction_id)
+    refused: list[TxAwareError] = []
+
+    def commit() -> None:
+        try:
+            stores.hosted.commit(tx)
+        except TxAwareError as error:
+            refused.append(error)
+
+    committing = in_background(commit)
+    assert until(stores.is_ending)
+    gone.close()
+    committing.join(PATIENCE_S)
+    assert [type(error) for error in refused] == [TransactionNotInProgress]
+
+
+@pytest.mark.parametrize("end", ["commit", "abort", "invalidate"])
+def test_an_end_wakes_readers_of_the_store_elsewhere(stores: Two, end: str) -> None:
+    tx = stores.hosted.start_short()
+    stores.writes.publish("t", [b"one"], transaction=tx.transaction_id)
+    signals = endings_of(stores.writes).signals
+    assert tx.transaction_id in signals
+    (signal,) = signals[tx.transaction_id]
+    seen = signal.count
+    getattr(stores.hosted, end)(tx)
+    assert until(lambda: signal.count != seen)
+    assert not signals
+
+
+def test_an_end_that_went_unheard_is_told_once_the_server_is_another(
+    tmp_path: Path,
+) -> None:
+    told: list[int] = []
+    url = f"leveldb:{tmp_path / 'decides'}"
+    with ExitStack() as stack:
+        with txaware.connect(url, settings=QUIET) as decides:
+            server = stack.enter_context(decides.serve())
+            hosted = HostedCoordinator(server.url, None)
+            stack.callback(hosted.close)
+            hosted.admission.on_end(told.extend)
+            tx = hosted.start_short()
+            hosted.admission.leave(hosted.admission.enter(tx.transaction_id))
+            port = int(server.url.rpartition(":")[2])
+        with (
+            txaware.connect(url, settings=QUIET) as again,
+            again.serve(port=port),
+        ):
+            assert until(lambda: tx.transaction_id in told)
+
+
+def test_the_start_is_on_disk_before_a_row_is_written(
+    stores: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash of the coordinator's server leaves no row of an unknown transaction."""
+    seen: list[str] = []
+    journal: Any = stores.coordinator._journal
+    sync, enter = journal.sync, stores.barrier.enter
+
+    def noted(what: str, call: Any, *of: Any) -> Any:
+        seen.append(what)
+        return call(*of)
+
+    monkeypatch.setattr(journal, "sync", partial(noted, "disk", sync))
+    monkeypatch.setattr(stores.barrier, "enter", partial(noted, "enter", enter))
+    tx = stores.hosted.start_short()
+    stores.writes.publish("t", [b"one"], transaction=tx.transaction_id)
+    assert seen == ["disk", "enter"]
+
+
+def test_what_a_transaction_wrote_is_taken_back_until_it_has_committed(
+    stores: Two,
+) -> None:
+    kept, undone = stores.hosted.start_short(), stores.hosted.start_short()
+    invalid = stores.hosted.start_short()
+    answers = {}
+    for tx in (kept, undone, invalid):
+        pointer = tx.transaction_id
+        answer = stores.writes.publish("t", [b"%d" % pointer], transaction=pointer)
+        assert answer is not None
+        answers[tx] = answer
+    stores.hosted.commit(kept)
+    stores.hosted.invalidate(invalid)
+    for tx in (undone, invalid):
+        stores.writes.rollback("t", answers[tx])
+    stores.hosted.abort(undone)
+    with pytest.raises(TransactionNotInProgress, match="stays"):
+        stores.writes.rollback("t", answers[kept])
+    assert stores.committed() == [b"%d" % kept.transaction_id]
+
+
+def test_a_server_of_before_is_asked_to_persist(
+    stores: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    persisted: list[int] = []
+    persist = stores.coordinator.persist
+
+    def noted(tx: Transaction) -> None:
+        persisted.append(tx.transaction_id)
+        persist(tx)
+
+    monkeypatch.setattr(stores.coordinator, "persist", noted)
+    monkeypatch.setattr(stores.coordinator.barrier, "enter", None)
+    hosted = HostedCoordinator(stores.url, None)
+    hosted.introduce()
+    assert hosted._info is not None
+    hosted._info = attrs.evolve(hosted._info, takes_writes=False)
+    try:
+        tx = hosted.start_short()
+        entry = hosted.admission.enter(tx.transaction_id)
+        assert hosted.admission.leave(entry)
+        hosted.commit(tx)
+    finally:
+        hosted.close()
+    assert tx.transaction_id in persisted
+
+
+def test_calls_of_entries_are_checked(stores: Two) -> None:
+    send = stores.hosted._to_server
+    tx = stores.hosted.start_short()
+    path = ENTER.path(tx.transaction_id)
+    for sent, where in [
+        ({"writer": "", "write": 1}, path),
+        ({"writer": "w", "write": "1"}, path),
+        ({"writer": "w", "write": 1, "more": 1}, path),
+        ({"writer": "w", "writes": [1, None]}, LEAVE.path()),
+        ({"writer": 1, "writes": [1]}, LEAVE.path()),
+        (
+            {"writer": "w", "since": "", "after": -1, "waitMs": 0},
+            "/v1/transactions/ends",
+        ),
+    ]:
+        status, _ = send("POST", where, json.dumps(sent).encode())
+        assert status == 400, sent
+
+
+def test_writes_under_way_and_stores_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(write_entries, "MOST_UNDER_WAY", 2)
+    monkeypatch.setattr(write_entries, "MOST_WRITERS", 2)
+    coordinator = EmbeddedCoordinator()
+    pointer = coordinator.start_short().transaction_id
+    entries = WriteEntries(coordinator)
+    for write in range(2):
+        entries.enter(("ann", "one"), write, pointer, None)
+    with pytest.raises(Full, match="2 writes of this store are under way"):
+        entries.enter(("ann", "one"), 2, pointer, None)
+    entries.leave(("ann", "two"), [1])
+    entries.leave(("ann", "three"), [1])  # in place of the second, which is idle
+    entries.enter(("ann", "three"), 1, pointer, None)
+    with pytest.raises(Full, match="2 stores write here"):
+        entries.enter(("ann", "four"), 1, pointer, None)
+    for name, writes in [("one", [0, 1]), ("three", [1])]:
+        entries.leave(("ann", name), writes)
+    assert not coordinator.barrier.is_writing(pointer)
+
+
+def test_what_is_left_of_a_writer_goes_with_its_transactions() -> None:
+    """Over HTTP no connection tells that the writer is gone."""
+    coordinator = EmbeddedCoordinator()
+    entries, name = WriteEntries(coordinator), ("ann", "one")
+    pointer = coordinator.start_short().transaction_id
+    since = entries.enter(name, 1, pointer, None)
+    coordinator.invalidate(pointer)
+    assert entries.ends(name, since, 0) == (since, [pointer])
+    assert entries.ends(name, since, 1) == (since, [])
+    assert not coordinator.barrier.is_writing(pointer)
+
+
+def test_ends_that_nobody_fetches_are_counted_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(write_entries, "MOST_ENDS", 2)
+    coordinator = EmbeddedCoordinator()
+    entries, name = WriteEntries(coordinator), ("ann", "one")
+    for _ in range(3):
+        tx = coordinator.start_short()
+        since = entries.enter(name, 1, tx.transaction_id, None)
+        entries.leave(name, [1])
+        coordinator.commit(tx)
+    now_since, ended = entries.ends(name, since, 0)
+    assert now_since != since
+    assert ended == [tx.transaction_id]
