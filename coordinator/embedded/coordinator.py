@@ -232,8 +232,9 @@ class EmbeddedCoordinator(TwoPhaseCommit):
             if self._ledger.torn is not None:
                 self._ledger.mend()
             entry = self._ledger.require(tx.transaction_id)
-            inside = self.barrier.inside  # nearly always empty
-            if entry.stage is not OPEN or (inside and self.barrier.is_busy(entry)):
+            barrier = self.barrier
+            may_wait = barrier.inside or barrier.awaited  # nearly always empty
+            if entry.stage is not OPEN or (may_wait and barrier.is_busy(entry)):
                 return None
             if self._closed or self._ledger.elapsed_ms() > entry.due_ms:
                 self._check_open(entry)

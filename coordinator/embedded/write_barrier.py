@@ -39,6 +39,8 @@ class WriteBarrier:
         # thread from leaving, but at its next call it is no longer in that write. Those
         # of an event loop, which are many at once, are kept by an object of each.
         self.inside: dict[object, OpenTransaction] = {}
+        # The stores elsewhere that may still write what entered in an earlier life.
+        self.awaited: set[object] = set()
 
     def owns(self, pointer: int) -> bool:
         """Tells whether only this coordinator can have given that pointer out."""
@@ -154,22 +156,44 @@ class WriteBarrier:
             inside = self.inside.values()
             return any(entry.transaction_id == transaction_id for entry in inside)
 
+    def await_stores(self, stores: Iterable[object]) -> None:
+        """Has transactions of before this life end once these stores have greeted.
+
+        Until then they may write what entered before. An invalidation does not wait.
+        """
+        with self._lock:
+            self.awaited = {*stores}
+
+    def greet(self, stores: Iterable[object]) -> None:
+        """Notes that of these stores nothing that entered before is under way."""
+        with self._lock:
+            self.awaited.difference_update(stores)
+            self._lock.notify_all()
+
     def is_busy(self, entry: OpenTransaction) -> bool:
         """Tells whether the end of a transaction has to wait; called under the lock."""
-        return self._others_in(entry) > 0
+        return bool(self._waits_for(entry))
+
+    def _waits_for(self, entry: OpenTransaction) -> str:
+        """Returns what the end of a transaction waits for; called under the lock."""
+        if self.awaited and entry.transaction_id <= self._before:
+            listed = ", ".join(sorted(map(str, self.awaited)))
+            return f"what may be under way from before, of {listed}"
+        writes = self._others_in(entry)
+        return f"{writes} writes under way" if writes else ""
 
     def drain(self, entry: OpenTransaction) -> None:
         """Returns when no other thread writes; called under the lock, waits outside."""
-        if not self._others_in(entry):
+        if not self._waits_for(entry):
             return
         try:
-            while writes := self._others_in(entry):
+            while why := self._waits_for(entry):
                 entry.end_asked = True  # again, as another one may have stopped waiting
                 left_ms = entry.due_ms - self._ledger.elapsed_ms()
                 if left_ms < 0 or entry.stage is not OPEN:
                     raise TransactionNotInProgress(
                         f"transaction {entry.transaction_id} ended while it was "
-                        f"waiting for {writes} writes under way"
+                        f"waiting for {why}"
                     )
                 self._lock.wait(left_ms / 1000 + 0.001)
         finally:

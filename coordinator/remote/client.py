@@ -297,6 +297,10 @@ class RemoteCoordinator:
         body = self._post(calls.ENTER, _known(pointer), writer=writer, write=write)
         return _field(_answer(body), "since", str)
 
+    def greet(self, *, writer: str, shards: Sequence[int]) -> None:
+        """Tells that of these shards nothing that entered before is under way."""
+        self._post(calls.HELLO, writer=writer, shards=list(shards))
+
     def leave_writes(self, *, writer: str, writes: Sequence[int]) -> None:
         """Has writes of another store leave it."""
         self._post(calls.LEAVE, writer=writer, writes=list(writes))

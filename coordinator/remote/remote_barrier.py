@@ -30,6 +30,7 @@ class EnteredThere:
 
     transaction_id: int
     number: int
+    since: str | None = None
     has_ended: bool = False
     outlives_process: bool = True
 
@@ -41,6 +42,9 @@ class RemoteBarrier:
     transaction waits at the server. Another one waits there for ends, and tells them.
     Where the server may have forgotten some, all that may have ended are told.
 
+    With `shards`, which are of the store of that server, it says HELLO to each server
+    that may have forgotten something: once nothing is under way that entered before.
+
     `introduce` is called first and may raise; False means that the server is of before,
     and has no barrier for others: a write then enters where its start is on disk.
     """
@@ -50,6 +54,7 @@ class RemoteBarrier:
         coordinator: RemoteCoordinator,
         *,
         introduce: Callable[[], bool] = lambda: True,
+        shards: Sequence[int] = (),
         wait_s: float = WAIT_S,
         pause_s: float = PAUSE_S,
     ) -> None:
@@ -58,7 +63,8 @@ class RemoteBarrier:
         self._wait_s, self._pause_s = wait_s, pause_s
         self._writer = secrets.token_hex(8)
         self._numbers = count(1)
-        self._lock = threading.Lock()
+        self._shards = shards
+        self._lock = threading.Condition()
         # Writes under way, by pointer.
         self._inside: dict[int, set[EnteredThere]] = {}
         # The pointers whose ends were not told, with what the server counts them since.
@@ -67,6 +73,9 @@ class RemoteBarrier:
         self._told: list[Callable[[Iterable[int]], object]] = []
         self._threads: list[threading.Thread] = []
         self._closed = threading.Event()
+        if shards:
+            with self._lock:
+                self._begin()
 
     def on_end(self, tell: Callable[[Iterable[int]], object]) -> None:
         """Has `tell` called with pointers that have ended, or that may have."""
@@ -93,6 +102,8 @@ class RemoteBarrier:
                 self._leaving.put(entry.number)  # it may have entered
             raise
         with self._lock:
+            entry.since = since
+            self._lock.notify_all()
             if not entry.has_ended:
                 self._awaited[transaction_id] = since
         return entry
@@ -114,6 +125,8 @@ class RemoteBarrier:
     def stop(self) -> None:
         """Has what is left leave; the connections are closed next, and then `join`."""
         self._closed.set()
+        with self._lock:
+            self._lock.notify_all()
         self._leaving.put(None)
         if self._threads:
             self._threads[0].join()
@@ -137,6 +150,7 @@ class RemoteBarrier:
             inside.discard(entry)
             if not inside:
                 self._inside.pop(entry.transaction_id, None)
+            self._lock.notify_all()
 
     def _leave_all(self) -> None:
         """Tells the server who left, in the order of leaving."""
@@ -161,6 +175,8 @@ class RemoteBarrier:
                 ends = self._coordinator.ends(
                     writer=self._writer, since=since, after=after, wait_s=self._wait_s
                 )
+                if ends.since != since:
+                    self._greet(ends.since)
             except TxAwareError as error:
                 if is_heard and not self._closed.is_set():
                     log.info("the ends of transactions are not heard: %s", error)
@@ -175,6 +191,22 @@ class RemoteBarrier:
                     if entered_since != since
                 ]
             self._tell([*missed, *ends.pointers])
+
+    def _greet(self, since: str) -> None:
+        """Says HELLO, once what entered at another server, or before, has left."""
+        if not self._shards:
+            return
+        with self._lock:
+            before = [entry for one in self._inside.values() for entry in one]
+            while not self._closed.is_set() and any(
+                entry.since != since and self._is_inside(entry) for entry in before
+            ):
+                self._lock.wait()
+        if not self._closed.is_set():
+            self._coordinator.greet(writer=self._writer, shards=self._shards)
+
+    def _is_inside(self, entry: EnteredThere) -> bool:
+        return entry in self._inside.get(entry.transaction_id, ())
 
     def _tell(self, pointers: Sequence[int]) -> None:
         with self._lock:

@@ -394,6 +394,9 @@ GOOD: dict[tuple[str, str], Make] = {
     ("POST", TRANSACTION + "/enter"): lambda at: Good(
         _of(at.pointer()), {"writer": "w", "write": 1}
     ),
+    ("POST", TRANSACTIONS + "/hello"): lambda _: Good(
+        body={"writer": "w", "shards": [1]}
+    ),
     ("POST", TRANSACTIONS + "/leave"): lambda _: Good(
         body={"writer": "w", "writes": [1]}
     ),

@@ -24,7 +24,7 @@ from txaware.messaging.hosted_coordinator import HostedCoordinator
 from txaware.model.settings import Settings
 from txaware.server import write_entries
 from txaware.server.admission import Full
-from txaware.server.write_entries import WriteEntries
+from txaware.server.write_entries import WriteEntries, shard_shown
 from txaware.service.wakeups import Endings
 
 QUIET = Settings(janitor_interval_s=0)
@@ -77,6 +77,10 @@ def two() -> Iterator[Two]:
 def stores() -> Iterator[Two]:
     with two() as found:
         yield found
+
+
+def is_ending(coordinator: EmbeddedCoordinator, count: int) -> bool:
+    return sum(one.end_asked for one in coordinator.open_transactions()) == count
 
 
 def endings_of(messaging: Messaging) -> Endings:
@@ -179,6 +183,55 @@ def test_an_end_that_went_unheard_is_told_once_the_server_is_another(
             again.serve(port=port),
         ):
             assert until(lambda: tx.transaction_id in told)
+
+
+def test_no_transaction_of_before_ends_until_each_shard_has_greeted(
+    tmp_path: Path,
+) -> None:
+    """What entered at the server before may still be on its way to the disk."""
+    url = f"leveldb:{tmp_path / 'decides'}"
+    with ExitStack() as stack:
+        with txaware.connect(url, settings=QUIET) as decides:
+            assert isinstance(decides.coordinator, EmbeddedCoordinator)
+            server = stack.enter_context(decides.serve())
+            shard = HostedCoordinator(server.url, None, shards=[1])
+            stack.callback(shard.close)
+            before, undone = shard.start_short(), shard.start_short()
+            for tx in (before, undone):  # its start is on disk, and it survives
+                shard.admission.leave(shard.admission.enter(tx.transaction_id))
+            inside = decides.coordinator.barrier.inside
+            assert until(lambda: not inside)
+            writing = shard.start_short()
+            slow = shard.admission.enter(writing.transaction_id)
+            port = int(server.url.rpartition(":")[2])
+            server.close()
+        again = stack.enter_context(txaware.connect(url, settings=QUIET))
+        coordinator = again.coordinator
+        assert isinstance(coordinator, EmbeddedCoordinator)
+        coordinator.barrier.await_stores([shard_shown(1), shard_shown(2)])
+        stack.enter_context(again.serve(port=port))
+        ended: list[str] = []
+
+        def commit() -> None:
+            shard.can_commit(before, [])
+            shard.commit(before)
+            ended.append("commit")
+
+        def abort() -> None:
+            shard.abort(undone)
+            ended.append("abort")
+
+        ends = [in_background(commit), in_background(abort)]
+        new = shard.start_short()
+        shard.commit(new)  # it began here
+        assert until(lambda: is_ending(coordinator, 2))
+        coordinator.barrier.greet([shard_shown(2)])
+        assert not ended
+        shard.admission.leave(slow)
+        for one in ends:
+            one.join(PATIENCE_S)
+        assert sorted(ended) == ["abort", "commit"]
+        assert not coordinator.barrier.awaited
 
 
 def test_the_start_is_on_disk_before_a_row_is_written(

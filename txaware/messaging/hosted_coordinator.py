@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Sequence
 
 from coordinator.remote.client import RemoteCoordinator
 from coordinator.remote.remote_barrier import RemoteBarrier
@@ -26,9 +27,13 @@ class HostedCoordinator(RemoteCoordinator):
 
     The server may be away as a store is opened with it: no call but `status` goes out
     before it was introduced, and until then calls are `Unavailable` without a wait.
+
+    With `shards`, which are here, of the store of that server, it says HELLO there.
     """
 
-    def __init__(self, url: str, token: str | None) -> None:
+    def __init__(
+        self, url: str, token: str | None, *, shards: Sequence[int] = ()
+    ) -> None:
         self._transport = Transport(Link(url, token=token))
         # For a look at whether the server is there, which waits for next to nothing.
         at_once = ClientSettings(
@@ -40,7 +45,9 @@ class HostedCoordinator(RemoteCoordinator):
         self._to_server = CoordinatorSend(self._transport)
         super().__init__(self._sent, takes_writers=self._may_name_writers)
         self._shared_snapshot = SharedCall(super().snapshot)
-        self.admission = RemoteBarrier(self, introduce=self._takes_writes)
+        self.admission = RemoteBarrier(
+            self, introduce=self._takes_writes, shards=shards
+        )
 
     def introduce(self) -> None:
         """Learns what server this is, and tells it that its pointers are shared."""

@@ -122,6 +122,12 @@ class WriteEntries:
             self.lost(line)
         return writer.since
 
+    def greet(self, shards: Iterable[int]) -> None:
+        """Notes that nothing of these shards is under way that entered before."""
+        listed = sorted(shards)
+        log.info("shards %s have greeted", listed)
+        self._coordinator.barrier.greet(map(shard_shown, listed))
+
     def leave(self, name: WriterName, writes: Iterable[int]) -> None:
         """Has writes leave; one that never entered, or is over, does so too."""
         with self._lock:
@@ -211,3 +217,8 @@ class WriteEntries:
 def _pointer(entry: _Entry) -> int:
     assert entry.inside is not None
     return entry.inside.transaction_id
+
+
+def shard_shown(shard: int) -> str:
+    """Returns a shard as the barrier names it."""
+    return f"shard {shard}"

@@ -205,6 +205,8 @@ def entries(talk: Talk) -> None:
     talk.post(f"{ALL}/ends", {**ends, "since": ""})
     talk.post(f"{ALL}/{tx}/commit")
     talk.post(f"{ALL}/ends", {**ends, "since": ""})
+    talk.about("A shard of the store greets a server that has begun anew.")
+    talk.post(f"{ALL}/hello", {**writer, "shards": [1, 2]})
     talk.about("A write after the end.")
     talk.post(f"{ALL}/{tx}/enter", {**writer, "write": 2})
 

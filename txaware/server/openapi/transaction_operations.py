@@ -255,6 +255,13 @@ _DESCRIBED: dict[RemoteCall, Operation] = {
         answer=json_of(fields({"since": TEXT})),
         refuses=(409,),
     ),
+    calls.HELLO: Operation(
+        summary="Tells that of these shards nothing is under way that entered at an "
+        "earlier server. Until then no transaction of before ends.",
+        tag=TAG,
+        body=json_of(fields({"writer": _NAME}, {"shards": array(whole(0))})),
+        answer=_NOTHING,
+    ),
     calls.LEAVE: Operation(
         summary="Has writes of another store leave the write barrier.",
         tag=TAG,

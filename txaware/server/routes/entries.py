@@ -16,7 +16,7 @@ from coordinator.remote.wire import (
     whole_number,
 )
 from txaware.errors import BadRequest
-from txaware.protocol.rights import holder
+from txaware.protocol.rights import holder, operator
 from txaware.server.exchange import DONE_IN_JSON, Reply, Request, json_reply
 from txaware.server.long_polls import signalled
 from txaware.server.routes.transactions import route_of
@@ -48,6 +48,7 @@ class EntryRoutes:
         """Returns these routes."""
         return [
             route_of(calls.ENTER, in_a_task(self._enter), holder, begin=self._enter),
+            route_of(calls.HELLO, in_a_task(self._hello), operator, begin=self._hello),
             route_of(calls.LEAVE, in_a_task(self._leave), holder, begin=self._leave),
             route_of(calls.ENDS, self._ends, holder, waits=True),
         ]
@@ -81,6 +82,14 @@ class EntryRoutes:
         check_known(fields, calls.LEAVE.fields)
         writes = [whole_number(one, "writes") for one in list_of(fields, "writes")]
         self._entries.leave(_writer(fields, request), writes)
+        return DONE_IN_JSON
+
+    def _hello(self, request: Request, _: Told) -> Begun:
+        fields = fields_of(request.body)
+        check_known(fields, calls.HELLO.fields)
+        _writer(fields, request)
+        shards = [whole_number(one, "shards") for one in list_of(fields, "shards")]
+        self._entries.greet(shards)
         return DONE_IN_JSON
 
     async def _ends(self, request: Request) -> Reply:
