@@ -25,8 +25,10 @@ from txaware.model.producers import Begun, ProducerIdentity
 from txaware.protocol import (
     jobs,
     members,
+    messages,
     operator,
     producers,
+    publishing,
     queues,
     transactional_ids,
 )
@@ -38,6 +40,10 @@ AnyVerb = Verb[..., Any]
 each_verb = pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
 # Answers without what is another one in each store, or each time.
 SETTLED: dict[AnyVerb, Callable[[Any], Any]] = {
+    messages.POLL: lambda page: [one.payload for one in page],
+    publishing.PUBLISH: lambda found: found is not None,
+    publishing.STORE: lambda receipt: attrs.evolve(receipt, pointer=0),
+    publishing.PUBLISH_ONCE: len,
     operator.METRICS: lambda found: found.topics.keys(),
     operator.PLAN_CLEAN_UP: lambda found: attrs.evolve(found, id=""),
     producers.OPEN_PRODUCER: lambda found: found.epoch,
@@ -64,7 +70,7 @@ SETTLED: dict[AnyVerb, Callable[[Any], Any]] = {
 # Here a server refuses in other words than the engine: it knows less, or more.
 OTHER_WORDS = {(operator.CLEAN_PIECE, "piece")}
 # What a client says by itself.
-BESIDE = {"ahead", "version", "correlation_id"}
+BESIDE = {"ahead", "version", "correlation_id", "columns"}
 # What stands where another value is meant, and what is nearly a value.
 ODD_JSON = (
     *("null", "true", "0", "-1", "1", "5.0", "1e2", str(2**63), "9" * 30, '"x"', '""'),

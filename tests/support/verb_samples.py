@@ -8,7 +8,7 @@ import attrs
 from coordinator.transaction import Transaction
 from tests.support.messagings import Site, administration_of
 from txaware.model.groups import NamedPartition
-from txaware.model.messages import MessageId
+from txaware.model.messages import MessageId, Outgoing, PublishResponse
 from txaware.model.producers import ProducerIdentity
 from txaware.model.rows import RowChange
 from txaware.protocol import (
@@ -18,6 +18,7 @@ from txaware.protocol import (
     messages,
     operator,
     producers,
+    publishing,
     queues,
     tables,
     topics,
@@ -53,6 +54,17 @@ class Sample:
         [popped] = self.site.embedded._parts.queues.pop("work")
         return queue | {"item": popped.id, "lease": popped.lease}
 
+    def published(self) -> PublishResponse:
+        """Publishes a message in a transaction of its own."""
+        tx = self.site.embedded.coordinator.start_short()
+        found = self.site.embedded.publish("pages", [b"a"], transaction=tx)
+        assert found is not None
+        return found
+
+    def opened(self) -> ProducerIdentity:
+        """Opens a producer."""
+        return self.site.messaging._parts.producers.open_producer().identity
+
     def member(self) -> dict[str, Any]:
         """Joins a group, and names the member."""
         groups = self.site.embedded._parts.groups
@@ -74,6 +86,7 @@ def prepared(site: Site) -> Sample:
     expire(site)
     messaging.create_topic("orders")
     messaging.create_topic("gone")
+    messaging.create_topic("pages")
     messaging.create_topic("changed")
     messaging.create_queue("gone")
     messaging.publish("orders", [b"a", b"b", b"c"])
@@ -98,6 +111,23 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     messages.OFFSETS: lambda s: {"topic": "orders", "at": "stable"},
     messages.LATEST: lambda s: {
         **{"topic": "orders", "start": s.first, "transaction": s.tx}
+    },
+    messages.POLL: lambda s: {
+        **{"topic": "orders", "start": s.first, "inclusive": False, "limit": 2},
+        **{"transaction": s.tx, "isolation": "uncommitted", "wait_s": 0},
+    },
+    publishing.PUBLISH: lambda s: {
+        **{"topic": "pages", "messages": [b"a", Outgoing(b"b", key=b"k")]},
+        **{"transaction": s.tx, "receipts": None},
+    },
+    publishing.STORE: lambda s: {
+        **{"topic": "pages", "messages": [b"a"], "transaction": s.tx},
+        "attempt": b"try",
+    },
+    publishing.ROLLBACK: lambda s: {"topic": "pages", "response": s.published()},
+    publishing.PUBLISH_ONCE: lambda s: {
+        **{"topic": "pages", "messages": [b"a"]},
+        **{"producer": s.opened(), "sequence": 0},
     },
     operator.PEEK: lambda s: {"topic": "orders", "start": s.first, "limit": 2},
     operator.SEARCH: lambda s: {
@@ -148,7 +178,8 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     members.HEARTBEAT: lambda s: (
         s.member()
         | {
-            **{"generation": 1, "owned": [NamedPartition("orders", 0)], "wait_s": 0},
+            # It is behind, and so waits for nothing.
+            **{"generation": 0, "owned": [NamedPartition("orders", 0)], "wait_s": 0},
         }
     ),
     members.LEAVE_GROUP: lambda s: s.member(),

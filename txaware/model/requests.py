@@ -457,6 +457,15 @@ def checked_limit(limit: object) -> int:
 LONGEST_WAIT_S = 1e300
 
 
+def check_wait_of_poll(wait_s: object, transaction: object) -> None:
+    """Refuses a time to wait that is none, and any in a transaction."""
+    if checked_wait_s(wait_s) and transaction is not None:
+        raise BadRequest(
+            "a poll in a transaction cannot wait: its snapshot sees nothing that "
+            "commits later; wait before the transaction begins"
+        )
+
+
 def checked_wait_s(wait_s: object) -> float:
     """Returns the time to wait; below 0 there is no wait."""
     if isinstance(wait_s, bool) or not isinstance(wait_s, int | float):

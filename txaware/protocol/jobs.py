@@ -39,17 +39,17 @@ from txaware.protocol.fields import (
     seconds_in_ms,
     text,
 )
-from txaware.protocol.formats import format_of
-from txaware.protocol.formats.requests import Listed, milliseconds
+from txaware.protocol.formats import Format, PublishRequest, encode_publish
+from txaware.protocol.formats.requests import milliseconds
 from txaware.protocol.json_schema import ref, whole
 from txaware.protocol.json_values import load
 from txaware.protocol.queues import QUEUE, TAG
 from txaware.protocol.rights import on_queue
+from txaware.protocol.shape import BodyFormats, Described
 from txaware.protocol.values import popped_to_json, popped_to_pack
 from txaware.protocol.verb import (
     GiveBack,
     In,
-    MessageBody,
     Repeat,
     Verb,
     Work,
@@ -108,33 +108,33 @@ _ENDS_WITH = attrs.evolve(_BY_POINTER.or_null(), given=SEEN_BY.given)
 _Name = Annotated[str, places.QUEUE]
 
 
-@attrs.define
-class ItemsBody:
-    """The items of a push in a body, which are read when they are needed."""
-
-    content_type: str | None
-    body: bytes
-
-    def __attrs_post_init__(self) -> None:
-        format_of(self.content_type)
-
-    def read(self) -> Listed:
-        """Returns the items; a push has nothing else."""
-        asked = format_of(self.content_type).publish_request(self.body)
-        if (asked.pointer, asked.receipts, asked.attempt) != (None, None, None):
-            raise BadRequest(
-                "a push has messages and nothing else; in a transaction they are "
-                "published to a pipe"
-            )
-        return asked.messages
+def _read_push(format_: Format, body: bytes) -> dict[str, Any]:
+    """Reads the items; a push has nothing else."""
+    asked = format_.publish_request(body)
+    if (asked.pointer, asked.receipts, asked.attempt) != (None, None, None):
+        raise BadRequest(
+            "a push has messages and nothing else; in a transaction they are "
+            "published to a pipe"
+        )
+    return {"messages": asked.messages}
 
 
-_ITEMS = MessageBody(
-    ItemsBody,
-    {
-        "allOf": [ref("PublishRequest"), {"properties": {"messages": {"minItems": 1}}}],
-    },
-    "PublishRequest",
+# They are checked with the limit of the server.
+_ITEMS = Kind(lambda value, *, what: value, {})
+_FORMATS = BodyFormats(
+    body=Described(
+        schema={
+            "allOf": [
+                ref("PublishRequest"),
+                {"properties": {"messages": {"minItems": 1}}},
+            ],
+        },
+        avro="PublishRequest",
+        msgpack="PublishRequest",
+    ),
+    read=_read_push,
+    pack=lambda asked: encode_publish(PublishRequest(None, asked.messages)),
+    has_messages=True,
     none="a push has items",
 )
 _PUSHER = text(given=_given_text)
@@ -244,7 +244,7 @@ PUSH = Verb(
     path=QUEUE + "/push",
     request=Push,
     query=("pusher", "delay_s", "priority"),
-    needs_body=True,
+    formats=_FORMATS,
     right=on_queue("push"),
     repeat=Repeat.KEYED,
     work=Work.COORDINATOR,

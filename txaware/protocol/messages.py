@@ -1,4 +1,4 @@
-"""The verbs of messages that JSON is enough for: ends, waits, the newest by key."""
+"""The verbs that read messages: poll and wait, ends, the newest by key."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -21,7 +21,9 @@ from txaware.model.messages import Bounds, Message, MessageId, in_partition
 from txaware.model.partitions import named_partition
 from txaware.model.requests import (
     MAX_TIME_MS,
+    check_wait_of_poll,
     checked_isolation,
+    checked_limit,
     checked_offsets_at,
     checked_position,
     checked_start,
@@ -36,23 +38,34 @@ from txaware.protocol.fields import (
     Kind,
     by,
     long,
+    plain,
     start_field,
     text,
+)
+from txaware.protocol.formats import (
+    Format,
+    PollRequest,
+    decode_columnar_page,
+    decode_page,
+    encode_poll,
 )
 from txaware.protocol.formats.json_format import START_FROM
 from txaware.protocol.formats.requests import milliseconds, seconds
 from txaware.protocol.json_schema import (
     BASE64,
     HEX_ID,
+    INT_MAX,
     any_of,
     array,
     fields,
     or_null,
+    ref,
     whole,
 )
 from txaware.protocol.json_schema import FLAG as FLAG_SCHEMA
 from txaware.protocol.json_values import camel, load
 from txaware.protocol.rights import on_topic
+from txaware.protocol.shape import BodyFormats, Described
 from txaware.protocol.topics import TOPIC
 from txaware.protocol.values import structured, unstructured
 from txaware.protocol.verb import Form, In, Verb, Work, verbs_in
@@ -74,6 +87,7 @@ _ISOLATION_ASKED = attrs.evolve(
 )
 _START = attrs.evolve(START_FROM, given=by(checked_start), write=start_field)
 _WAIT = Kind(_wait_s, _WAIT_MS.schema, given=by(checked_wait_s), write=milliseconds)
+_LIMIT = plain(given=by(checked_limit))
 _BEHIND = attrs.evolve(ID, given=by(checked_position)).or_null()
 _Topic = Annotated[str, places.TOPIC]
 
@@ -86,6 +100,50 @@ class Wait(Struct, forbid_unknown_fields=True, rename="camel"):
     inclusive: Annotated[bool, FLAG] = True
     isolation: Annotated[Isolation, _ISOLATION] = COMMITTED
     timeout_s: Annotated[float, _WAIT] = field(default=0.0, name="waitMs")
+
+
+class Poll(Struct):
+    """Says which messages to read; `columns` asks for them as columns."""
+
+    topic: _Topic
+    start: Annotated[Start, _START] = None
+    inclusive: Annotated[bool, FLAG] = True
+    limit: Annotated[int, _LIMIT] = 100
+    transaction: Annotated[Transaction | None, SEEN_BY] = None
+    isolation: Annotated[Isolation, _ISOLATION] = UNCOMMITTED
+    wait_s: Annotated[float, _WAIT] = 0.0
+    columns: Annotated[bool, FLAG] = False
+
+
+def _read_poll(format_: Format, body: bytes) -> dict[str, Any]:
+    sent = attrs.asdict(format_.poll_request(body), recurse=False)
+    if sent["limit"] is None:
+        sent["limit"] = INT_MAX
+    return {name: value for name, value in sent.items() if name in _POLLED}
+
+
+def _pack_poll(asked: Poll) -> bytes:
+    return encode_poll(
+        PollRequest(
+            start=asked.start,
+            inclusive=asked.inclusive,
+            limit=asked.limit,
+            transaction=asked.transaction,
+            isolation=asked.isolation,
+            wait_s=asked.wait_s,
+            columns=asked.columns,
+        )
+    )
+
+
+def _unpack_page(asked: Poll, body: bytes) -> Any:
+    if asked.columns:
+        return decode_columnar_page(body)
+    number = named_partition(asked.topic)[1] if "." in asked.topic else None
+    return decode_page(body, partition=number or 0)
+
+
+_POLLED = frozenset(Poll.__struct_fields__) - {"topic"}
 
 
 class AskBounds(Struct, forbid_unknown_fields=True):
@@ -245,6 +303,32 @@ WAIT = Verb(
     tag=TAG,
     example={"startFrom": 0, "isolation": "committed", "waitMs": 10},
     load=load,
+)
+# Its answer is written as it is read, in pieces.
+POLL = Verb(
+    does=MessagingService.poll,
+    method="POST",
+    path=TOPIC + "/poll",
+    request=Poll,
+    formats=BodyFormats(
+        body=Described(
+            schema=ref("ConsumeRequest"), avro="ConsumeRequest", msgpack="PollRequest"
+        ),
+        read=_read_poll,
+        pack=_pack_poll,
+        answer=Described(
+            schema=any_of(ref("ConsumeResponse"), ref("Page")),
+            avro="ConsumeResponse",
+            msgpack="PollResponse",
+        ),
+        unpack=_unpack_page,
+    ),
+    right=on_topic("consume"),
+    waits="wait_s",
+    check=lambda asked: check_wait_of_poll(asked.wait_s, asked.transaction),
+    summary="Reads messages, and waits for some where it is asked to.",
+    tag=TAG,
+    example={"startFrom": None, "limit": 10, "page": True},
 )
 BOUNDS = Verb(
     does=MessagingService.bounds,

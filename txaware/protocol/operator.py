@@ -60,7 +60,8 @@ from txaware.protocol.formats.json_format import START_FROM
 from txaware.protocol.json_schema import BASE64, HEX_ID, TEXT, array, ref, whole
 from txaware.protocol.json_values import from_base64, load
 from txaware.protocol.rights import holder, monitor, on_topic, operator
-from txaware.protocol.verb import GoOn, In, Nothing, Repeat, Verb, Work, verbs_in
+from txaware.protocol.shape import GoOn
+from txaware.protocol.verb import In, Nothing, Repeat, Verb, Work, verbs_in
 
 TOPIC = "/v1/namespaces/{namespace}/topics/{topic}"
 ADMIN, KEEPERS = "/v1/admin", "/v1/keepers"

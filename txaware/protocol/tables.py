@@ -34,8 +34,9 @@ from txaware.protocol.formats.requests import expire_after_ms, expire_after_s
 from txaware.protocol.json_schema import BASE64, array, fields, or_null
 from txaware.protocol.json_values import from_base64, load
 from txaware.protocol.rights import on_table, to_list
+from txaware.protocol.shape import Binary
 from txaware.protocol.values import structured
-from txaware.protocol.verb import Binary, Form, In, Repeat, Verb, Work, verbs_in
+from txaware.protocol.verb import Form, In, Repeat, Verb, Work, verbs_in
 
 TABLES = "/v1/namespaces/{namespace}/tables"
 TABLE = TABLES + "/{table}"

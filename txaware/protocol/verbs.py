@@ -9,6 +9,7 @@ from txaware.protocol import (
     messages,
     operator,
     producers,
+    publishing,
     queues,
     tables,
     topics,
@@ -23,6 +24,7 @@ VERBS: tuple[Verb[..., Any], ...] = (
     *messages.VERBS,
     *operator.VERBS,
     *producers.VERBS,
+    *publishing.VERBS,
     *queues.VERBS,
     *tables.VERBS,
     *topics.VERBS,
@@ -107,6 +109,11 @@ NUMBERED = (
     "PUT /v1/namespaces/{namespace}/groups/{group}/assignment",
     "GET /v1/namespaces/{namespace}/topics/{topic}/offsets",
     "POST /v1/namespaces/{namespace}/topics/{topic}/search",
+    "POST /v1/namespaces/{namespace}/topics/{topic}/publish",
+    "POST /v1/namespaces/{namespace}/topics/{topic}/store",
+    "POST /v1/namespaces/{namespace}/topics/{topic}/rollback",
+    "POST /v1/namespaces/{namespace}/topics/{topic}/poll",
+    "POST /v1/namespaces/{namespace}/topics/{topic}/publish-once",
 )
 NUMBERS = {name: number for number, name in enumerate(NUMBERED, 1)}
 

@@ -6,6 +6,9 @@ from typing import Any, Final, Protocol
 
 from coordinator.transaction import Transaction
 from txaware.auth import Principal
+from txaware.errors import BadRequest
+from txaware.model.messages import PublishResponse
+from txaware.protocol.shape import Unread
 from txaware.protocol.verb import Verb, Work
 from txaware.server.exchange import Peer
 from txaware.server.server_context import ServerContext
@@ -24,10 +27,16 @@ class Caller(Protocol):
         """The other end, which may go while the verb is performed."""
 
     @property
+    def headers(self) -> Mapping[bytes, bytes]:
+        """The headers, among them the key of a request that may be repeated."""
+
+    @property
     def ask_again(self) -> Callable[[], object]:
         """Raises where its token, or the rule that it needed, was taken away."""
 
 
+# A larger body is read in a thread, so that the others do not wait for it.
+QUICK_BYTES = 128 << 10
 # What a server does beside the engine, in a thread: by the context, who asks, and what.
 Act = Callable[[ServerContext, Any, Any], Any]
 # Is told the value of a verb, or the error, in the event loop.
@@ -42,7 +51,9 @@ LATER: Final = object()
 class VerbPerformer:
     """Performs one verb; `soon` begins it in the event loop, `act` does it in a thread.
 
-    Without an `act` the engine's method of the verb's name is called.
+    Without an `act` the engine's method of the verb's name is called. A body of several
+    formats is not read when `soon` gets its request; a thread reads it where there is
+    none.
     """
 
     def __init__(
@@ -76,17 +87,62 @@ class VerbPerformer:
 
         A request in a transaction of somebody else is refused.
         """
-        for name in self.verb.shape.own:
-            if (tx := getattr(asked, name)) is not None:
-                pointer = tx.transaction_id if isinstance(tx, Transaction) else tx
-                caller.principal.require_transactions()
-                self._server_context.owners.used((pointer,), caller.principal)
+        if isinstance(asked, Unread):
+            perform: Callable[..., Any] = self._read_and_perform
+        else:
+            perform = self._perform
+            check_own(self._server_context, self.verb, caller, asked)
         if self._soon is not None:
             try:
                 return self._soon(caller, asked, told)
             except WouldWait:
                 pass
-        return self._in_thread(self._perform, caller, asked)
+        return self._in_thread(perform, caller, asked)
+
+    def _read_and_perform(self, caller: Caller, unread: Unread) -> Any:
+        return self._perform(
+            caller, read(self._server_context, self.verb, caller, unread)
+        )
+
+
+def read(
+    server_context: ServerContext,
+    verb: Verb[..., Any],
+    caller: Caller,
+    unread: Unread,
+) -> Any:
+    """Returns a request whose body is read now, in a thread or where it is quick.
+
+    Of a verb that finds a topic a missing one is told before a wrong body.
+    """
+    try:
+        asked = unread.read()
+    except BadRequest:
+        if verb.finds_topic:
+            server_context.service.topic(unread.topic)
+        raise
+    if verb.check is not None:
+        verb.check(asked)
+    check_own(server_context, verb, caller, asked)
+    return asked
+
+
+def check_own(
+    server_context: ServerContext, verb: Verb[..., Any], caller: Caller, asked: Any
+) -> None:
+    """Refuses a request in a transaction of somebody else."""
+    for name in verb.shape.own:
+        if (named := getattr(asked, name)) is not None:
+            caller.principal.require_transactions()
+            server_context.owners.used((_pointer_of(named),), caller.principal)
+
+
+def _pointer_of(named: Any) -> int:
+    """Returns the pointer of a transaction, of what it published, or itself."""
+    if isinstance(named, PublishResponse):
+        return named.transaction_write_pointer
+    pointer: int = named.transaction_id if isinstance(named, Transaction) else named
+    return pointer
 
 
 def performers(

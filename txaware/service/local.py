@@ -31,6 +31,7 @@ from txaware.model.requests import (
     Pointer,
     Start,
     check_plain,
+    check_wait_of_poll,
     checked_attempt,
     checked_flag,
     checked_isolation,
@@ -39,6 +40,7 @@ from txaware.model.requests import (
     checked_payloads,
     checked_pointer,
     checked_position,
+    checked_receipts,
     checked_response,
     checked_snapshot,
     checked_start,
@@ -194,6 +196,7 @@ class LocalService:
         except PartitionNeeded:
             return self._publish_spread(topic, messages, transaction, receipts)
         payloads = self._payloads(messages)
+        receipts = None if receipts is None else checked_receipts(receipts)
         if transaction is None:
             check_plain(payloads, receipts)
             self._publishing.plain(place, payloads)
@@ -214,6 +217,7 @@ class LocalService:
     ) -> PublishResponse | None:
         """Does the same to a topic of several partitions, to each its part."""
         place, payloads = self._places.whole(topic), self._payloads(messages)
+        receipts = None if receipts is None else checked_receipts(receipts)
         if transaction is None:
             check_plain(payloads, receipts)
             self._spreading.plain(place, payloads)
@@ -336,11 +340,7 @@ class LocalService:
             transaction=transaction,
             isolation=isolation,
         )
-        if wait_s and transaction is not None:
-            raise BadRequest(
-                "a poll in a transaction cannot wait: its snapshot sees nothing that "
-                "commits later; wait before the transaction begins"
-            )
+        check_wait_of_poll(wait_s, transaction)
         return self._reading.poll(partial(self._places.find, topic), ask, wait_s)
 
     def latest_page(

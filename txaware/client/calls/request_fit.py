@@ -23,12 +23,13 @@ def require_fit(messages: int, size_bytes: int, info: ServerInfo) -> None:
 
 
 def msgpack_call(
-    path: str,
-    body: bytes,
+    path: str | Callable[[], str],
+    body: bytes | Callable[[], bytes],
     read: Callable[[HttpAnswer], T],
     *,
     repeat: Repeat = Repeat.HARMLESS,
     longer_s: float = 0,
+    framed: Callable[[], tuple[int, bytes]] | None = None,
 ) -> Call[T]:
     """Returns a call in msgpack, which says so where the server does not know that."""
 
@@ -44,4 +45,7 @@ def msgpack_call(
                 f"its version. It says: {error}"
             ) from error
 
-    return Call("POST", path, read_or_tell, body, _KIND, _KIND, repeat, longer_s)
+    return Call(
+        *("POST", path, read_or_tell, body, _KIND, _KIND, repeat, longer_s),
+        framed=framed,
+    )

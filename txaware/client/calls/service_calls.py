@@ -1,21 +1,22 @@
 """The verbs of the messaging service as calls: pure, for a transport that waits."""
 
 import os
-import struct
 from collections.abc import Iterable, Iterator
-from functools import partial
+from typing import Any, cast
 
 import attrs
+from msgspec import structs
 
 from coordinator.transaction import Transaction
-from txaware.client.calls.call import (
-    Steps,
-    done,
-    reading,
-)
+from txaware.client.calls.call import Steps
 from txaware.client.calls.producer_calls import ProducerCalls
-from txaware.client.calls.request_fit import msgpack_call, require_fit
-from txaware.client.calls.verb_calls import call_of, steps_of
+from txaware.client.calls.request_fit import require_fit
+from txaware.client.calls.verb_calls import (
+    call_of,
+    limited,
+    performed,
+    steps_of,
+)
 from txaware.client.link import Link
 from txaware.client.server_info import ENVELOPE_BYTES, ServerInfo
 from txaware.errors import (
@@ -26,75 +27,38 @@ from txaware.errors import (
     TxAwareError,
     changed_nothing,
 )
-from txaware.model.interfaces import UNCOMMITTED, Isolation
 from txaware.model.labels import Labels, label_bytes
-from txaware.model.messages import (
-    MessageId,
-    Page,
-    PublishResponse,
-    Receipt,
-)
-from txaware.model.partitions import named_partition, parsed_rows
-from txaware.model.queues import pipe_of
-from txaware.model.requests import (
-    Payload,
-    Payloads,
-    Pointer,
-    Start,
-    check_plain,
-    checked_attempt,
-    checked_flag,
-    checked_isolation,
-    checked_limit,
-    checked_payloads,
-    checked_pointer,
-    checked_receipts,
-    checked_response,
-    checked_snapshot,
-    checked_start,
-    checked_wait_s,
-)
-from txaware.protocol.formats import (
-    MAX_MESSAGES,
-    ColumnarPage,
-    PollRequest,
-    PublishRequest,
-    decode_columnar_page,
-    decode_page,
-    decode_publish_response,
-    decode_receipt,
-    encode_poll,
-    encode_publish,
-    encode_rollback,
-)
+from txaware.model.messages import MessageId, PublishResponse, Receipt
+from txaware.model.partitions import parsed_rows
+from txaware.model.requests import Payload, Payloads, Pointer, Start, check_plain
+from txaware.protocol.formats import MAX_MESSAGES, ColumnarPage
 from txaware.protocol.groups import POSITION, POSITION_SEEN, SAVE_POSITION
-from txaware.protocol.messages import WAIT
-from txaware.protocol.verb import Repeat
+from txaware.protocol.messages import POLL, WAIT
+from txaware.protocol.publishing import PUBLISH, ROLLBACK, STORE, Store
 from txaware.publish.repeated_publish import OwnProducer
 
 # The most that a message takes in a request beside its payload.
 BESIDE_BYTES = 32
-_MOST_LONG, _MOST_INT = 2**63 - 1, 2**31 - 1
 
 
-def cut_to_fit(
-    request: PublishRequest, payloads: Payloads, info: ServerInfo
-) -> list[bytes]:
-    """Returns one body where it fits, so that it is stored whole or not at all.
+def cut_to_fit(asked: Store, info: ServerInfo) -> list[tuple[Store, bytes]]:
+    """Returns one request where it fits, so that it is stored whole or not at all.
 
     Otherwise it returns several, of half of what the server takes at most, unless for a
-    single large message.
+    single large message. Each has its body.
     """
-    body = encode_publish(request)
+    packed = STORE.shape.packed_body
+    payloads, body = asked.messages, packed(asked)
     if len(body) <= info.request_bytes and len(payloads) <= MAX_MESSAGES:
-        return [body]
+        return [(asked, body)]
     pieces = [
-        encode_publish(attrs.evolve(request, messages=piece))
+        structs.replace(asked, messages=piece)
         for piece in _pieces(payloads, info.request_bytes // 2)
     ]
-    for piece in pieces:
-        require_fit(1, len(piece), info)
-    return pieces
+    found = [(piece, packed(piece)) for piece in pieces]
+    for _, body in found:  # before any of them is sent
+        require_fit(1, len(body), info)
+    return found
 
 
 def total_receipt(receipts: list[Receipt]) -> Receipt:
@@ -121,11 +85,6 @@ def _sizes_bytes(payloads: Payloads) -> Iterator[int]:
         yield len(payload) + label_bytes(key, headers) + BESIDE_BYTES
 
 
-_page, _columnar_page = reading(decode_page), reading(decode_columnar_page)
-_response = reading(decode_publish_response)
-_receipt = reading(decode_receipt)
-
-
 class ServiceCalls(ProducerCalls):
     """All verbs of a `MessagingService`."""
 
@@ -146,25 +105,23 @@ class ServiceCalls(ProducerCalls):
         receipts: Iterable[Receipt] | None = None,
     ) -> Steps[PublishResponse | None]:
         """Makes one request, whatever its size, so that all stays in one piece."""
-        path = self._paths.topic(topic)
+        asked = PUBLISH.asked(
+            topic, messages, transaction=transaction, receipts=receipts
+        )
         info = yield from self.info()
-        payloads = checked_payloads(messages, limit_bytes=info.message_bytes)
-        pointer = None if transaction is None else checked_pointer(transaction)
-        named = _sendable_receipts(receipts)
-        _check_publish(payloads, pointer, named)
-        if pointer is None and info.takes_producers and topic not in self._partitioned:
+        asked = limited(PUBLISH, asked, info)
+        if asked.transaction is None:
+            check_plain(asked.messages, asked.receipts)
+        if len(asked.messages) and asked.receipts is not None:
+            raise BadRequest("a publish has messages or receipts, not both")
+        is_plain = asked.transaction is None and topic not in self._partitioned
+        if is_plain and info.takes_producers:
             try:
-                yield from self._publish_own(topic, payloads)
+                yield from self._publish_own(topic, asked.messages)
                 return None
             except PartitionNeeded:  # each partition has sequences of its own
                 self._partitioned.add(topic)
-        body = encode_publish(PublishRequest(pointer, payloads, receipts=named))
-        require_fit(len(payloads), len(body), info)
-        read = done if pointer is None else _response
-        response: PublishResponse | None = yield msgpack_call(
-            path + "/publish", body, read, repeat=Repeat.KEYED
-        )
-        return response
+        return (yield from performed(self, PUBLISH, asked))
 
     def _publish_own(self, topic: str, messages: Payloads) -> Steps[None]:
         """Publishes by a producer of this client: each request is stored once.
@@ -212,55 +169,13 @@ class ServiceCalls(ProducerCalls):
         Where one of several fails, others may be stored, and the attempt must not be
         named in a reference.
         """
-        path = self._paths.topic(topic)
+        asked = STORE.asked(topic, messages, transaction=transaction, attempt=attempt)
         info = yield from self.info()
-        payloads = checked_payloads(messages, limit_bytes=info.message_bytes)
-        pointer, attempt = checked_pointer(transaction), checked_attempt(attempt)
-        if not len(payloads):
-            raise BadRequest("a store has messages")
-        request = PublishRequest(pointer, payloads, attempt=attempt)
+        asked = limited(STORE, asked, info)
         receipts: list[Receipt] = []
-        for body in cut_to_fit(request, payloads, info):
-            call = msgpack_call(path + "/store", body, _receipt, repeat=Repeat.KEYED)
-            receipts.append((yield call))
+        for piece, body in cut_to_fit(asked, info):
+            receipts.append((yield call_of(STORE, piece, body=body)))
         return total_receipt(receipts)
-
-    def rollback(self, topic: str, response: PublishResponse) -> Steps[None]:
-        """Hides what a publish wrote; once more does no harm."""
-        path = self._paths.topic(topic) + "/rollback"
-        body = encode_rollback(_sendable_response(response))
-        yield msgpack_call(path, body, done)
-
-    def poll(
-        self,
-        topic: str,
-        *,
-        start: Start = None,
-        inclusive: bool = True,
-        limit: int = 100,
-        transaction: Transaction | None = None,
-        isolation: Isolation = UNCOMMITTED,
-        wait_s: float = 0,
-    ) -> Steps[Page]:
-        """Asks again where the server waits for less than `wait_s`."""
-        path = self._paths.topic(topic) + "/poll"
-        until_s = self._link.clock_s() + _checked_wait(wait_s, transaction)
-        checked_snapshot(transaction)
-        number = named_partition(topic)[1] if "." in topic else None
-        read = reading(partial(decode_page, partition=number)) if number else _page
-        checked = (
-            checked_start(start),
-            checked_flag("inclusive", inclusive),
-            checked_limit(limit),
-            transaction,
-            checked_isolation(isolation),
-        )
-        while True:
-            asked_s, is_last = yield from self.turn(wait_s, until_s)
-            body = _poll_body(*checked, asked_s)
-            page: Page = yield msgpack_call(path, body, read, longer_s=asked_s)
-            if page or is_last:
-                return page
 
     def poll_columns(
         self,
@@ -272,19 +187,16 @@ class ServiceCalls(ProducerCalls):
         transaction: Transaction | None,
     ) -> Steps[ColumnarPage]:
         """Polls once, and returns the answer as columns."""
-        path = self._paths.topic(topic) + "/poll"
-        checked_snapshot(transaction)
-        body = _poll_body(
-            checked_start(start),
-            checked_flag("inclusive", inclusive),
-            checked_limit(limit),
-            transaction,
-            UNCOMMITTED,
-            0,
-            columns=True,
+        asked = POLL.asked(
+            topic,
+            start=start,
+            inclusive=inclusive,
+            limit=limit,
+            transaction=transaction,
         )
-        page: ColumnarPage = yield msgpack_call(path, body, _columnar_page)
-        return page
+        asked.columns = True
+        page: Any = yield call_of(POLL, asked)
+        return cast(ColumnarPage, page)
 
     def position(
         self, group: str, topic: str, *, transaction: Transaction | None = None
@@ -297,79 +209,7 @@ class ServiceCalls(ProducerCalls):
         position: MessageId | None = yield call_of(verb, asked)
         return position
 
+    rollback = steps_of(ROLLBACK)
+    poll = steps_of(POLL)
     save_position = steps_of(SAVE_POSITION)
     wait = steps_of(WAIT)
-
-
-def _check_publish(
-    payloads: Payloads, pointer: int | None, receipts: list[Receipt] | None
-) -> None:
-    if pointer is None:
-        check_plain(payloads, receipts)
-    if len(payloads) and receipts is not None:
-        raise BadRequest("a publish has messages or receipts, not both")
-
-
-def _poll_body(
-    start: Start,
-    inclusive: bool,
-    limit: int,
-    transaction: Transaction | None,
-    isolation: str,
-    wait_s: float,
-    *,
-    columns: bool = False,
-) -> bytes:
-    try:
-        return encode_poll(
-            PollRequest(
-                start=start,
-                inclusive=inclusive,
-                limit=limit,
-                transaction=transaction,
-                isolation=isolation,
-                wait_s=wait_s,
-                columns=columns,
-            )
-        )
-    except (struct.error, OverflowError) as error:
-        raise BadRequest(f"the transaction has odd numbers: {error}") from error
-
-
-def _checked_wait(wait_s: object, transaction: Transaction | None) -> float:
-    if wait_s and transaction is not None:
-        raise BadRequest(
-            "a poll in a transaction cannot wait: its snapshot sees nothing that "
-            "commits later; wait before the transaction begins"
-        )
-    return checked_wait_s(wait_s)
-
-
-def _sendable_receipts(receipts: Iterable[Receipt] | None) -> list[Receipt] | None:
-    """Returns receipts as `store` answered them, which the wire can carry."""
-    if receipts is None:
-        return None
-    return [_sendable_receipt(receipt) for receipt in checked_receipts(receipts)]
-
-
-def _sendable_receipt(receipt: Receipt) -> Receipt:
-    if pipe_of(receipt.topic) is None:
-        named_partition(receipt.topic)
-    checked_pointer(receipt.pointer)
-    _check_fits(receipt.count, "the count of a receipt", _MOST_INT)
-    return attrs.evolve(receipt, attempt=checked_attempt(receipt.attempt))
-
-
-def _sendable_response(response: PublishResponse) -> PublishResponse:
-    """Returns a response that the wire can carry; the server knows if it names rows."""
-    checked_response(response)
-    for time_ms in (response.start_timestamp, response.end_timestamp):
-        _check_fits(time_ms, "a time in it", _MOST_LONG, least=~_MOST_LONG)
-    for sequence in (response.start_sequence_id, response.end_sequence_id):
-        _check_fits(sequence, "a sequence in it", _MOST_INT, least=~_MOST_INT)
-    return response
-
-
-def _check_fits(value: object, name: str, most: int, *, least: int = 0) -> None:
-    if not isinstance(value, int) or not least <= value <= most:
-        raise BadRequest(f"{name} is from {least} to {most}, not {value!r}")

@@ -10,10 +10,10 @@ import msgspec
 from txaware.client.calls.call import Call, Steps, reading
 from txaware.client.calls.request_fit import msgpack_call, require_fit
 from txaware.client.calls.server_calls import ServerCalls
+from txaware.client.server_info import ServerInfo
 from txaware.errors import BadRequest
 from txaware.model.requests import checked_payloads
 from txaware.model.signatures import signed_as
-from txaware.protocol.formats import PublishRequest, encode_publish
 from txaware.protocol.verb import GiveBack, Repeat, Verb
 from txaware.protocol.verbs import number_of
 
@@ -24,16 +24,30 @@ T = TypeVar("T")
 LONG_S = 3600.0
 
 
-def call_of(verb: Verb[P, T], asked: Any, *, longer_s: float = 0) -> Call[T]:
-    """Returns the call of a verb with its request."""
+def call_of(
+    verb: Verb[P, T], asked: Any, *, longer_s: float = 0, body: bytes | None = None
+) -> Call[T]:
+    """Returns the call of a verb with its request; `body` is one in msgpack."""
+    shape, path = verb.shape, partial(verb.shape.path_of, asked)
+    read = reading(partial(verb.answered, asked), partial(verb.unpacked, asked))
+    framed = _framed(verb, asked, body)
+    if verb.formats is not None:
+        return msgpack_call(
+            path,
+            partial(shape.packed_body, asked) if body is None else body,
+            read,
+            repeat=verb.repeat,
+            longer_s=longer_s,
+            framed=framed,
+        )
     return Call(
         verb.method,
-        partial(verb.shape.path_of, asked),
-        reading(partial(verb.answered, asked), partial(verb.unpacked, asked)),
-        partial(verb.shape.body_of, asked),
+        path,
+        read,
+        partial(shape.body_of, asked),
         repeat=verb.repeat,
         longer_s=LONG_S if verb.work.is_long else longer_s,
-        framed=_framed(verb, asked),
+        framed=framed,
     )
 
 
@@ -56,8 +70,12 @@ def performed(calls: ServerCalls, verb: Verb[P, T], asked: Any) -> Steps[T]:
     if verb.repeat is Repeat.KEYED:
         yield from calls.info()
     if verb.waits is None:
-        if verb.shape.messages:
-            call = yield from _message_call(calls, verb, asked)
+        if verb.formats is not None and verb.formats.has_messages:
+            info = yield from calls.info()
+            asked = limited(verb, asked, info)
+            body = verb.shape.packed_body(asked)
+            require_fit(len(asked.messages), len(body), info)
+            call = call_of(verb, asked, body=body)
         else:
             call = call_of(verb, asked)
         answer: T = yield call
@@ -74,26 +92,23 @@ def performed(calls: ServerCalls, verb: Verb[P, T], asked: Any) -> Steps[T]:
             return answer
 
 
-def _message_call(calls: ServerCalls, verb: Verb[P, T], asked: Any) -> Steps[Call[T]]:
-    """Makes one request, whatever its size, so that all stays in one piece."""
-    info = yield from calls.info()
-    [(name, mark)] = verb.shape.messages.items()
-    messages = getattr(asked, name)
-    payloads = checked_payloads(messages, limit_bytes=info.message_bytes)
-    if not len(payloads):
-        raise BadRequest(mark.none)
-    body = encode_publish(PublishRequest(None, payloads))
-    require_fit(len(payloads), len(body), info)
-    read = reading(partial(verb.answered, asked), partial(verb.unpacked, asked))
-    call = msgpack_call(verb.shape.path_of(asked), body, read, repeat=verb.repeat)
-    sent = msgspec.structs.replace(asked, **{name: body})
-    return attrs.evolve(call, framed=_framed(verb, sent))
+def limited(verb: Verb[..., Any], asked: Any, info: ServerInfo) -> Any:
+    """Returns the request with its messages as a server takes them."""
+    payloads = checked_payloads(asked.messages, limit_bytes=info.message_bytes)
+    none = None if verb.formats is None else verb.formats.none
+    if none is not None and not len(payloads):
+        raise BadRequest(none)
+    return msgspec.structs.replace(asked, messages=payloads)
 
 
-def _framed(verb: Verb[P, T], asked: Any) -> Callable[[], tuple[int, bytes]] | None:
+def _framed(
+    verb: Verb[P, T], asked: Any, body: bytes | None = None
+) -> Callable[[], tuple[int, bytes]] | None:
     """Returns what makes the number and the fields of a request in a frame."""
     number = number_of(verb)
-    return None if number is None else lambda: (number, verb.shape.packed(asked))
+    if number is None:
+        return None
+    return lambda: (number, verb.shape.packed(asked, body))
 
 
 def _given_back(

@@ -54,6 +54,7 @@ from txaware.model.requests import (
     checked_start,
 )
 from txaware.model.rows import RowChange
+from txaware.protocol.fields import encoded_transaction
 from txaware.protocol.formats.columns import ColumnarPage, ColumnPiece, places_of
 from txaware.protocol.formats.interfaces import PageWriter
 from txaware.protocol.formats.requests import (
@@ -519,7 +520,7 @@ def encode_poll(request: PollRequest) -> bytes:
             start_from=_start_field(start),
             inclusive=request.inclusive,
             limit=None if limit is None else min(limit, INT_MAX),
-            transaction=None if tx is None else codec.encode(tx),
+            transaction=None if tx is None else encoded_transaction(tx),
             isolation=request.isolation,
             wait_ms=milliseconds(request.wait_s),
             columns=request.columns,

@@ -19,18 +19,15 @@ from txaware.protocol.json_schema import (
     fields,
     ref,
 )
+from txaware.protocol.shape import Described
 from txaware.protocol.verb import Form, In, Verb
 from txaware.server.exchange import JSON
 from txaware.server.idempotency import LONGEST_KEY
-from txaware.server.openapi import (
-    message_operations,
-    server_operations,
-    transaction_operations,
-)
+from txaware.server.openapi import server_operations, transaction_operations
 from txaware.server.openapi.operation import (
     Content,
     Operation,
-    in_all_formats,
+    in_avro,
     in_msgpack,
     json_of,
 )
@@ -38,7 +35,6 @@ from txaware.server.openapi.wire import report_schemas, schema_of, wire_schemas
 from txaware.server.routing import Route
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
-    **message_operations.OPERATIONS,
     **transaction_operations.OPERATIONS,
     **server_operations.OPERATIONS,
 }
@@ -66,9 +62,8 @@ def _of_verb(verb: Verb[..., Any]) -> Operation:
         body = json_of(schema, example=verb.example)
         if verb.binary is not None:
             body |= in_msgpack(verb.binary.name)
-    for mark in shape.messages.values():
-        in_json = json_of(mark.schema, example=verb.example)
-        body = in_all_formats(in_json, body=mark.name)
+    if verb.formats is not None:
+        body = _in_formats(verb.formats.body, example=verb.example)
     return Operation(
         summary=verb.summary,
         tag=verb.tag,
@@ -83,8 +78,17 @@ def _of_verb(verb: Verb[..., Any]) -> Operation:
     )
 
 
+def _in_formats(described: Described, *, example: Any = None) -> Content:
+    content = json_of(described.schema, example=example)
+    if described.avro is not None:
+        content |= in_avro(described.avro)
+    return content | in_msgpack(described.msgpack)
+
+
 def _answer_of(verb: Verb[..., Any]) -> Content | None:
     answer = verb.answer
+    if verb.formats is not None and verb.formats.answer is not None:
+        return _in_formats(verb.formats.answer)
     if answer is None:
         return None
     if isinstance(answer, Form):

@@ -51,8 +51,3 @@ def in_msgpack(body: str) -> Content:
     """Describes a body of the client of this project."""
     said = f"{body} in msgpack, as the client of this project has it."
     return {MSGPACK_TYPE: {"schema": BYTES | {"description": said}}}
-
-
-def in_all_formats(json: Content, *, body: str, own: str | None = None) -> Content:
-    """Adds the other formats; `own` is the name in msgpack, if another."""
-    return json | in_avro(body) | in_msgpack(own or body)

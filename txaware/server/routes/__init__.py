@@ -3,13 +3,15 @@
 from typing import Any
 
 from txaware.protocol import verbs
-from txaware.protocol.messages import BOUNDS, WAIT
+from txaware.protocol.messages import BOUNDS, POLL, WAIT
+from txaware.protocol.publishing import PUBLISH_ONCE
 from txaware.protocol.transactional_ids import BEGIN_TRANSACTION
 from txaware.protocol.verb import Verb
 from txaware.server.metrics.exposition import Exposition
 from txaware.server.routes import (
     groups,
     members,
+    messages,
     operator,
     producers,
     queue_jobs,
@@ -22,10 +24,9 @@ from txaware.server.routes.commits import CommitRoutes
 from txaware.server.routes.dashboard import DashboardRoutes, MetricsRoutes
 from txaware.server.routes.entries import EntryRoutes
 from txaware.server.routes.frame_routes import upgrade_route
-from txaware.server.routes.messages import MessageRoutes
-from txaware.server.routes.polls import PollingRoutes
+from txaware.server.routes.polls import Polls
 from txaware.server.routes.prepared import PreparedRoutes
-from txaware.server.routes.producers import ProducerRoutes
+from txaware.server.routes.producers import PublishesOnce
 from txaware.server.routes.transactional_ids import BeginsOfIds
 from txaware.server.routes.transactions import TransactionRoutes
 from txaware.server.routes.unguarded import OpenApiRoutes, OpenRoutes
@@ -38,25 +39,31 @@ from txaware.service.monitor.overview import Overview
 ACTS = (
     groups.ACTS
     | members.ACTS
+    | messages.ACTS
     | operator.ACTS
     | producers.ACTS
-    | queue_jobs.ACTS
     | queues.ACTS
     | tables.ACTS
     | topics.ACTS
     | transactional_ids.ACTS
 )
 # The verbs that the event loop begins.
-SOON: dict[Verb[..., Any], Soon] = {**members.SOON, **queue_jobs.SOON}
+SOON: dict[Verb[..., Any], Soon] = {
+    **members.SOON,
+    **messages.SOON,
+    **queue_jobs.SOON,
+}
 
 
 def all_performers(server_context: ServerContext) -> list[VerbPerformer]:
     """Returns what performs each declared verb."""
-    polling = PollingRoutes(server_context)
+    polls = Polls(server_context)
     soon = SOON | {
         BEGIN_TRANSACTION: BeginsOfIds(server_context).soon,
-        WAIT: polling.wait,
-        BOUNDS: polling.bounds,
+        POLL: polls.poll,
+        WAIT: polls.wait,
+        BOUNDS: polls.bounds,
+        PUBLISH_ONCE: PublishesOnce(server_context).soon,
     }
     return performers(server_context, verbs.VERBS, ACTS, soon)
 
@@ -71,15 +78,12 @@ def all_routes(
     """Returns every route of the server."""
     transactions = TransactionRoutes(server_context)
     routes = [
-        *MessageRoutes(server_context).routes(),
-        *PollingRoutes(server_context).routes(),
         *PreparedRoutes(server_context).routes(),
         *transactions.routes(),
         *CommitRoutes(server_context, transactions).routes(),
         *EntryRoutes(server_context).routes(),
         *operator.BackupRoutes(server_context).routes(),
         *verb_routes(all_performers(server_context)),
-        *ProducerRoutes(server_context).routes(),
         *MetricsRoutes(server_context, exposition).routes(),
         *DashboardRoutes(server_context, overview).routes(),
         *OpenRoutes(server_context).routes(),

@@ -42,10 +42,10 @@ from txaware.protocol.rights import (
 from txaware.protocol.tables import CHANGES
 from txaware.protocol.transactional_ids import INSTANCE, KEY
 from txaware.server.exchange import DONE_IN_JSON, Reply, Request
-from txaware.server.routes.messages import QUICK_BYTES
 from txaware.server.routes.transactions import TransactionRoutes, route_of
 from txaware.server.routing import Begun, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext
+from txaware.server.verb_performer import QUICK_BYTES
 
 _NAME = text(FULL_NAME)
 _GROUP = text(TEXT | {"pattern": GROUP})

@@ -64,7 +64,7 @@ def _route(performer: VerbPerformer) -> Route:
     begin = beginning(
         performer,
         attrgetter("asked"),
-        lambda value: Reply(200, verb.packed(value)),
+        lambda _, __, value: Reply(200, verb.packed(value)),
     )
     return Route(
         verb.method,

@@ -1,4 +1,4 @@
-"""Routes that read messages: poll and wait, and the bounds of a topic."""
+"""Polls and waits in the event loop, and the bounds of a topic."""
 
 import time
 from collections.abc import AsyncIterator, Coroutine
@@ -11,17 +11,16 @@ from txaware.errors import BadRequest
 from txaware.model.interfaces import COMMITTED
 from txaware.model.messages import Bounds
 from txaware.model.partitions import partition_needed
-from txaware.protocol.formats import AVRO, Format, PageWriter, PollRequest, format_of
+from txaware.model.requests import check_wait_of_poll
+from txaware.protocol.formats import AVRO, Format, PageWriter, PollRequest
 from txaware.protocol.messages import BOUNDS, AskBounds, Wait
-from txaware.protocol.rights import on_topic
-from txaware.protocol.topics import TOPIC
-from txaware.server.exchange import Reply, Request, Stream
+from txaware.protocol.shape import Unread
+from txaware.server.exchange import Reply, Stream
 from txaware.server.long_polls import LongPolls, Look, Read, read_piece
 from txaware.server.page_encoders import PIECE_MESSAGES, gathering
-from txaware.server.routes.messages import QUICK_BYTES
-from txaware.server.routing import Answer, Begun, Route, Told, in_a_task
+from txaware.server.routing import Answer
 from txaware.server.server_context import ServerContext
-from txaware.server.verb_performer import Caller, ToldValue
+from txaware.server.verb_performer import QUICK_BYTES, Caller, ToldValue
 from txaware.service.read.partition_scan import PartitionScan
 from txaware.service.read.reading import AnyScan
 from txaware.service.read.scan import Messages
@@ -31,59 +30,47 @@ PIECE_BYTES = 1 << 20
 NO_LIMIT = 2**31 - 1
 
 
-class PollingRoutes:
-    """Routes that read: cached rows in the event loop, everything else in a thread."""
+class Polls:
+    """Reads for the event loop: cached rows at once, everything else in a thread."""
 
     def __init__(self, server_context: ServerContext) -> None:
         self._server_context = server_context
         self._service = server_context.service
         self._long_polls = LongPolls(server_context)
 
-    def routes(self) -> list[Route]:
-        """Returns these routes, by method and path."""
-        consume = on_topic("consume")
-        return [
-            Route(
-                "POST",
-                TOPIC + "/poll",
-                in_a_task(self._poll),
-                consume,
-                waits=True,
-                begin=self._poll,
-            ),
-        ]
-
-    def _poll(self, request: Request, told: Told) -> Begun:
+    def poll(
+        self, context: ServerContext, caller: Caller, unread: Unread, told: ToldValue
+    ) -> Answer | Coroutine[Any, Any, Answer]:
         """Answers here what is cached; what waits for something has a task."""
-        self._server_context.answers.require_room()
-        format_ = format_of(request.content_type)
-        place = self._service.found_at_once(request.topic)
-        if place is None or len(request.body) > QUICK_BYTES:
-            return self._poll_elsewhere(request, format_)
-        _check_format(place, format_)
-        poll = self._asked(request, format_, format_.poll_request(request.body))
+        context.answers.require_room()
+        place = self._service.found_at_once(unread.topic)
+        if place is None or len(unread.body) > QUICK_BYTES:
+            return self._poll_elsewhere(caller, unread)
+        _check_format(place, unread.format)
+        asked = unread.format.poll_request(unread.body)
+        poll = self._asked(caller, unread, asked)
         scan = self._long_polls.at_once(poll.look, place)
         if scan is None or scan.is_paused or (poll.look.wait_s and not scan.count):
             return self._poll_on(poll, scan)
         return self._answer(poll, scan)
 
-    async def _poll_elsewhere(self, request: Request, format_: Format) -> Answer:
-        _check_format(await self._server_context.place(request.topic), format_)
-        read = format_.poll_request
-        if len(request.body) > QUICK_BYTES:  # a snapshot with very many invalid ids
-            asked = await self._server_context.in_thread(read, request.body)
+    async def _poll_elsewhere(self, caller: Caller, unread: Unread) -> Answer:
+        _check_format(await self._server_context.place(unread.topic), unread.format)
+        read = unread.format.poll_request
+        if len(unread.body) > QUICK_BYTES:  # a snapshot with very many invalid ids
+            asked = await self._server_context.in_thread(read, unread.body)
         else:
-            asked = read(request.body)
-        return await self._poll_on(self._asked(request, format_, asked), None)
+            asked = read(unread.body)
+        return await self._poll_on(self._asked(caller, unread, asked), None)
 
     async def _poll_on(self, poll: "Poll", scan: AnyScan | None) -> Answer:
         scan = await self._long_polls.first_piece(poll.look, scan)
         return self._answer(poll, scan)
 
-    def _asked(self, request: Request, format_: Format, asked: PollRequest) -> "Poll":
-        page = PollAnswer(format_.page_writer(asked))
-        look = self._look(request, request.topic, asked, page.read)
-        return Poll(page, look, format_.media_type)
+    def _asked(self, caller: Caller, unread: Unread, asked: PollRequest) -> "Poll":
+        page = PollAnswer(unread.format.page_writer(asked))
+        look = self._look(caller, unread.topic, asked, page.read)
+        return Poll(page, look, unread.format.media_type)
 
     def _answer(self, poll: "Poll", scan: AnyScan) -> Answer:
         page = poll.page
@@ -242,8 +229,4 @@ def _check_format(place: Place, format_: Format) -> None:
 def _check_wait(asked: PollRequest) -> None:
     if asked.wait_s < 0:
         raise BadRequest(f"waitMs is 0 or more, not {asked.wait_s * 1000:.0f}")
-    if asked.wait_s and asked.transaction is not None:
-        raise BadRequest(
-            "a poll in a transaction cannot wait: its snapshot sees nothing that "
-            "commits later; wait before the transaction begins"
-        )
+    check_wait_of_poll(asked.wait_s, asked.transaction)

@@ -1,4 +1,4 @@
-"""Routes of producers: they open, publish once, and operators see them."""
+"""Producers: they open, publish once, and are forgotten."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -9,24 +9,24 @@ from txaware.errors import NotAuthorized, Unavailable
 from txaware.model.messages import MessageId
 from txaware.model.partitions import partition_needed
 from txaware.model.producers import ProducerOpened
-from txaware.protocol.formats import Format, OnceRequest, format_of
-from txaware.protocol.formats.publish_once import read_once, write_ids
 from txaware.protocol.producers import FORGET_PRODUCER, OPEN_PRODUCER
-from txaware.protocol.rights import (
-    on_topic,
-    with_transactional_id,
-)
-from txaware.protocol.topics import TOPIC
+from txaware.protocol.publishing import PUBLISH_ONCE, PublishOnce
+from txaware.protocol.rights import with_transactional_id
+from txaware.protocol.shape import Unread
 from txaware.protocol.verb import Verb
-from txaware.server.exchange import DONE, Reply, Request
-from txaware.server.routes.messages import QUICK_BYTES, begun_once_found
-from txaware.server.routing import Begun, FutureOutcome, Route, Told, in_a_task
+from txaware.server.exchange import Request
+from txaware.server.routes.messages import begun_once_found
+from txaware.server.routing import FutureOutcome
 from txaware.server.server_context import ServerContext
-from txaware.server.verb_performer import Act
+from txaware.server.verb_performer import (
+    LATER,
+    QUICK_BYTES,
+    Act,
+    Caller,
+    ToldValue,
+)
 from txaware.service.producers.pipelines import Pipelines, SenderRequest
 from txaware.service.topic_handles import PartitionedTopic, Place, TopicHandle
-
-PUBLISH_ONCE = TOPIC + "/publish-once"
 
 
 def _open(
@@ -55,11 +55,8 @@ def _forget(server_context: ServerContext, request: Request, asked: Any) -> None
     producing.forget_producer(producer_id)
 
 
-ACTS: dict[Verb[..., Any], Act] = {OPEN_PRODUCER: _open, FORGET_PRODUCER: _forget}
-
-
-class ProducerRoutes:
-    """Routes of producers.
+class PublishesOnce:
+    """Publishes of producers, begun in the event loop.
 
     An id belongs to the principal that opened it, and that of a transactional id to all
     that may use the name.
@@ -75,105 +72,96 @@ class ProducerRoutes:
         # By partition, the last of those whose bodies are read.
         self._reading: dict[str, asyncio.Event] = {}
 
-    def routes(self) -> list[Route]:
-        """Returns these routes, by method and path."""
-        return [
-            Route(
-                "POST",
-                PUBLISH_ONCE,
-                in_a_task(self._publish),
-                on_topic("publish"),
-                begin=self._publish,
-            ),
-        ]
-
-    def _publish(self, request: Request, told: Told) -> Begun:
-        is_large = len(request.body) > QUICK_BYTES
-        if is_large or request.topic in self._reading:
-            return self._read_in_turn(request, is_large=is_large)
-        return begun_once_found(self._server_context, request, told, self._publish_here)
+    def soon(
+        self, context: ServerContext, caller: Caller, unread: Unread, told: ToldValue
+    ) -> Any:
+        """Publishes what is small; a large one has its body read in its turn."""
+        is_large = len(unread.body) > QUICK_BYTES
+        if is_large or unread.topic in self._reading:
+            return self._read_in_turn(caller, unread, is_large=is_large)
+        return begun_once_found(context, caller, unread, told, self._publish_here)
 
     def _read_in_turn(
-        self, request: Request, *, is_large: bool
-    ) -> Coroutine[Any, Any, Reply]:
+        self, caller: Caller, unread: Unread, *, is_large: bool
+    ) -> Coroutine[Any, Any, list[MessageId]]:
         """Has a thread read a large body; those to one partition keep their order."""
-        format_ = format_of(request.content_type)
-        read = partial(read_once, request.body, format_)
-        before = self._reading.get(request.topic)
-        turn = self._reading[request.topic] = asyncio.Event()
-        in_thread = self._server_context.in_thread
+        topic = unread.topic
+        before = self._reading.get(topic)
+        turn = self._reading[topic] = asyncio.Event()
+        context = self._server_context
 
-        async def publish() -> Reply:
-            told = FutureOutcome[Reply]()
+        async def publish() -> list[MessageId]:
+            told = FutureOutcome[list[MessageId]]()
             try:
-                asked = await in_thread(read) if is_large else read()
+                read = unread.read
+                asked: PublishOnce = (
+                    await context.in_thread(read) if is_large else read()
+                )
                 if before is not None:
                     await before.wait()
                 if asked.producer.is_sender:
-                    place = await self._server_context.place(request.topic)
+                    place = await context.place(topic)
                     if isinstance(place, PartitionedTopic):
                         raise partition_needed(place.topic)
-                    self._publish_in_order(place, format_, request, asked, told)
+                    self._publish_in_order(place, caller, asked, told)
             finally:
                 turn.set()
-                if self._reading.get(request.topic) is turn:
-                    del self._reading[request.topic]
+                if self._reading.get(topic) is turn:
+                    del self._reading[topic]
             if asked.producer.is_sender:
                 return await told.future
-            return await in_thread(self._publish_asked, request, format_, asked)
+            return await context.in_thread(_publish_once, context, caller, asked)
 
         return publish()
 
     def _publish_here(
-        self, place: Place, format_: Format, request: Request, told: Told
-    ) -> Begun:
+        self,
+        context: ServerContext,
+        place: Place,
+        caller: Caller,
+        unread: Unread,
+        told: ToldValue,
+    ) -> Any:
         if isinstance(place, PartitionedTopic):
             raise partition_needed(place.topic)
-        asked = read_once(request.body, format_)
+        asked: PublishOnce = unread.read()
         if asked.producer.is_sender:
-            self._publish_in_order(place, format_, request, asked, told)
-            return None
+            self._publish_in_order(place, caller, asked, told)
+            return LATER
 
         def answered(error: Unavailable | None) -> None:
-            told(_reply(asked, ids or [], format_) if error is None else error)
+            told(_told(asked, ids or []) if error is None else error)
 
         ids = self._producing.publish_soon(
             place,
             asked.messages,
             producer=asked.producer,
             sequence=asked.sequence,
-            caller=request.principal,
-            then=partial(self._server_context.outcomes.tell, answered),
+            caller=caller.principal,
+            then=partial(context.outcomes.tell, answered),
         )
         if ids is None:
-            return self._server_context.in_thread(
-                self._publish_asked, request, format_, asked
-            )
-        return None
+            return context.in_thread(_publish_once, context, caller, asked)
+        return LATER
 
     def _publish_in_order(
-        self,
-        place: TopicHandle,
-        format_: Format,
-        request: Request,
-        asked: OnceRequest,
-        told: Told,
+        self, place: TopicHandle, caller: Caller, asked: PublishOnce, told: ToldValue
     ) -> None:
         def answered(outcome: list[MessageId] | Exception) -> None:
             if isinstance(outcome, Exception):
                 told(outcome)
             else:
-                told(_reply(asked, outcome, format_))
+                told(_told(asked, outcome))
 
         self._pipelines.publish(
             SenderRequest(
-                request.topic,
+                asked.topic,
                 place,
                 asked.messages,
                 asked.producer,
                 asked.sequence,
                 answered,
-                request.principal,
+                caller.principal,
             )
         )
 
@@ -197,22 +185,26 @@ class ProducerRoutes:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _publish_asked(
-        self, request: Request, format_: Format, asked: OnceRequest
-    ) -> Reply:
-        ids = self._producing.publish_once(
-            request.topic,
-            asked.messages,
-            producer=asked.producer,
-            sequence=asked.sequence,
-            caller=request.principal,
-        )
-        return _reply(asked, ids, format_)
+
+def _publish_once(
+    server_context: ServerContext, caller: Caller, asked: PublishOnce
+) -> list[MessageId]:
+    ids = server_context.service.producing.publish_once(
+        **PUBLISH_ONCE.shape.options(asked), caller=caller.principal
+    )
+    return _told(asked, ids)
 
 
-def _reply(asked: OnceRequest, ids: list[MessageId], format_: Format) -> Reply:
+def _told(asked: PublishOnce, ids: list[MessageId]) -> list[MessageId]:
+    """Returns the ids that a producer is told of."""
     if asked.producer.is_sender:  # which counts on from the first
-        return Reply(200, write_ids(ids[:1], format_), format_.media_type)
-    if asked.producer.by_client:  # whose plain publish returns no ids
-        return DONE
-    return Reply(200, write_ids(ids, format_), format_.media_type)
+        return ids[:1]
+    # A plain publish returns none.
+    return [] if asked.producer.by_client else ids
+
+
+ACTS: dict[Verb[..., Any], Act] = {
+    OPEN_PRODUCER: _open,
+    FORGET_PRODUCER: _forget,
+    PUBLISH_ONCE: _publish_once,
+}

@@ -5,19 +5,23 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from txaware.auth import ANYBODY
 from txaware.errors import Unavailable
 from txaware.model.queues import Popped
 from txaware.protocol.jobs import COMMIT_JOB, EXTEND_JOB, POP, PUSH, ROLLBACK_JOB, Pop
+from txaware.protocol.shape import Unread
 from txaware.protocol.verb import Verb
 from txaware.server.admission import ClientGone
 from txaware.server.long_polls import signalled
-from txaware.server.routes.messages import QUICK_BYTES
 from txaware.server.routing import FutureOutcome
 from txaware.server.server_context import ServerContext
-from txaware.server.verb_performer import LATER, Act, Caller, Soon, ToldValue
+from txaware.server.verb_performer import (
+    LATER,
+    QUICK_BYTES,
+    Caller,
+    Soon,
+    ToldValue,
+)
 from txaware.service.queue.event_loop_queues import EventLoopQueues, Look
 from txaware.service.wakeups import WouldWait
 
@@ -164,22 +168,15 @@ class PopInTurns:
         self._caller.ask_again()  # it may have waited since, and its token be gone
 
 
-def _push_in_thread(server_context: ServerContext, _: Caller, asked: Any) -> None:
-    options = PUSH.shape.options(asked)
-    server_context.queues.push(**options | {"messages": asked.messages.read()})
-
-
 _push_soon = _when_on_disk(EventLoopQueues.push, PUSH)
 
 
 def _push(
-    server_context: ServerContext, caller: Caller, asked: Any, told: ToldValue
+    server_context: ServerContext, caller: Caller, unread: Unread, told: ToldValue
 ) -> object:
-    if len(asked.messages.body) > QUICK_BYTES:
+    if len(unread.body) > QUICK_BYTES:
         raise WouldWait
-    items = asked.messages.read()
-    asked = msgspec.structs.replace(asked, messages=items)
-    return _push_soon(server_context, caller, asked, told)
+    return _push_soon(server_context, caller, unread.read(), told)
 
 
 def _pop(
@@ -189,7 +186,6 @@ def _pop(
     return PopInTurns(server_context, caller, asked, told).begin()
 
 
-ACTS: dict[Verb[..., Any], Act] = {PUSH: _push_in_thread}
 SOON: dict[Verb[..., Any], Soon] = {
     PUSH: _push,
     COMMIT_JOB: _when_on_disk(EventLoopQueues.commit_job, COMMIT_JOB),

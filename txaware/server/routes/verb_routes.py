@@ -5,13 +5,15 @@ from typing import Any
 
 from txaware.errors import BadRequest
 from txaware.protocol.formats import format_of
+from txaware.protocol.shape import Unread
 from txaware.protocol.verb import Repeat
-from txaware.server.exchange import DONE, JSON, Reply, Request
-from txaware.server.routing import Begin, Begun, Route, Told, in_a_task
+from txaware.server.exchange import DONE, DONE_IN_JSON, JSON, Reply, Request, Stream
+from txaware.server.routing import Answer, Begin, Begun, Route, Told, in_a_task
 from txaware.server.verb_performer import LATER, VerbPerformer
 
 # Clients send the latter for a body where a program names no type.
 UNNAMED = (None, "application/x-www-form-urlencoded")
+ANY_JSON = frozenset((JSON, "application/*", "*/*"))
 
 
 def verb_routes(performers: Iterable[VerbPerformer]) -> list[Route]:
@@ -29,12 +31,22 @@ def _route(performer: VerbPerformer) -> Route:
             request.params, request.query, request.body, request.content_type
         )
 
-    def written(value: Any) -> Reply:
+    def written(_: Request, __: Any, value: Any) -> Reply:
         answer = verb.written(value)
         return DONE if answer is None else Reply(200, answer, JSON)
 
-    begin = beginning(performer, read, written)
-    if verb.finds_topic:
+    def written_in_its_format(request: Request, asked: Unread, value: Any) -> Reply:
+        body, type_ = verb.written_in(asked.format, value), asked.format.media_type
+        if body:
+            return Reply(200, body, type_)
+        # CDAP's clients get an empty answer, and so does one that accepts nothing.
+        is_json = verb.says_done_in_json and type_ == JSON
+        is_told = is_json and ANY_JSON.intersection(request.accepts)
+        return DONE_IN_JSON if is_told else DONE
+
+    in_formats = verb.formats is not None
+    begin = beginning(performer, read, written_in_its_format if in_formats else written)
+    if verb.finds_topic and not in_formats:
         begin = _finding_topic(performer, begin)
     return Route(
         verb.method,
@@ -67,20 +79,36 @@ def _finding_topic(performer: VerbPerformer, begin: Begin) -> Begin:
 def beginning(
     performer: VerbPerformer,
     read: Callable[[Request], Any],
-    written: Callable[[Any], Reply],
+    written: Callable[[Request, Any, Any], Reply],
 ) -> Begin:
-    """Returns what begins a verb that a request asks for, in a form of its own."""
+    """Returns what begins a verb that a request asks for, in a form of its own.
 
-    async def replied(waiting: Coroutine[Any, Any, Any]) -> Reply:
-        return written(await waiting)
+    `written` makes the answer of the request, what it asks for, and the value; what
+    goes in pieces is an answer already.
+    """
+
+    def answer(request: Request, asked: Any, value: Any) -> Answer:
+        if isinstance(value, Reply | Stream):
+            return value
+        return written(request, asked, value)
+
+    async def awaited(
+        request: Request, asked: Any, waiting: Coroutine[Any, Any, Any]
+    ) -> Answer:
+        return answer(request, asked, await waiting)
 
     def begin(request: Request, told: Told) -> Begun:
-        def told_value(outcome: Any) -> None:
-            told(outcome if isinstance(outcome, Exception) else written(outcome))
+        asked = read(request)
 
-        begun = performer.begin(request, read(request), told_value)
+        def told_value(outcome: Any) -> None:
+            is_error = isinstance(outcome, Exception)
+            told(outcome if is_error else written(request, asked, outcome))
+
+        begun = performer.begin(request, asked, told_value)
         if begun is LATER:
             return None
-        return replied(begun) if isinstance(begun, Coroutine) else written(begun)
+        if isinstance(begun, Coroutine):
+            return awaited(request, asked, begun)
+        return answer(request, asked, begun)
 
     return begin

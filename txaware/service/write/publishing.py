@@ -1,7 +1,7 @@
 """Publishes, stores and rolls back: the write side of the service."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import cast
@@ -23,7 +23,7 @@ from txaware.model.interfaces import Write
 from txaware.model.labels import Labels
 from txaware.model.messages import PublishResponse, Receipt
 from txaware.model.metrics import TopicCounters
-from txaware.model.requests import Payloads, checked_receipts
+from txaware.model.requests import Payloads
 from txaware.model.shards import HOME
 from txaware.model.topics import Topic
 from txaware.service.store_context import StoreContext
@@ -266,11 +266,9 @@ class Publishing:
         return topics[0] if len(topics) == 1 else TopicsCargo(topics)
 
     def reference(
-        self, place: TopicHandle, pointer: int, receipts: Iterable[Receipt] | None
+        self, place: TopicHandle, pointer: int, receipts: list[Receipt] | None
     ) -> PublishResponse:
         """Publishes stored payloads with one row that refers to them."""
-        if receipts is not None:  # an iterator may store them only as it is read
-            receipts = checked_receipts(receipts)
         self._check_transactional(place.topic, pointer)
         responses: list[PublishResponse] = []
         prefix = place.message_prefix

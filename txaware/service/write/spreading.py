@@ -14,7 +14,7 @@ from txaware.errors import (
 )
 from txaware.model.interfaces import Write
 from txaware.model.messages import PublishResponse, Receipt
-from txaware.model.requests import Payloads, checked_receipts
+from txaware.model.requests import Payloads
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import PartitionedTopic, TopicHandle
 from txaware.service.write.publishing import PlainPart, Publishing, check_plain_topic
@@ -107,7 +107,7 @@ class Spreading:
         self,
         place: PartitionedTopic,
         pointer: int,
-        receipts: Iterable[Receipt] | None,
+        receipts: list[Receipt] | None,
     ) -> PublishResponse:
         """Publishes stored payloads, with a reference in each partition of them."""
         refer = self._publishing.reference
@@ -115,9 +115,8 @@ class Spreading:
             return _together(
                 partial(refer, handle, pointer, None) for handle in place.handles()
             )
-        named = checked_receipts(receipts)
         stored = self._stored(place, pointer)
-        listed = _by_partition(place, pointer, named, stored)
+        listed = _by_partition(place, pointer, receipts, stored)
         return _together(
             partial(refer, handle, pointer, each) for handle, each in listed
         )

@@ -1,0 +1,463 @@
+"""The shape of a request: where each of its fields stands, and how it is read."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
+from urllib.parse import unquote, urlencode
+
+import attrs
+import msgspec
+
+from coordinator.remote.wire import to_base64
+from txaware.errors import BadRequest
+from txaware.protocol.fields import (
+    LEFT_OUT,
+    REQUIRED,
+    Body,
+    Field,
+    Kind,
+    Others,
+)
+from txaware.protocol.formats import MSGPACK, Format, format_of
+from txaware.protocol.json_schema import Schema
+from txaware.protocol.json_values import check_marks, checked_object
+from txaware.protocol.places import Place
+from txaware.protocol.rights import Params
+from txaware.protocol.values import read_json
+
+
+class GoOn:
+    """Marks a field that does not travel: the engine calls it now and then."""
+
+
+@attrs.frozen
+class Binary:
+    """A body of another type, whose fields `read` returns by their names in Python.
+
+    It is for what JSON would make too large; `name` is its name in the description.
+    """
+
+    media_type: str
+    read: Callable[[bytes], dict[str, Any]]
+    name: str
+
+
+@attrs.frozen(kw_only=True)
+class Described:
+    """A body in the description: its schema in JSON, and its names in the others."""
+
+    schema: Schema
+    avro: str | None = None
+    msgpack: str
+
+
+def _says_nothing(_: Format, __: Any) -> bytes:
+    return b""
+
+
+def _reads_nothing(_: Any, __: bytes) -> None:
+    """Reads an answer that says nothing."""
+
+
+@attrs.frozen(kw_only=True)
+class BodyFormats:
+    """The formats of a body and its answer: JSON, Avro as CDAP has it, our msgpack.
+
+    `read` makes the fields of a body by their names in Python, and `write` the body of
+    an answer, which is empty where there is nothing to say; in JSON that may be
+    `done_in_json`. Our client has msgpack: it makes the body of a request by `pack`,
+    and reads the answer by `unpack` of the request and that. One that `has_messages`
+    has to fit a server, and without any of them `none` is wrong. A body that names no
+    type has the format `unnamed`.
+    """
+
+    body: Described
+    read: Callable[[Format, bytes], dict[str, Any]]
+    pack: Callable[[Any], bytes]
+    answer: Described | None = None
+    write: Callable[[Format, Any], bytes] = _says_nothing
+    unpack: Callable[[Any, bytes], Any] = _reads_nothing
+    done_in_json: bool = False
+    has_messages: bool = False
+    none: str | None = None
+    unnamed: Format | None = None
+
+    def of(self, content_type: str | None) -> Format:
+        """Returns the format of a type; `BadRequest` where there is none."""
+        if content_type is None and self.unnamed is not None:
+            return self.unnamed
+        return format_of(content_type)
+
+
+@attrs.frozen(eq=False)
+class Unread:
+    """A request whose body is read when it is needed; `found` is what stands beside."""
+
+    shape: "Shape"
+    format: Format
+    body: bytes
+    found: dict[str, Any]
+
+    @property
+    def topic(self) -> str:
+        """The topic that the path names."""
+        topic: str = self.found["topic"]
+        return topic
+
+    def read(self) -> Any:
+        """Returns the whole request; raises `BadRequest` where the body is none."""
+        assert self.shape.formats is not None
+        read = self.shape.formats.read(self.format, self.body)
+        return self.shape.request(**self.found, **read)
+
+
+@attrs.frozen
+class Part:
+    """A field of a query or a body: its name there, its kind, and its default."""
+
+    name: str
+    kind: Kind
+    default: Any
+
+
+class Shape:
+    """The way of a request's fields: in the path, in the query, or in the body.
+
+    A field says it in its annotation: by a `Place`, by a `Kind`, by `GoOn` or as
+    `Others`. What is no place stands in the body, and in the query where the verb has
+    none. A body of `formats` is read by them, and is one field of a frame.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        request: type[msgspec.Struct],
+        query: tuple[str, ...] | None,
+        *,
+        without_body: str | None = None,
+        needs_body: bool = False,
+        body_name: str = "the body",
+        load: Callable[[bytes], object] = read_json,
+        binary: Binary | None = None,
+        formats: BodyFormats | None = None,
+    ) -> None:
+        self.binary, self.formats = binary, formats
+        self.without_body = without_body
+        self.load = load
+        self.path, self.request = path, request
+        self.places: dict[str, Place] = {}
+        self.go_on: str | None = None
+        self.others: dict[str, Others] = {}
+        self.query: dict[str, Part] = {}
+        # Those of a body that `formats` read, the first of which stands for all.
+        self.formatted: dict[str, Part] = {}
+        in_body: dict[str, Part] = {}
+        hints = get_type_hints(request, include_extras=True)
+        for one in msgspec.structs.fields(request):
+            mark = hints[one.name].__metadata__[0]
+            if isinstance(mark, Place):
+                self.places[one.name] = mark
+            elif isinstance(mark, Kind):
+                is_asked = query is None or one.name in query
+                part = Part(one.encode_name, mark, _default(one))
+                read = in_body if formats is None else self.formatted
+                (self.query if is_asked else read)[one.name] = part
+            elif isinstance(mark, Others):
+                self.others[one.name] = mark
+            else:
+                self.go_on = one.name
+        parts = (self.query | in_body | self.formatted).items()
+        self.kinds: dict[str, Kind | Others] = {name: f.kind for name, f in parts}
+        self.kinds |= self.others
+        self.names = (*self.places, *self.kinds)
+        # The order of a frame: as they are declared; new ones come last.
+        self.whole_body = next(iter(self.formatted), None)
+        passed_over = {self.go_on, *self.formatted} - {self.whole_body}
+        self.in_order = tuple(
+            name for name in request.__struct_fields__ if name not in passed_over
+        )
+        self._unpack = _unpacker(self.in_order, self.whole_body)
+        self.own = tuple(n for n, f in parts if f.kind.is_own)
+        self._in_body = in_body
+        declared = [Field(f.name, f.kind, default=f.default) for f in in_body.values()]
+        others: Kind | bool = not request.__struct_config__.forbid_unknown_fields
+        for mark in self.others.values():
+            declared += mark.named
+            others = mark.kind
+        self.body = Body(body_name, tuple(declared), others=others)
+        self.needs_body = (
+            needs_body
+            or formats is not None
+            or without_body is not None
+            or any(part.default is REQUIRED for part in in_body.values())
+        )
+        # What msgspec cannot read whole, a strict reader reads.
+        is_whole = load is read_json or None not in {
+            k.form for k in self.kinds.values() if isinstance(k, Kind)
+        }
+        self._quick = (
+            _quick(in_body, self.body) if is_whole and not self.others else None
+        )
+
+    # ---- the client's half
+    def asked(self, *args: Any, **options: Any) -> Any:
+        """Returns the request of a call, each field checked as a program passed it."""
+        request = self.request(*args, **options)
+        for name, place in self.places.items():
+            place.words(getattr(request, name))
+        for name, kind in self.kinds.items():
+            value = getattr(request, name)
+            if value is not msgspec.UNSET:
+                checked = kind.given(value, what=name)
+                if checked is not value:
+                    setattr(request, name, checked)
+        return request
+
+    def path_of(self, request: Any) -> str:
+        """Returns the path with its words and the query."""
+        words: dict[str, str] = {}
+        for name, place in self.places.items():
+            words |= place.words(getattr(request, name))
+        path = self.path.format_map(words) if words else self.path
+        sent = _sent(self.query, request)
+        for name, value in sent.items():
+            if isinstance(value, bool):
+                sent[name] = str(value).lower()
+        return f"{path}?{urlencode(sent)}" if sent else path
+
+    def body_of(self, request: Any) -> bytes:
+        """Returns the body; a field with its default is left out."""
+        if not self._in_body:
+            return b""
+        sent = _sent(self._in_body, request)
+        for name in self.others:
+            sent |= getattr(request, name)
+        return json.dumps(sent, default=to_base64).encode()
+
+    def packed(self, request: Any, body: bytes | None = None) -> bytes:
+        """Returns the fields in their order, as a frame has them.
+
+        `body` is that of the request, where it is packed already.
+        """
+        parts = self.query | self._in_body
+        fields: list[Any] = []
+        for name in self.in_order:
+            value, part = getattr(request, name), parts.get(name)
+            if name == self.whole_body:
+                fields.append(self.packed_body(request) if body is None else body)
+            elif part is None:
+                fields.append(value)
+            elif value is msgspec.UNSET or value == part.default:
+                fields.append(_NOT_SENT)
+            else:
+                fields.append(part.kind.write(value))
+        while fields and fields[-1] is _NOT_SENT:
+            fields.pop()
+        try:
+            return pack(fields)
+        except (OverflowError, TypeError, ValueError) as error:
+            raise BadRequest(f"the request cannot be written: {error}") from error
+
+    def packed_body(self, request: Any) -> bytes:
+        """Returns the body in msgpack, of one that has formats."""
+        assert self.formats is not None
+        try:
+            return self.formats.pack(request)
+        except (OverflowError, TypeError, ValueError) as error:
+            raise BadRequest(f"the request cannot be written: {error}") from error
+
+    # ---- the server's half
+    def unpacked(self, body: bytes) -> tuple[Any, dict[str, str]]:
+        """Returns the request of fields in their order, and the words of its path."""
+        sent = self._sent_in_order(body)
+        found: dict[str, Any] = {}
+        words: dict[str, str] = {}
+        in_body: dict[str, Any] = {}
+        whole: Any = None  # a view of it, which msgpack takes for bytes
+        for name, value in zip(self.in_order, sent, strict=False):
+            if value == _NOT_SENT:
+                continue
+            if name in self.places:
+                own = self._words(name, value)
+                found[name] = self.places[name].name(own)
+                words |= own
+            elif name == self.whole_body:
+                whole = value
+            elif name in self.query:
+                part = self.query[name]
+                found[name] = part.kind.read(value, what=part.name)
+            elif name in self.others:
+                in_body |= checked_object(value, what=name)
+            else:
+                in_body[self._in_body[name].name] = value
+        for name in self.places:
+            if name not in found:
+                raise BadRequest(f"{name} is missing")
+        for name, part in self.query.items():
+            if name not in found and part.default is REQUIRED:
+                raise BadRequest(f"{part.name} is missing")
+        if self.whole_body is not None:
+            if whole is None:
+                raise BadRequest(f"{self.whole_body} is missing")
+            return Unread(self, MSGPACK, whole, found), words
+        found |= self.named(self.body.read(in_body))
+        return self.request(**found), words
+
+    def _sent_in_order(self, body: bytes) -> Any:
+        try:
+            sent = self._unpack(body)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise BadRequest(f"the fields are no msgpack: {error}") from error
+        if not isinstance(sent, list) or len(sent) > len(self.in_order):
+            raise BadRequest(
+                f"the fields are an array of {len(self.in_order)} at most: "
+                f"{', '.join(self.in_order)}"
+            )
+        return sent
+
+    def _words(self, name: str, value: object) -> dict[str, str]:
+        """Returns the words of the path that a field stands for."""
+        try:
+            words = self.places[name].words(value)
+        except BadRequest:
+            raise
+        except (TypeError, ValueError, AttributeError) as error:
+            raise BadRequest(f"{name} cannot be {value!r:.100}") from error
+        return {key: unquote(word) for key, word in words.items()}
+
+    def options(self, request: Any) -> dict[str, Any]:
+        """Returns the fields of a request, as the engine takes them."""
+        values = {name: getattr(request, name) for name in self.names}
+        return {n: value for n, value in values.items() if value is not msgspec.UNSET}
+
+    def read(
+        self,
+        words: Params,
+        query: Callable[[], Mapping[str, str]],
+        body: bytes,
+        content_type: str | None = None,
+    ) -> Any:
+        """Returns the request of a path's words, a query and a body."""
+        format_ = None if self.formats is None else self.formats.of(content_type)
+        found = {name: place.name(words) for name, place in self.places.items()}
+        if self.query:
+            found |= self._read_query(query())
+        if format_ is not None:
+            return Unread(self, format_, body, found)
+        if not body and self.without_body is not None:
+            raise BadRequest(self.without_body)
+        if self.binary is not None and content_type == self.binary.media_type:
+            found |= self.binary.read(body)
+        elif self._in_body:
+            found |= self.read_body(body if body or self.needs_body else b"{}")
+        return self.request(**found)
+
+    def read_body(self, body: bytes) -> dict[str, Any]:
+        """Reads a body: at once what msgspec takes, and all else in our words."""
+        check_marks(body)
+        if self._quick is None:
+            return self.named(self.body.read(self.load(body)))
+        try:
+            if self.body.others:
+                body.decode()  # msgspec does not look into what it passes over
+            quick = self._quick.decode(body)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return self.named(self.body.read(self.load(body)))
+        found: dict[str, Any] = {}
+        for name, field in self._in_body.items():
+            value = getattr(quick, name)
+            if value is msgspec.UNSET:
+                if field.default is not LEFT_OUT:
+                    found[name] = field.default
+            elif field.kind.form is None:
+                found[name] = field.kind.read(value, what=field.name)
+            elif field.kind.made is not None:
+                found[name] = field.kind.made(value, what=field.name)
+            else:
+                found[name] = value
+        return found
+
+    def named(self, read: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns fields of a body by their names in Python."""
+        parts = self._in_body.items()
+        found = {name: read[part.name] for name, part in parts if part.name in read}
+        for name, mark in self.others.items():
+            known = {*mark.passed_over, *(part.name for _, part in parts)}
+            found[name] = {n: value for n, value in read.items() if n not in known}
+        return found
+
+    def _read_query(self, sent: Mapping[str, str]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, field in self.query.items():
+            if field.name in sent:
+                found[name] = field.kind.read_text(sent[field.name], what=field.name)
+            elif field.default is REQUIRED:
+                needed = [f.name for f in self.query.values() if f.default is REQUIRED]
+                needs = [", ".join(needed[:-1]), needed[-1]]
+                raise BadRequest(
+                    f"{field.name} is missing; {self.path.rpartition('/')[2]} needs "
+                    f"{' and '.join(filter(None, needs))}"
+                )
+        return found
+
+
+def _plain_bytes(value: Any) -> bytes:
+    """Returns the bytes of a class derived from them, for msgpack."""
+    if isinstance(value, bytes):
+        return bytes(value)
+    raise TypeError(f"{type(value).__name__} is no value of msgpack")
+
+
+# Stands in a frame for a field that is not sent, where others follow.
+_NOT_SENT = msgspec.msgpack.Ext(0, b"")
+pack = msgspec.msgpack.Encoder(enc_hook=_plain_bytes).encode
+unpack = msgspec.msgpack.Decoder().decode
+
+
+def _unpacker(names: tuple[str, ...], whole: str | None) -> Callable[[bytes], Any]:
+    """Returns what reads fields in their order; a whole body is not copied."""
+    if whole is None:
+        return unpack
+    fields = [
+        (name, memoryview | None if name == whole else Any, _NOT_SENT) for name in names
+    ]
+    kind: Any = msgspec.defstruct(
+        "Sent", fields, array_like=True, forbid_unknown_fields=True
+    )
+    decode = msgspec.msgpack.Decoder(kind).decode
+    return lambda body: [*msgspec.structs.astuple(decode(body))]
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    if field.required:
+        return REQUIRED
+    return LEFT_OUT if field.default is msgspec.UNSET else field.default
+
+
+def _sent(fields: Mapping[str, Part], request: Any) -> dict[str, Any]:
+    values = {name: getattr(request, name) for name in fields}
+    return {
+        field.name: field.kind.write(values[name])
+        for name, field in fields.items()
+        if values[name] is not msgspec.UNSET and values[name] != field.default
+    }
+
+
+def _quick(fields: Mapping[str, Part], body: Body) -> msgspec.json.Decoder[Any]:
+    """Returns what reads a body of these fields, as far as their forms go."""
+    forms = {name: field.kind.form or Any for name, field in fields.items()}
+    return msgspec.json.Decoder(
+        msgspec.defstruct(
+            "Body",
+            [
+                (name, forms[name])
+                if field.default is REQUIRED
+                else (name, forms[name] | msgspec.UnsetType, msgspec.UNSET)
+                for name, field in sorted(
+                    fields.items(), key=lambda item: item[1].default is not REQUIRED
+                )
+            ],
+            rename={name: field.name for name, field in fields.items()},
+            forbid_unknown_fields=not body.others,
+        )
+    )
