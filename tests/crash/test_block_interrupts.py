@@ -128,7 +128,8 @@ def test_an_interrupt_at_any_place_of_an_async_block_leaves_no_transaction(
 
     def interrupt(place: int) -> bool:
         passed: list[tuple[str, int]] = []
-        coordinator, workers = EmbeddedCoordinator(clock_ms=Clock()), Workers(1)
+        coordinator = EmbeddedCoordinator(clock_ms=Clock())
+        workers = Workers(1, coordinator)
         context = TransactionContext(coordinator, Recorder())
         block_of = AsyncTransaction(context, workers)
         threads: list[WorkerThread] = []

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.context import Status
+from coordinator.embedded import EmbeddedCoordinator
 from tests.support.concurrency import in_loop, until
 from tests.support.doubles import Recorder
 from tests.support.http_served import ServedStore, served
@@ -511,7 +512,7 @@ async def test_what_it_shows_is_its_state(store: ServedStore) -> None:
 
 @in_loop
 async def test_a_worker_ends_what_it_began(store: ServedStore) -> None:
-    workers, done = Workers(1), threading.Event()
+    workers, done = Workers(1, EmbeddedCoordinator()), threading.Event()
 
     def slow() -> None:
         done.wait(10)

@@ -1,15 +1,19 @@
 """The asyncio client has what `Messaging` has; what an operator asks, awaited."""
 
 from collections.abc import Iterator
+from inspect import signature
+from typing import Any
 
 import pytest
 
 from tests.support.concurrency import in_loop, until
 from tests.support.http_served import ServedStore, served
 from tests.support.rows_elsewhere import RowsElsewhere
+from txaware.client.aio.async_broadcast import AsyncBroadcastConsumer
 from txaware.client.aio.async_consumer import TopicConsumer
+from txaware.client.aio.async_member import AsyncMember
 from txaware.client.aio.async_messaging import AsyncMessaging, connect_async
-from txaware.client.aio.async_producer import AsyncTransactionalProducer
+from txaware.client.aio.async_producer import AsyncProducer, AsyncTransactionalProducer
 from txaware.client.aio.async_publisher import TopicPublisher
 from txaware.client.aio.async_queue import (
     AsyncJob,
@@ -17,7 +21,10 @@ from txaware.client.aio.async_queue import (
     AsyncPusher,
     AsyncQueue,
 )
-from txaware.consume import Consumer
+from txaware.client.aio.async_sender import AsyncSender
+from txaware.client.aio.async_table import AsyncTable
+from txaware.client.aio.async_typed_topic import AsyncTypedTopic
+from txaware.consume import Consumer, Member
 from txaware.errors import (
     BadRequest,
     KeeperNotFound,
@@ -25,10 +32,13 @@ from txaware.errors import (
     TopicNotFound,
 )
 from txaware.messaging import Messaging
+from txaware.messaging.broadcast import BroadcastConsumer
+from txaware.messaging.typed_topic import TypedTopic
 from txaware.model.messages import MessageId
-from txaware.publish import Publisher
+from txaware.publish import Producer, Publisher, Sender
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Job, Popper, Pusher, Queue
+from txaware.tables import Table
 
 TWINS: list[tuple[type, type]] = [
     (Messaging, AsyncMessaging),
@@ -39,17 +49,26 @@ TWINS: list[tuple[type, type]] = [
     (Popper, AsyncPopper),
     (Pusher, AsyncPusher),
     (Job, AsyncJob),
+    (Table, AsyncTable),
+    (Producer, AsyncProducer),
+    (BroadcastConsumer, AsyncBroadcastConsumer),
+    (Sender, AsyncSender),
+    (Member, AsyncMember),
+    (TypedTopic, AsyncTypedTopic),
 ]
 # `wait` asks the first, and a pop the last ones; a producer calls others in its thread,
 # databases that decide a block do so too, and Spark's driver has what is stored pushed.
 NOT_AWAITED_OF: dict[type, set[str]] = {
-    Consumer: {"may_go_on", "save_in"},
+    Consumer: {"has_group", "may_go_on", "require_outside", "save_in", "wait_options"},
     Publisher: {"publish_in"},
     Queue: {"options", "jobs", "reserve", "push_stored", "pusher_of"},
     Popper: {"options", "jobs"},
     Pusher: {"push_stored"},
     Job: {"was_handled"},
     TransactionalProducer: {"require_newest"},
+    Producer: {"identity", "take"},
+    BroadcastConsumer: {"renewed_after_s"},
+    Member: {"one_by_one", "places"},
 }
 NOT_AWAITED = {
     "administration": "shares a clean-up between processes, as those of Spark",
@@ -76,6 +95,19 @@ NOT_AWAITED = {
 ONLY_AWAITED: dict[type, set[str]] = {
     AsyncMessaging: {"in_thread", "info", "open_producer", "publish_once"},
     AsyncTransactionalProducer: {"open"},
+    AsyncProducer: {"open"},
+    AsyncSender: {"open", "send_and_wait"},
+}
+# What one of the two takes and the other does not.
+TAKEN_BY_ONE = {
+    (Messaging, "check", "progress"): "a server tells no progress",
+    (Messaging, "clean_up", "on_progress"): "as above",
+    (Messaging, "process", "concurrency"): "functions of the event loop overlap",
+    (Messaging, "publisher", "buffer_limit_bytes"): "one for all, that of the settings",
+    (Messaging, "subscribe", "concurrency"): "as `process`",
+    (Messaging, "transaction", "begun"): "is for Spark's tasks, whose calls block",
+    (Queue, "worker", "concurrency"): "as `process`; `threads` is its other name",
+    (TypedTopic, "subscribe", "concurrency"): "as `process`",
 }
 
 
@@ -97,6 +129,35 @@ def test_whatever_blocks_is_there_to_be_awaited(blocking: type, awaited: type) -
     assert missing == expected
     added = public(awaited) - public(blocking)
     assert added == ONLY_AWAITED.get(awaited, set())
+
+
+@pytest.mark.parametrize(("blocking", "awaited"), TWINS)
+def test_what_is_awaited_takes_what_blocks_takes(blocking: type, awaited: type) -> None:
+    differ = set()
+    for name in public(blocking) & public(awaited):
+        calls = getattr(blocking, name), getattr(awaited, name)
+        if all(map(callable, calls)):
+            differ |= {(blocking, name, one) for one in taken_by_one(*calls)}
+    assert differ == {one for one in TAKEN_BY_ONE if one[0] is blocking}
+
+
+def taken_by_one(*calls: Any) -> set[str]:
+    """Returns the parameters that differ, by their kind or their default."""
+    taken = [signature(call).parameters.values() for call in calls]
+    first, second = (
+        {(one.name, one.kind, one.default) for one in each} for each in taken
+    )
+    return {name for name, *_ in first ^ second}
+
+
+def test_what_is_passed_on_has_the_words_of_what_blocks() -> None:
+    passed_on: list[tuple[Any, Any, str]] = [
+        (AsyncTable, Table, "get"),
+        (AsyncJob, Job, "key"),
+        (AsyncQueue, Queue, "push"),
+    ]
+    for awaited, blocking, name in passed_on:
+        assert getattr(awaited, name).__doc__ == getattr(blocking, name).__doc__
 
 
 @in_loop

@@ -135,6 +135,11 @@ class Consumer(Generic[T]):
             return self._place().position
 
     @property
+    def has_group(self) -> bool:
+        """True where others share the position, which a commit saves."""
+        return isinstance(self._cursor, GroupCursor)
+
+    @property
     def blocked_by(self) -> BlockedBy | None:
         """The row that stopped the last poll before the end of the topic, if any."""
         return self._blocked_by
@@ -171,16 +176,22 @@ class Consumer(Generic[T]):
         its beginning. While the topic is blocked, it sleeps. Where only a transaction
         can go on, the consumer of a group gets True after the time-out.
         """
-        self._require_none_open("wait")
+        self.require_outside("wait", current_transaction(self._coordinator))
+        options = self.wait_options()
+        return self._service.wait(**options, timeout_s=timeout_s) or self.may_go_on(
+            options["start"]
+        )
+
+    def wait_options(self) -> dict[str, Any]:
+        """Returns what `wait` asks the service for, from the place outside blocks."""
         with self._lock:
             position = self._cursor.outside().position
-        return self._service.wait(
-            self._topic,
-            start=position,
-            inclusive=position is None,
-            isolation=self._isolation,
-            timeout_s=timeout_s,
-        ) or self.may_go_on(position)
+        return {
+            "topic": self._topic,
+            "start": position,
+            "inclusive": position is None,
+            "isolation": self._isolation,
+        }
 
     def may_go_on(self, position: Position | None) -> bool:
         """Tells whether a transaction of the group sees what others have to stop at.
@@ -229,7 +240,7 @@ class Consumer(Generic[T]):
         the saved position. After any other error, polls go on and this may be called
         again.
         """
-        self._require_none_open("commit")
+        self.require_outside("commit", current_transaction(self._coordinator))
         with self._lock:
             self._cursor.commit()
 
@@ -244,7 +255,7 @@ class Consumer(Generic[T]):
 
     def rollback(self) -> None:
         """Forgets polls outside transactions that were not committed."""
-        self._require_none_open("rollback")
+        self.require_outside("rollback", current_transaction(self._coordinator))
         with self._lock:
             self._cursor.forget()
 
@@ -284,11 +295,11 @@ class Consumer(Generic[T]):
             place.move(page.next)
         return page
 
-    def _require_none_open(self, call: str) -> None:
-        context = current_transaction(self._coordinator)
-        if context is not None:
+    def require_outside(self, call: str, transaction: object) -> None:
+        """Refuses a call where a transaction is open, of the thread or of its task."""
+        if transaction is not None:
             raise MisusedTransaction(
-                f"{call}() of {self._name} comes outside transactions, and {context} "
+                f"{call} of {self._name} comes outside transactions, and {transaction} "
                 f"is open here"
             )
 

@@ -95,7 +95,7 @@ class Pusher(Generic[T]):
         at: datetime | None = None,
         priority: int = 0,
     ) -> None:
-        """Pushes one item, visible at once or with the transaction of this thread.
+        """Pushes one item, visible at once or with the transaction that is open.
 
         It is popped `delay_s` later at the earliest, or `at` a time with its zone, up
         to ten years ahead. A higher `priority` (0 to 9) is popped first.

@@ -1,25 +1,22 @@
 """Polls a topic in order, in transactions of its task and outside."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import AsyncIterator
+from typing import Any, Generic
 
-from coordinator.interfaces import Coordinator
 from txaware.client.aio.async_service import AsyncService
-from txaware.client.aio.async_transaction import Workers, open_transaction
+from txaware.client.aio.async_transaction import Workers
+from txaware.client.aio.in_threads import Awaited, Shown, shown
 from txaware.consume import Consumer
-from txaware.errors import MisusedTransaction
-from txaware.model.interfaces import Isolation
 from txaware.model.messages import BlockedBy, Message, Page, T
+from txaware.model.signatures import signed_as
 from txaware.model.start_places import StartAt, place_in_partition
-
-R = TypeVar("R")
 
 # The length of one wait of `async for`; it waits again.
 WAIT_S = 60.0
 
 
-class TopicConsumer(Generic[T]):
+class TopicConsumer(Awaited[Consumer[T]], Generic[T]):
     """The promises of `Consumer`, awaited; for one task at a time outside transactions.
 
     A poll outside transactions that is cancelled has not moved it. With a group it is a
@@ -27,80 +24,60 @@ class TopicConsumer(Generic[T]):
     """
 
     def __init__(
-        self,
-        consumer: Consumer[T],
-        *,
-        topic: str,
-        group: str | None,
-        isolation: Isolation,
-        service: AsyncService,
-        coordinator: Coordinator,
-        workers: Workers,
+        self, consumer: Consumer[T], service: AsyncService, workers: Workers
     ) -> None:
-        self._consumer = consumer
-        self._topic = topic
-        self._has_group = group is not None
-        self._isolation = isolation
+        super().__init__(consumer, workers)
         self._service = service
-        self._coordinator = coordinator
-        self._workers = workers
         self._moves = 0
 
-    @property
-    def blocked_by(self) -> BlockedBy | None:
-        """The transaction that stopped the last poll before the end of the topic."""
-        return self._consumer.blocked_by
+    blocked_by: Shown[BlockedBy | None] = shown(Consumer.blocked_by)
 
     async def position(self) -> Any:
         """Returns the message that the next poll follows; None is the beginning."""
-        return await self._in_thread(lambda: self._consumer.position)
+        return await self._run(lambda: self._blocking.position)
 
+    @signed_as(Consumer.poll)
     async def poll(self, limit: int = 100) -> Page[T]:
-        """Returns the next messages, at most `limit`; empty if there are none now."""
-        transaction = open_transaction(self._coordinator)
+        consumer = self._blocking
+        transaction = self._workers.open_transaction()
         if transaction is not None:
-            return await transaction.run(self._consumer.poll, limit)
+            return await transaction.run(consumer.poll, limit)
         async with self._workers.one() as worker:
             before = None
-            if not self._has_group:
-                before = await worker.run(lambda: self._consumer.position)
+            if not consumer.has_group:
+                before = await worker.run(lambda: consumer.position)
             try:
-                return await worker.run(self._consumer.poll, limit)
+                return await worker.run(consumer.poll, limit)
             except asyncio.CancelledError:
-                if self._has_group:
-                    await worker.run(self._consumer.rollback)
+                if consumer.has_group:
+                    await worker.run(consumer.rollback)
                 else:
-                    await worker.run(self._consumer.seek, before, inclusive=False)
+                    await worker.run(consumer.seek, before, inclusive=False)
                 raise
 
-    async def seek(self, start: StartAt, *, inclusive: bool = True) -> None:
-        """Goes on from another place; in a transaction, if that commits."""
+    @signed_as(Consumer.seek)
+    async def seek(self, *args: Any, **options: Any) -> None:
         self._moves += 1
-        await self._move(start, inclusive=inclusive)
+        await self._run(self._blocking.seek, *args, **options)
 
+    @signed_as(Consumer.wait)
     async def wait(self, timeout_s: float) -> bool:
-        """Waits until there is something to poll; comes before the transaction."""
-        self._require_none_open("wait")
-        position = await self.position()
+        consumer = self._blocking
+        consumer.require_outside("wait", self._workers.open_transaction())
+        options = await self._run(consumer.wait_options)
         return await self._service.wait(
-            self._topic,
-            start=position,
-            inclusive=position is None,
-            isolation=self._isolation,
-            timeout_s=timeout_s,
-        ) or await self._in_thread(lambda: self._consumer.may_go_on(position))
+            **options, timeout_s=timeout_s
+        ) or await self._run(consumer.may_go_on, options["start"])
 
+    @signed_as(Consumer.commit)
     async def commit(self) -> None:
-        """Saves the group's position after polls outside transactions."""
-        self._require_none_open("commit")
         self._moves += 1
-        await self._in_thread(self._consumer.commit)
+        await self._run(self._blocking.commit)
 
+    @signed_as(Consumer.rollback)
     async def rollback(self) -> None:
-        """Forgets polls outside transactions that were not committed."""
-        self._require_none_open("rollback")
         self._moves += 1
-        await self._in_thread(self._consumer.rollback)
+        await self._run(self._blocking.rollback)
 
     async def __aiter__(self) -> AsyncIterator[Message[T]]:
         """Yields all messages, those to come too, outside transactions.
@@ -109,37 +86,27 @@ class TopicConsumer(Generic[T]):
         the loop saves that one and all before it, and has the next ones polled anew.
         """
         while True:
-            self._require_none_open("async for")
+            transaction = self._workers.open_transaction()
+            self._blocking.require_outside("async for", transaction)
             before = await self.position()
             moves, page = self._moves, await self.poll()
             for message in page:
                 before = _behind(before, message, page)
-                await self._move(before, inclusive=False)
+                await self._move(before)
                 yield message
                 if self._moves != moves:
                     break
             else:
                 if page:
-                    await self._move(page.next, inclusive=False)
+                    await self._move(page.next)
                 else:
                     await self.wait(WAIT_S)
 
-    async def _move(self, start: StartAt, *, inclusive: bool) -> None:
-        await self._in_thread(lambda: self._consumer.seek(start, inclusive=inclusive))
-
-    async def _in_thread(self, call: Callable[[], R]) -> R:
-        return await self._workers.run(self._coordinator, call)
-
-    def _require_none_open(self, call: str) -> None:
-        transaction = open_transaction(self._coordinator)
-        if transaction is not None:
-            raise MisusedTransaction(
-                f"{call} of the consumer of {self._topic} comes outside transactions, "
-                f"and {transaction} is open here"
-            )
+    async def _move(self, place: StartAt) -> None:
+        await self._run(self._blocking.seek, place, inclusive=False)
 
     def __repr__(self) -> str:
-        return f"<TopicConsumer: {self._consumer!r}>"
+        return f"<TopicConsumer: {self._blocking!r}>"
 
 
 def _behind(before: Any, message: Message[Any], page: Page[Any]) -> StartAt:
@@ -156,5 +123,4 @@ def blocking_one(consumer: TopicConsumer) -> Consumer:
 
     What is no such consumer is returned as it is, for the call to refuse.
     """
-    found: Consumer = getattr(consumer, "_consumer", consumer)  # type: ignore[arg-type]
-    return found
+    return consumer._blocking if isinstance(consumer, TopicConsumer) else consumer

@@ -8,12 +8,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from coordinator.callbacks import check_function
-from coordinator.interfaces import Coordinator
-from txaware.client.aio.async_transaction import (
-    Workers,
-    WorkerThread,
-    open_transaction,
-)
+from txaware.client.aio.async_transaction import Workers, WorkerThread
 from txaware.client.aio.handlers import Handlers
 from txaware.consume import Subscriber, SubscriberMetrics
 from txaware.errors import MisusedTransaction
@@ -47,13 +42,11 @@ class AsyncLoop(ABC, Generic[L]):
     def __init__(
         self,
         make: Callable[[Handlers], L],
-        coordinator: Coordinator,
         workers: Workers,
         *,
         of: str,
     ) -> None:
         self._make = make
-        self._coordinator = coordinator
         self._workers = workers
         self._of = of
         self._opening = asyncio.Lock()
@@ -95,7 +88,7 @@ class AsyncLoop(ABC, Generic[L]):
         """Handles what is there now, one transaction or job; returns how many."""
         self._require_none_open()
         loop = await self._opened_loop()
-        return await self._workers.run(self._coordinator, loop.run_once)
+        return await self._workers.run(loop.run_once)
 
     async def close(self) -> None:
         """Ends every `run`; when it returns, no handler is at work."""
@@ -124,14 +117,12 @@ class AsyncLoop(ABC, Generic[L]):
             if self._is_closed:
                 raise MisusedTransaction(f"{self!r} is closed")
             if self._opened is None:
-                handlers = Handlers(self._coordinator, self._workers)
-                self._opened = await self._workers.run(
-                    self._coordinator, self._make, handlers
-                )
+                handlers = Handlers(self._workers)
+                self._opened = await self._workers.run(self._make, handlers)
             return self._opened
 
     def _require_none_open(self) -> None:
-        transaction = open_transaction(self._coordinator)
+        transaction = self._workers.open_transaction()
         if transaction is not None:
             raise MisusedTransaction(
                 f"a loop begins transactions of its own, and {transaction} is open here"

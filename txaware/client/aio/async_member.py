@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Self, TypeVar
 
-from coordinator.interfaces import Coordinator
-from txaware.client.aio.async_transaction import Workers, open_transaction
+from txaware.client.aio.async_transaction import Workers
 from txaware.consume.member import Member, To
 from txaware.errors import MisusedTransaction
 from txaware.model.groups import Owned
@@ -28,12 +27,9 @@ class AsyncMember:
     transactions that is cancelled is a `rollback`: what was not committed comes again.
     """
 
-    def __init__(
-        self, make: Callable[[], Member], coordinator: Coordinator, workers: Workers
-    ) -> None:
+    def __init__(self, make: Callable[[], Member], workers: Workers) -> None:
         self._make = make
         self._made: Member | None = None
-        self._coordinator = coordinator
         self._workers = workers
         self._moves = 0
 
@@ -97,7 +93,7 @@ class AsyncMember:
     async def poll(self, timeout_s: float = 0, limit: int = 100) -> list[Message]:
         """Returns messages of all its partitions; see `Member.poll`."""
         member = self._member
-        transaction = open_transaction(self._coordinator)
+        transaction = self._workers.open_transaction()
         if transaction is not None:
             return await transaction.run(member.poll, timeout_s, limit)
         loop = asyncio.get_running_loop()
@@ -157,7 +153,7 @@ class AsyncMember:
         the loop saves that one and those before it, and polls the next ones anew.
         """
         while True:
-            if open_transaction(self._coordinator) is not None:
+            if self._workers.open_transaction() is not None:
                 raise MisusedTransaction(
                     f"async for of {self._member} comes outside transactions"
                 )
@@ -169,7 +165,7 @@ class AsyncMember:
                     break
 
     async def _in_thread(self, call: Callable[[], R]) -> R:
-        return await self._workers.run(self._coordinator, call)
+        return await self._workers.run(call)
 
     @property
     def _member(self) -> Member:

@@ -22,7 +22,7 @@ from txaware.client.aio.async_producer import (
     AsyncTransactionalProducer,
 )
 from txaware.client.aio.async_publisher import TopicPublisher
-from txaware.client.aio.async_queue import AsyncQueue, Loop
+from txaware.client.aio.async_queue import AsyncQueue
 from txaware.client.aio.async_sender import AsyncSender
 from txaware.client.aio.async_service import AsyncService
 from txaware.client.aio.async_table import AsyncTable
@@ -56,7 +56,6 @@ from txaware.model.interfaces import (
 from txaware.model.keeper import Keeper, KeepsRows, named_pointer
 from txaware.model.latest import Latest, LatestPage
 from txaware.model.messages import Message, MessageId, Page, PublishResponse, Receipt
-from txaware.model.partitions import checked_partition, full_name
 from txaware.model.queue_service import QueueService
 from txaware.model.queues import Popped, QueueDescriptor, checked_count
 from txaware.model.reports import MessagingStatus
@@ -93,12 +92,12 @@ class AsyncMessaging(AsyncService):
 
     def __init__(self, link: Link, coordinator: Coordinator | None = None) -> None:
         super().__init__(AsyncTransport(link))
-        self._workers = workers = Workers(link.settings.pool_connections)
-        transport = TransportOfThreads(self._transport, lambda: workers.loop)
+        transport = TransportOfThreads(self._transport, lambda: self._workers.loop)
         self._messaging = Messaging(parts_over(transport, coordinator))
+        self._coordinator = self._messaging.coordinator
+        self._workers = Workers(link.settings.pool_connections, self._coordinator)
         self._queue_calls = QueueCalls(link)
         self._known_queues: dict[str, AsyncQueue] = {}
-        self._coordinator = self._messaging.coordinator
         guard(self, self._messaging)
 
     def transaction(
@@ -145,7 +144,7 @@ class AsyncMessaging(AsyncService):
     ) -> TopicPublisher[V] | TopicPublisher:
         """Returns a publisher in the open transaction of this task, or at once."""
         return TopicPublisher(
-            topic, self, self._coordinator, self._messaging.publisher, encode=encode
+            topic, self, self._workers, self._messaging.publisher, encode=encode
         )
 
     @overload
@@ -209,7 +208,7 @@ class AsyncMessaging(AsyncService):
                 conflicts=conflicts,
             )
         )
-        return AsyncTable(table, self._coordinator, self._workers)
+        return AsyncTable(table, self._workers)
 
     @overload
     async def queue(
@@ -244,10 +243,10 @@ class AsyncMessaging(AsyncService):
         if known is not None:
             return known
         queue: Queue = await self.in_thread(partial(self._messaging.queue, name))
-        loop = Loop(self._coordinator, self._workers, self._pop)
         if len(self._known_queues) >= KNOWN_QUEUES:
             self._known_queues.clear()
-        return self._known_queues.setdefault(name, AsyncQueue(queue, loop))
+        found = AsyncQueue(queue, self._workers, self._pop)
+        return self._known_queues.setdefault(name, found)
 
     async def _pop(self, queue: str, **options: Any) -> list[Popped]:
         return await self._transport.run(self._queue_calls.pop(queue, **options))
@@ -293,17 +292,12 @@ class AsyncMessaging(AsyncService):
         older instance of that id is fenced.
         """
         if transactional_id is None:
-            made = self._messaging.producer
-            return AsyncProducer(made, self._coordinator, self._workers)
+            return AsyncProducer(self._messaging.producer, self._workers)
 
         def newest() -> TransactionalProducer:
             return self._messaging.producer(transactional_id)
 
-        return AsyncTransactionalProducer(
-            newest,
-            self._coordinator,
-            self._workers,
-        )
+        return AsyncTransactionalProducer(newest, self._workers)
 
     @signed_as(Messaging.sender)
     def sender(self, **options: Any) -> AsyncSender:
@@ -352,12 +346,11 @@ class AsyncMessaging(AsyncService):
         decode: Decode[V] | None = None,
     ) -> TopicConsumer[V] | TopicConsumer:
         """Returns a reader of a topic in order; `start` is looked up now."""
-        if partition is not None:
-            topic = checked_partition(topic, partition)
         consumer: Consumer[Any] = await self.in_thread(
             partial(
                 self._messaging.consumer,
                 topic,
+                partition=partition,
                 group=group,
                 start=start,
                 inclusive=inclusive,
@@ -365,15 +358,7 @@ class AsyncMessaging(AsyncService):
                 decode=decode,
             )
         )
-        return TopicConsumer(
-            consumer,
-            topic=full_name(topic),
-            group=group,
-            isolation=isolation,
-            service=self,
-            coordinator=self._coordinator,
-            workers=self._workers,
-        )
+        return TopicConsumer(consumer, self, self._workers)
 
     @signed_as(Messaging.member)
     def member(self, group: str, **options: Any) -> AsyncMember:
@@ -382,7 +367,7 @@ class AsyncMessaging(AsyncService):
         See `Messaging.member`. Callbacks are functions, and are called in a thread.
         """
         make = partial(self._messaging.member, group, **options)
-        return AsyncMember(make, self._coordinator, self._workers)
+        return AsyncMember(make, self._workers)
 
     async def broadcast(
         self,
@@ -399,7 +384,7 @@ class AsyncMessaging(AsyncService):
         options: dict[str, Any] = {"lease_s": lease_s, "decode": decode}
         make = partial(self._messaging.broadcast, topic, instance=instance, **options)
         consumer: BroadcastConsumer[Any] = await self.in_thread(make)
-        return AsyncBroadcastConsumer(consumer, self, self._coordinator, self._workers)
+        return AsyncBroadcastConsumer(consumer, self, self._workers)
 
     async def instances(self, topic: str) -> dict[str, Instance]:
         """Returns the instances that get all messages of a topic, by their names."""
@@ -542,7 +527,7 @@ class AsyncMessaging(AsyncService):
         make: Callable[[Handlers], object],
         of: str,
     ) -> L:
-        return kind(make, self._coordinator, self._workers, of=of)
+        return kind(make, self._workers, of=of)
 
     async def prepared(self) -> list[PreparedTransaction]:
         """Returns the prepared transactions that the caller may end, the oldest first.
@@ -701,7 +686,7 @@ class AsyncMessaging(AsyncService):
 
         It is for participants.
         """
-        return await self._workers.run(self._coordinator, call)
+        return await self._workers.run(call)
 
     async def close(self) -> None:
         """Closes all connections and threads."""

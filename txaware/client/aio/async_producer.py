@@ -2,19 +2,19 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Generic, Self, TypeVar, overload
 
 from coordinator.callbacks import check_answer, check_function
 from coordinator.context import Status
-from coordinator.interfaces import Coordinator, TransactionAware
 from txaware.client.aio.async_consumer import TopicConsumer, blocking_one
 from txaware.client.aio.async_transaction import AsyncTransaction, Workers
+from txaware.client.aio.in_threads import InThreads, Shown, in_thread, shown
 from txaware.errors import MisusedTransaction
 from txaware.model.messages import MessageId
 from txaware.model.partitions import full_name
-from txaware.model.requests import Payload
+from txaware.model.signatures import signed_as
 from txaware.model.traced_messages import sending
 from txaware.publish import Producer
 from txaware.publish.producer import one_or_many
@@ -27,18 +27,14 @@ from txaware.publish.transactional_producer import (
     keyed,
 )
 
-R = TypeVar("R")
 P = TypeVar("P", bound=Producer | TransactionalProducer)
 
 
-class Opened(Generic[P]):
+class Opened(InThreads, Generic[P]):
     """A producer that is opened with its block, and used in threads."""
 
-    def __init__(
-        self, open_producer: Callable[[], P], coordinator: Coordinator, workers: Workers
-    ) -> None:
+    def __init__(self, open_producer: Callable[[], P], workers: Workers) -> None:
         self._open = open_producer
-        self._coordinator = coordinator
         self._workers = workers
         self._opened: P | None = None
 
@@ -48,23 +44,16 @@ class Opened(Generic[P]):
             raise MisusedTransaction(
                 f"{self._opened!r} was opened before; make another"
             )
-        self._opened = await self._in_thread(self._open)
+        self._opened = await self._run(self._open)
         return self
 
-    @property
-    def producer_id(self) -> int:
-        """The id by which the store knows this producer."""
-        return self._producer.producer_id
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of this producer; that of an older instance is lower."""
-        return self._producer.epoch
+    producer_id: Shown[int] = shown(Producer.producer_id)
+    epoch: Shown[int] = shown(TransactionalProducer.epoch)
 
     async def close(self) -> None:
         """Takes no more calls, and undoes what is open."""
         if self._opened is not None:
-            await self._in_thread(self._opened.close)
+            await self._run(self._opened.close)
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -76,15 +65,12 @@ class Opened(Generic[P]):
         return f"<{type(self).__name__}: {self._opened!r}>"
 
     @property
-    def _producer(self) -> P:
+    def _blocking(self) -> P:
         if self._opened is None:
             raise MisusedTransaction(
                 "the producer is not open: async with messaging.producer(...) opens it"
             )
         return self._opened
-
-    async def _in_thread(self, call: Callable[..., R], *args: Any) -> R:
-        return await self._workers.run(self._coordinator, call, *args)
 
 
 class AsyncProducer(Opened[Producer]):
@@ -94,34 +80,26 @@ class AsyncProducer(Opened[Producer]):
     without a block.
     """
 
-    def __init__(
-        self,
-        open_producer: Callable[[], Producer],
-        coordinator: Coordinator,
-        workers: Workers,
-    ) -> None:
-        super().__init__(open_producer, coordinator, workers)
+    def __init__(self, open_producer: Callable[[], Producer], workers: Workers) -> None:
+        super().__init__(open_producer, workers)
         self._under_way: set[asyncio.Future[list[MessageId]]] = set()
 
+    @signed_as(Producer.publish)
     async def publish(
         self,
         topic: str,
-        payloads: Payload | Iterable[Payload],
+        payloads: Any,
         sequence: int | None = None,
-        *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        expire_after_s: float | None = None,
+        **options: Any,
     ) -> list[MessageId]:
-        """Publishes in one piece, and returns the ids; see `Producer.publish`."""
         task = asyncio.current_task()
-        many = one_or_many(payloads, key, headers, expire_after_s)
+        many = one_or_many(payloads, **options)
         messages = list(checked_many(many, call="publish"))
-        take = partial(self._producer.take, topic, messages, sequence, caller=task)
+        take = partial(self._blocking.take, topic, messages, sequence, caller=task)
         with sending("publish", full_name(topic), messages) as context:
             finish = take(context=context)
             # A call that was taken has to be finished, also if this task is cancelled.
-            work = asyncio.ensure_future(self._in_thread(finish))
+            work = asyncio.ensure_future(self._run(finish))
             self._under_way.add(work)
             work.add_done_callback(self._under_way.discard)
             return await asyncio.shield(work)
@@ -139,22 +117,19 @@ class AsyncTransactionalProducer(Opened[TransactionalProducer]):
     older instance when the block begins. `open` and `close` do without a block.
     """
 
-    @property
-    def state(self) -> State:
-        """The state between two calls."""
-        return self._producer.state
+    state: Shown[State] = shown(TransactionalProducer.state)
 
     async def commits(self) -> int:
         """Returns the number of committed transactions of this id."""
-        return await self._in_thread(lambda: self._producer.commits)
+        return await self._run(lambda: self._blocking.commits)
 
-    def transaction(
-        self, *participants: TransactionAware, timeout_s: float | None = None
-    ) -> AsyncTransaction:
+    @signed_as(TransactionalProducer.transaction)
+    def transaction(self, *participants: Any, **options: Any) -> AsyncTransaction:
         """Returns a block that commits: `async with producer.transaction(table):`."""
-        context = self._producer.transaction(*participants, timeout_s=timeout_s)
+        context = self._blocking.transaction(*participants, **options)
         return AsyncTransaction(context, self._workers)
 
+    @signed_as(TransactionalProducer.run_once)
     async def run_once(self, key: str, function: Callable[..., object]) -> bool:
         """Runs a function once: one that blocks in a thread, or a coroutine here.
 
@@ -162,7 +137,7 @@ class AsyncTransactionalProducer(Opened[TransactionalProducer]):
         See `TransactionalProducer.run_once`.
         """
         check_function(function, may_await=True)
-        context = keyed(self._producer, key)
+        context = keyed(self._blocking, key)
         async with AsyncTransaction(context, self._workers) as block:
             if context.count.entered.is_done:
                 await block.run(give_up, context)
@@ -173,27 +148,10 @@ class AsyncTransactionalProducer(Opened[TransactionalProducer]):
                 check_answer(await block.run(call, function, context))
         return context.status is Status.COMMITTED
 
-    async def begin(
-        self, *participants: TransactionAware, timeout_s: float | None = None
-    ) -> None:
-        """Begins a transaction that `commit` or `abort` ends."""
-        begin = self._producer.begin
-        await self._in_thread(lambda: begin(*participants, timeout_s=timeout_s))
-
-    async def publish(
-        self,
-        topic: str,
-        payloads: Payload | Iterable[Payload],
-        sequence: int | None = None,
-        *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        expire_after_s: float | None = None,
-    ) -> list[MessageId]:
-        """Publishes with the open transaction, or else at once and not twice."""
-        publish = self._producer.publish
-        messages = one_or_many(payloads, key, headers, expire_after_s)
-        return await self._in_thread(publish, topic, messages, sequence)
+    begin = in_thread(TransactionalProducer.begin)
+    publish = in_thread(TransactionalProducer.publish)
+    commit = in_thread(TransactionalProducer.commit)
+    abort = in_thread(TransactionalProducer.abort)
 
     @overload
     async def save_positions(self, *consumers: TopicConsumer) -> None: ...
@@ -204,17 +162,9 @@ class AsyncTransactionalProducer(Opened[TransactionalProducer]):
     ) -> None: ...
 
     async def save_positions(self, *consumers: Any) -> None:
-        """Moves groups with the commit: of consumers, or one group by `{topic: id}`."""
-        if consumers and isinstance(consumers[0], str):
-            blocking = list(consumers)
-        else:
-            blocking = [blocking_one(consumer) for consumer in consumers]
-        await self._in_thread(self._producer.save_positions, *blocking)
+        """Moves groups with the commit: of consumers, or one group by `{topic: id}`.
 
-    async def commit(self) -> None:
-        """Commits what `begin` began; called again after an unknown outcome."""
-        await self._in_thread(self._producer.commit)
-
-    async def abort(self) -> None:
-        """Undoes everything that was done since `begin`."""
-        await self._in_thread(self._producer.abort)
+        See `TransactionalProducer.save_positions`.
+        """
+        blocking = [blocking_one(consumer) for consumer in consumers]
+        await self._run(self._blocking.save_positions, *blocking)

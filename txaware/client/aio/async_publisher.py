@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic
 
-from coordinator.interfaces import Coordinator
 from txaware.client.aio.async_service import AsyncService
-from txaware.client.aio.async_transaction import open_transaction
+from txaware.client.aio.async_transaction import Workers
 from txaware.errors import MisusedTransaction
 from txaware.model.encoding import Encode, encoded, encoder
 from txaware.model.messages import Outgoing, Receipt, T, outgoing
@@ -26,14 +25,14 @@ class TopicPublisher(Generic[T]):
         self,
         topic: str,
         service: AsyncService,
-        coordinator: Coordinator,
+        workers: Workers,
         make: Callable[[str], Publisher],
         *,
         encode: Encode[T] | None = None,
     ) -> None:
         self.topic = full_name(topic)
         self._service = service
-        self._coordinator = coordinator
+        self._workers = workers
         self._make = make
         self._joining: Publisher | None = None
         self._encode = None if encode is None else encoder(encode)
@@ -59,7 +58,7 @@ class TopicPublisher(Generic[T]):
         messages: list[Payload] = list(many(payloads))
         if self._encode is not None:
             messages = [encoded(value, self._encode) for value in many(payloads)]
-        transaction = open_transaction(self._coordinator)
+        transaction = self._workers.open_transaction()
         if transaction is not None:
             await transaction.run(self._hold, messages)
         elif messages:
@@ -68,7 +67,7 @@ class TopicPublisher(Generic[T]):
     async def publish_stored(self, receipts: Iterable[Receipt]) -> None:
         """Publishes with the open transaction what others stored for it."""
         named = list(receipts)
-        transaction = open_transaction(self._coordinator)
+        transaction = self._workers.open_transaction()
         if transaction is None:
             raise MisusedTransaction(
                 f"what others stored for {self.topic} is published in the transaction "
@@ -81,7 +80,7 @@ class TopicPublisher(Generic[T]):
 
         See `Publisher.flush`.
         """
-        transaction = open_transaction(self._coordinator)
+        transaction = self._workers.open_transaction()
         if transaction is None:
             raise MisusedTransaction(
                 f"flush() writes what the open transaction holds for {self.topic}, and "

@@ -1,62 +1,42 @@
 """A user's table for asyncio: the same one, used in the thread of its transaction."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Any, Generic
 
-from coordinator.interfaces import Coordinator
 from coordinator.joining import JoinsByItself
 from txaware.client.aio.async_transaction import Workers
-from txaware.model.messages import T as V
+from txaware.client.aio.in_threads import Awaited, in_thread
+from txaware.model.messages import T
+from txaware.model.signatures import signed_as
 from txaware.tables import Table
 
-T = TypeVar("T")
 PAGE_ROWS = 1000
 
 
-class AsyncTable(JoinsByItself, Generic[V]):
+class AsyncTable(Awaited[Table[T]], JoinsByItself, Generic[T]):
     """A table whose rows commit with the open transaction of this task; see `Table`."""
 
-    def __init__(
-        self, table: Table[V], coordinator: Coordinator, workers: Workers
-    ) -> None:
+    def __init__(self, table: Table[T], workers: Workers) -> None:
+        super().__init__(table, workers)
         self.name = table.name
         self.transaction_aware_name = table.transaction_aware_name
-        self._table = table
-        self._coordinator = coordinator
-        self._workers = workers
+        self._coordinator = workers.coordinator
 
-    async def get(self, key: bytes) -> V | None:
-        """Returns the value of a key; None if it has none."""
-        return await self._run(lambda: self._table.get(key))
+    get = in_thread(Table[T].get)
+    put = in_thread(Table[T].put)
+    delete = in_thread(Table[T].delete)
 
-    async def put(self, key: bytes, value: V, *, ttl_s: float | None = None) -> None:
-        """Sets the value of a key; with `ttl_s` the row is gone after that time."""
-        await self._run(lambda: self._table.put(key, value, ttl_s=ttl_s))
-
-    async def delete(self, key: bytes) -> None:
-        """Removes a row; one that is not there stays so."""
-        await self._run(lambda: self._table.delete(key))
-
-    async def scan(
-        self,
-        prefix: bytes = b"",
-        start: bytes | None = None,
-        stop: bytes | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[tuple[bytes, V]]:
-        """Yields keys and values in the order of keys, as one snapshot sees them."""
-        rows = self._table.scan(prefix, start=start, stop=stop, limit=limit)
+    @signed_as(Table.scan)
+    async def scan(self, *args: Any, **options: Any) -> AsyncIterator[tuple[bytes, T]]:
+        rows = self._blocking.scan(*args, **options)
         while page := await self._run(lambda: list(islice(rows, PAGE_ROWS))):
             for row in page:
                 yield row
 
-    def items(self) -> AsyncIterator[tuple[bytes, V]]:
+    def items(self) -> AsyncIterator[tuple[bytes, T]]:
         """Yields all keys and values; see `scan`."""
         return self.scan()
-
-    async def _run(self, call: Callable[[], T]) -> T:
-        return await self._workers.run(self._coordinator, call)
 
     def __repr__(self) -> str:
         return f"<AsyncTable {self.name}>"

@@ -61,9 +61,13 @@ class WorkerThread:
 
 
 class Workers:
-    """Threads, so many at most; a task that finds none free waits for one."""
+    """Threads, so many at most; a task that finds none free waits for one.
 
-    def __init__(self, limit: int) -> None:
+    They work in transactions of one coordinator.
+    """
+
+    def __init__(self, limit: int, coordinator: Coordinator) -> None:
+        self.coordinator = coordinator
         self._free = asyncio.Semaphore(limit)
         self._idle: list[WorkerThread] = []
         self._closed = False
@@ -95,22 +99,21 @@ class Workers:
 
     @briefly
     async def run(
-        self,
-        coordinator: Coordinator,
-        function: Callable[P, R],
-        /,
-        *args: P.args,
-        **options: P.kwargs,
+        self, function: Callable[P, R], /, *args: P.args, **options: P.kwargs
     ) -> R:
         """Runs a call in the thread of this task's open transaction, or in a free one.
 
         The thread of the transaction waits anyway, and another may never be free.
         """
-        block = open_transaction(coordinator)
+        block = self.open_transaction()
         if block is not None:
             return await block.run(function, *args, **options)
         async with self.one() as worker:
             return await worker.run(function, *args, **options)
+
+    def open_transaction(self) -> "AsyncTransaction | None":
+        """Returns the transaction that this task has open, if any."""
+        return open_transaction(self.coordinator)
 
     def close(self) -> None:
         """Ends the threads that are idle, and the others once they are given back."""

@@ -1,17 +1,17 @@
 """Topics of typed events for asyncio; see `TypedTopic`."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Generic, Literal, Protocol, Self, TypeVar, Unpack, overload
 
 from txaware.client.aio.async_consumer import TopicConsumer
 from txaware.client.aio.async_loops import AsyncSubscriber
 from txaware.client.aio.async_publisher import TopicPublisher
 from txaware.messaging.loop_verbs import LoopOptions
+from txaware.messaging.typed_topic import TypedTopic
 from txaware.model.event_type import EventType
-from txaware.model.interfaces import COMMITTED, Isolation
 from txaware.model.messages import Message, Outgoing
 from txaware.model.partitions import full_name
-from txaware.model.start_places import StartAt
+from txaware.model.signatures import showing, signed_as
 from txaware.publish.publisher import checked_many
 
 T = TypeVar("T")
@@ -40,40 +40,21 @@ class AsyncTypedTopic(Generic[T]):
         self.event_type = EventType(kind)
         self._messaging = messaging
 
-    async def publish(
-        self,
-        event: T | Outgoing[T],
-        *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        expire_after_s: float | None = None,
-    ) -> None:
-        """Publishes one event, with the open transaction of this task or at once."""
-        message = self.event_type.message(event, key, headers, expire_after_s)
+    @signed_as(TypedTopic[T].publish)
+    async def publish(self, event: T | Outgoing[T], **options: Any) -> None:
+        message = self.event_type.message(event, **options)
         await self._messaging.publisher(self.name).publish(message)
 
+    @signed_as(TypedTopic[T].publish_all)
     async def publish_all(self, events: Iterable[T | Outgoing[T]]) -> None:
-        """Publishes many events in order; where one does not fit, none."""
         many: Any = checked_many
         messages = list(map(self.event_type.message, many(events)))
         await self._messaging.publisher(self.name).publish_all(messages)
 
-    async def consumer(
-        self,
-        *,
-        group: str | None = None,
-        start: StartAt = None,
-        inclusive: bool = True,
-        isolation: Isolation = COMMITTED,
-    ) -> TopicConsumer[T]:
-        """Returns a reader, whose messages have the event as their payload."""
+    @signed_as(TypedTopic.consumer)
+    async def consumer(self, **options: Any) -> TopicConsumer[T]:
         return await self._messaging.consumer(
-            self.name,
-            group=group,
-            start=start,
-            inclusive=inclusive,
-            isolation=isolation,
-            decode=self.event_type.decode,
+            self.name, decode=self.event_type.decode, **options
         )
 
     @overload
@@ -98,10 +79,21 @@ class AsyncTypedTopic(Generic[T]):
         **options: Unpack[LoopOptions],
     ) -> AsyncSubscriber: ...
 
-    def subscribe(self, handler: Callable[[Any], object], **options: Any) -> Any:
+    @showing(TypedTopic.subscribe)
+    def subscribe(
+        self,
+        handler: Callable[[Any], object],
+        *,
+        concurrency: int = 1,
+        **options: Any,
+    ) -> Any:
         """Returns a loop that awaits `handler(message)`; see `TypedTopic.subscribe`."""
         return self._messaging.subscribe(
-            self.name, handler, decode=self.event_type.decode, **options
+            self.name,
+            handler,
+            concurrency=concurrency,
+            decode=self.event_type.decode,
+            **options,
         )
 
     def __await__(self) -> Generator[None, None, Self]:

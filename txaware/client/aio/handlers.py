@@ -16,7 +16,6 @@ from typing import Any, ParamSpec, TypeVar
 
 from coordinator.callbacks import Callback
 from coordinator.context import TransactionContext, current_transaction
-from coordinator.interfaces import Coordinator
 from coordinator.tracing import active, carried
 from txaware.client.aio.async_transaction import (
     AsyncTransaction,
@@ -136,8 +135,7 @@ def processing(
 class Handlers:
     """Makes functions for the threads of a loop out of handlers for the event loop."""
 
-    def __init__(self, coordinator: Coordinator, workers: Workers) -> None:
-        self._coordinator = coordinator
+    def __init__(self, workers: Workers) -> None:
         self._workers = workers
         self._loop = asyncio.get_running_loop()
 
@@ -181,7 +179,7 @@ class Handlers:
     def _within(self) -> Iterator[tuple[WaitingThread, Lend]]:
         """Lends this thread, and the block that is open in it."""
         thread = WaitingThread(self._loop)
-        context = current_transaction(self._coordinator)
+        context = current_transaction(self._workers.coordinator)
 
         async def lend(make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
             if context is None:
