@@ -126,6 +126,8 @@ VERBS = [
     ["transaction", "rollback", "no"],
     ["transaction", "prune", "--exclusive"],
     ["transaction", "keepers"],
+    ["shard", "list"],
+    ["shard", "add", "1"],
     ["transaction", "forget-keeper", "kept"],
     ["transaction", "decide", "7", "--life", "00000000000000a1", "--rolled-back"],
     ["outbox", "relay", "shop.db"],

@@ -204,3 +204,47 @@ def test_shards_that_an_interrupt_left_are_taken(tmp_path: Path) -> None:
     home.submit([(STORE_SHARDS, StoreShards(known.store).to_bytes())])()
     home.close()
     assert make_shards(tmp_path, settings, least=3).shards == (0, 1, 2)
+
+
+def test_shards_are_added_and_listed(tmp_path: Path) -> None:
+    with opened(tmp_path) as messaging:
+        [home] = messaging.shards()
+        assert (home.number, home.partitions, home.status) == (0, 0, "OK")
+        assert messaging.add_shards(1) == [1]
+        assert not isinstance(table_of(messaging), ShardedTable)
+        messaging.create_topic("before")
+    with opened(tmp_path) as messaging:
+        assert messaging.add_shards(2) == [2, 3]  # at once, where there are some
+        assert messaging.create_topic("orders", partitions=4, shards="3,2").shards == (
+            *(3, 2, 3, 2),
+        )
+        messaging.publisher("orders.0").publish(b"x")
+        assert [one.partitions for one in messaging.shards()] == [1, 0, 2, 2]
+        for wrong in (0, -1, True, "1", 2**40):
+            with pytest.raises(BadRequest):
+                messaging.add_shards(wrong)  # type: ignore[arg-type]
+    with opened(tmp_path) as messaging:
+        assert payloads(messaging.poll("orders")) == [b"x"]
+    with (
+        txaware.connect("memory:") as messaging,
+        pytest.raises(BadRequest, match="set `shards` then"),
+    ):
+        messaging.add_shards(1)
+    with txaware.connect("memory:", settings=Settings(shards=2)) as messaging:
+        assert messaging.add_shards(1) == [2]
+        assert messaging.create_topic("t", shards=[2]).shards == (2,)
+
+
+def test_a_server_of_several_shards_has_them_all(tmp_path: Path) -> None:
+    with opened(tmp_path, 2) as owner, txaware.connect(owner.serve().url) as messaging:
+        assert messaging.add_shards(1) == [2]
+        made = messaging.create_topic("orders", partitions=3, shards=[0, 1, 2])
+        assert made.shards == (0, 1, 2)
+        with messaging.transaction():
+            messaging.publisher("orders").publish_all([b"a", b"b", b"c"])
+        for number in range(3):
+            messaging.publisher(f"orders.{number}").publish(b"%d" % number)
+            assert payloads(messaging.poll(f"orders.{number}"))[-1:] == [b"%d" % number]
+        assert len(messaging.poll("orders", isolation="committed")) == 6
+        assert [one.partitions for one in messaging.shards()] == [1, 1, 1]
+        assert messaging.check().is_clean

@@ -455,6 +455,8 @@ GOOD: dict[tuple[str, str], Make] = {
         body={"name": "notes", "smallestPointer": None}
     ),
     ("POST", "/v1/keepers/forget"): _keeper,
+    ("GET", "/v1/shards"): _PLAIN,
+    ("POST", "/v1/shards"): lambda _: Good(body={"count": 1}),
     ("POST", TOPIC + "/publish-once"): _once,
     ("POST", "/v1/producers"): lambda _: Good(body={"transactionalId": "loader"}),
     ("GET", "/v1/producers"): _PLAIN,

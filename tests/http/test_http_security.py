@@ -128,6 +128,8 @@ NEEDS = {
     ("GET", "/v1/overview"): MONITOR,
     ("GET", "/v1/rights"): EVERYBODY,
     ("GET", "/metrics"): MONITOR,
+    ("GET", "/v1/shards"): MONITOR,
+    ("POST", "/v1/shards"): OPERATOR,
     ("GET", "/v1/keepers"): OPERATOR,
     ("POST", "/v1/keepers"): HOLDER,
     ("POST", "/v1/keepers/forget"): OPERATOR,

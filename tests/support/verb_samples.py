@@ -150,6 +150,8 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     operator.CLEAN_PIECE: lambda s: {"plan": s.plan(), "piece": 0},
     operator.FINISH_CLEAN_UP: lambda s: {"plan": s.plan()},
     operator.PRUNE: lambda _: {"exclusive": True},
+    operator.LIST_SHARDS: lambda _: {},
+    operator.ADD_SHARDS: lambda _: {"count": 1},
     operator.LIST_KEEPERS: lambda _: {},
     operator.REPORT_KEEPER: lambda _: {"name": "notes", "smallest_pointer": 7},
     operator.FORGET_KEEPER: lambda _: {"name": "notes"},

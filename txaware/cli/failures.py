@@ -71,6 +71,7 @@ ALIASES = {
     "metrics": "metric",
     "participants": "participant",
     "producers": "producer",
+    "shards": "shard",
     "transactions": "transaction",
 }
 

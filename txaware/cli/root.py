@@ -29,6 +29,7 @@ from txaware.cli.queue.worker import worker
 from txaware.cli.run import asyncapi, run
 from txaware.cli.serve import serve
 from txaware.cli.session import DEFAULT_URL, Session, accept_url, load_settings
+from txaware.cli.shards import shards
 from txaware.cli.status import status
 from txaware.cli.table import table
 from txaware.cli.token import token
@@ -183,7 +184,7 @@ for verb in (demo, bench, token, hbase, copy, asyncapi, metrics):
 for verb in (serve, topic, publish, poll, table, queue, worker, run):
     command.add_command(verb)
     accept_url(verb)
-for verb in (groups, producers, transactions):
+for verb in (groups, producers, shards, transactions):
     command.add_command(verb)
     accept_url(verb)
 for verb in (outbox, participants, status, janitor, check, backup, restore):

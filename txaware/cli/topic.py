@@ -368,6 +368,11 @@ partitions_option = click.option(
     type=int,
     help="How many partitions, each with an order of its own; they are only added.",
 )
+shards_option = click.option(
+    "--shards",
+    metavar="N,...",
+    help="The shards over which the partitions are spread, as 1,2; all by default.",
+)
 property_option = click.option(
     "--property",
     "properties",
@@ -401,6 +406,7 @@ topic.add_command(search)
 @ttl_option
 @compact_option
 @partitions_option
+@shards_option
 @property_option
 @exist_ok_option
 @namespace_option
@@ -413,6 +419,7 @@ def create(
     ttl: float | None,
     compact: bool | None,
     partitions: int | None,
+    shards: str | None,
     properties: tuple[tuple[str, str], ...],
     exist_ok: bool,
     namespace: str,
@@ -438,6 +445,7 @@ def create(
                 properties=dict(properties),
                 compact=compact,
                 partitions=partitions,
+                shards=shards,
                 exist_ok=exist_ok,
             )
             done = "there is" if exist_ok else "created"

@@ -220,6 +220,8 @@ class HttpAdministration:
     report_keeper = blocking_verb(operator.REPORT_KEEPER)
     forget_keeper = blocking_verb(operator.FORGET_KEEPER)
     keepers = blocking_verb(operator.LIST_KEEPERS)
+    shards = blocking_verb(operator.LIST_SHARDS)
+    add_shards = blocking_verb(operator.ADD_SHARDS)
     metrics = blocking_verb(operator.METRICS)
 
     def backup(self) -> Iterator[bytes]:

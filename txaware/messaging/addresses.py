@@ -32,6 +32,7 @@ from txaware.service.store_context import StoreContext
 from txaware.service.table_store import TableStore
 from txaware.service.transfer.copy_state import check_whole
 from txaware.shards.opening import place_topics, require_no_shard, with_shards
+from txaware.shards.shard_directory import ShardDirectory
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.ownership import Pause, StoreInUse
 from txaware.store.hbase.table import HBaseTable
@@ -245,8 +246,9 @@ def _put_together(store_context: StoreContext, close: Callable[[], None]) -> Par
 
         return LocalWay(service)
 
-    administration = Administration(service, retention, store_context)
     table = store_context.table
+    shards = ShardDirectory(table, store_context.settings)
+    administration = Administration(service, retention, store_context, shards)
     limits = Limits(store_context.settings, store_context.barrier is not None)
     return Parts(
         service,

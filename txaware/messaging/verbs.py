@@ -307,6 +307,8 @@ class OperatorVerbs:
     register_keeper = passed_on(OperatorService.register_keeper, to="_administration")
     forget_keeper = passed_on(OperatorService.forget_keeper, to="_administration")
     keepers = passed_on(OperatorService.keepers, to="_administration")
+    shards = passed_on(OperatorService.shards, to="_administration")
+    add_shards = passed_on(OperatorService.add_shards, to="_administration")
 
     producers = passed_on(ProducerService.producers, to="_producers")
     describe_producer = passed_on(ProducerService.describe_producer, to="_producers")

@@ -40,7 +40,7 @@ from txaware.model.requests import (
     Pointer,
     Start,
 )
-from txaware.model.shards import Shards
+from txaware.model.shards import Shard, Shards
 from txaware.model.topics import Topic
 
 # A row to write: its key, and its value or None for a deletion.
@@ -325,6 +325,16 @@ class OperatorService(Protocol):
 
     def keepers(self) -> list[Keeper]:
         """Returns the participants that keep rows of their own, registered or not."""
+
+    def shards(self) -> list[Shard]:
+        """Returns the shards of the store that are here, by their numbers."""
+
+    def add_shards(self, count: int) -> list[int]:
+        """Makes so many shards more, and returns their numbers.
+
+        They are used at once, unless they are the first ones beside the first shard:
+        then once the data is opened again.
+        """
 
     def metrics(self) -> Metrics:
         """Returns the counts of this process, and the state at this moment."""

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+import attrs
+
 from txaware.errors import BadRequest
 
 # Numbers of shards, as a caller names them.
@@ -10,6 +12,28 @@ Shards = Sequence[int] | str | None
 # The store of before, which has the coordinator and everything that is no message.
 HOME = 0
 MOST_SHARDS = 1024
+
+
+@attrs.frozen
+class Shard:
+    """A shard as it is: how many partitions lie in it, and about how large it is.
+
+    `status` is `OK`, or a sentence about what is wrong with it.
+    """
+
+    number: int
+    partitions: int
+    size_bytes: int
+    status: str
+
+
+def checked_more(count: object) -> int:
+    """Returns a number of shards to add, or raises `BadRequest`."""
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise BadRequest(f"a number of shards is whole, not {count!r:.100}")
+    if not 1 <= count < MOST_SHARDS:
+        raise BadRequest(f"from 1 to {MOST_SHARDS - 1} shards are added, not {count}")
+    return count
 
 
 def checked_shards(shards: object) -> tuple[int, ...] | None:

@@ -43,6 +43,7 @@ from txaware.model.search import (
     checked_sought_text,
     checked_until,
 )
+from txaware.model.shards import MOST_SHARDS, Shard, checked_more
 from txaware.protocol import places
 from txaware.protocol.fields import (
     FLAG,
@@ -64,7 +65,7 @@ from txaware.protocol.shape import GoOn
 from txaware.protocol.verb import In, Nothing, Repeat, Verb, Work, verbs_in
 
 TOPIC = "/v1/namespaces/{namespace}/topics/{topic}"
-ADMIN, KEEPERS = "/v1/admin", "/v1/keepers"
+ADMIN, KEEPERS, SHARDS = "/v1/admin", "/v1/keepers", "/v1/shards"
 TAG = "operators"
 # The most rows that a server shows at once.
 MOST_PEEKED = 1000
@@ -184,6 +185,12 @@ class Prune(Struct, forbid_unknown_fields=True):
 
     exclusive: Annotated[bool, FLAG] = False
     on_progress: _Called = None
+
+
+class AddShards(Struct, forbid_unknown_fields=True):
+    """Says how many shards more there will be."""
+
+    count: Annotated[int, plain(1, MOST_SHARDS - 1, given=by(checked_more))]
 
 
 class ReportKeeper(Struct, forbid_unknown_fields=True, rename="camel"):
@@ -354,6 +361,32 @@ PRUNE = Verb(
     tag=TAG,
     example={"exclusive": False},
     refuses=(409,),
+)
+LIST_SHARDS = Verb(
+    does=OperatorService.shards,
+    method="GET",
+    path=SHARDS,
+    request=Nothing,
+    answer=list[Shard],
+    right=monitor,
+    work=Work.MONITOR,
+    summary="The shards of the store, how many partitions lie in each, and its size.",
+    tag=TAG,
+)
+# Each call makes more.
+ADD_SHARDS = Verb(
+    does=OperatorService.add_shards,
+    method="POST",
+    path=SHARDS,
+    request=AddShards,
+    answer=In("shards", Annotated[list[int], array(whole(1))]),
+    right=operator,
+    repeat=Repeat.KEYED,
+    work=Work.SLOW,
+    summary="Makes so many shards more, and says their numbers. The first ones beside "
+    "the first shard are used once the data is opened again.",
+    tag=TAG,
+    example={"count": 1},
 )
 LIST_KEEPERS = Verb(
     does=OperatorService.keepers,

@@ -114,6 +114,8 @@ NUMBERED = (
     "POST /v1/namespaces/{namespace}/topics/{topic}/rollback",
     "POST /v1/namespaces/{namespace}/topics/{topic}/poll",
     "POST /v1/namespaces/{namespace}/topics/{topic}/publish-once",
+    "GET /v1/shards",
+    "POST /v1/shards",
 )
 NUMBERS = {name: number for number, name in enumerate(NUMBERED, 1)}
 

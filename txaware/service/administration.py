@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import cache, partial
+from typing import Protocol
 
 import attrs
 
@@ -35,6 +36,7 @@ from txaware.model.requests import (
     checked_wanted,
 )
 from txaware.model.search import MOST_FOUND, Search
+from txaware.model.shards import Shard, checked_more
 from txaware.service.check.checking import check_table
 from txaware.service.local import LocalService
 from txaware.service.monitor.group_lag import GroupStates, group_places
@@ -57,13 +59,28 @@ log = logging.getLogger(__name__)
 MOST_COUNTED, MOST_COUNTED_BYTES = 10_000, 64 << 20
 
 
+class KnowsShards(Protocol):
+    """The shards of a store, as operators see and change them."""
+
+    def all(self) -> list[Shard]:
+        """Returns the shards that are here, by their numbers."""
+
+    def add(self, count: int) -> list[int]:
+        """Makes so many shards more, and returns their numbers."""
+
+
 class Administration:
     """The operator's side of a store, on the table and coordinator of its service."""
 
     def __init__(
-        self, service: LocalService, retention: Retention, store_context: StoreContext
+        self,
+        service: LocalService,
+        retention: Retention,
+        store_context: StoreContext,
+        shards: KnowsShards,
     ) -> None:
         self._service = service
+        self._shards = shards
         self._coordinator = store_context.coordinator
         self._retention = retention
         self._plans = OpenPlans(retention, store_context.clock_ms)
@@ -232,6 +249,14 @@ class Administration:
     def keepers(self) -> list[Keeper]:
         """Returns all participants that keep rows of their own, by name."""
         return self._keepers.all()
+
+    def shards(self) -> list[Shard]:
+        """Returns the shards that are here, with their partitions and sizes."""
+        return self._shards.all()
+
+    def add_shards(self, count: int) -> list[int]:
+        """Makes so many shards more, and returns their numbers."""
+        return self._shards.add(checked_more(count))
 
     def lag_ms(self, group: str, topic: str) -> int:
         """Returns how far a group is behind the last committed message, or 0."""

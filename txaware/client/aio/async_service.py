@@ -73,6 +73,8 @@ class AsyncService:
     prune = awaited_verb(operator.PRUNE)
     forget_keeper = awaited_verb(operator.FORGET_KEEPER)
     keepers = awaited_verb(operator.LIST_KEEPERS)
+    shards = awaited_verb(operator.LIST_SHARDS)
+    add_shards = awaited_verb(operator.ADD_SHARDS)
     metrics = awaited_verb(operator.METRICS)
 
     async def check(self) -> Report:

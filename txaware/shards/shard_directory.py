@@ -1,0 +1,69 @@
+"""The shards of a store as operators see them, and add more."""
+
+from collections import Counter
+
+from txaware.errors import BadRequest
+from txaware.model.interfaces import OrderedTable
+from txaware.model.settings import Settings
+from txaware.model.shards import HOME, Shard
+from txaware.shards.opening import ShardsInMemory, add_shards, place_beside
+from txaware.shards.sharded_table import ShardedTable
+from txaware.store.shard_rows import shards_in
+from txaware.store.topic_table import TopicTable
+
+_ABOVE_ALL = b"\xff" * 64
+
+
+class ShardDirectory:
+    """The shards of a table, which is alone or has several."""
+
+    def __init__(self, table: OrderedTable, settings: Settings) -> None:
+        self._place = place_beside(
+            table.store_of(HOME) if isinstance(table, ShardedTable) else table, settings
+        )
+        self._table = table
+
+    def all(self) -> list[Shard]:
+        """Returns the shards that are here, by their numbers."""
+        partitions: Counter[int] = Counter()
+        for topic in TopicTable(self._table).all():
+            if topic.generation > 0:
+                partitions.update(map(topic.shard_of, range(topic.partitions)))
+        return [
+            Shard(number, partitions[number], table.size_bytes(b"", _ABOVE_ALL), status)
+            for number, table in self._tables().items()
+            for status in (table.status(),)
+        ]
+
+    def _tables(self) -> dict[int, OrderedTable]:
+        table = self._table
+        if not isinstance(table, ShardedTable):
+            return {HOME: table}
+        return {number: table.store_of(number) for number in table.shards}
+
+    def add(self, count: int) -> list[int]:
+        """Makes so many shards more, which are used at once where there are some."""
+        table = self._table
+        if self._place is None:
+            raise BadRequest("this data has one shard alone: it is in no directory")
+        if isinstance(table, ShardedTable):
+            self._require_all(table)
+            return [*add_shards(table, self._place, count)]
+        if isinstance(self._place, ShardsInMemory):
+            raise BadRequest(
+                "what is in memory gets its first further shards when it is opened: "
+                "set `shards` then"
+            )
+        alone = ShardedTable({HOME: table})
+        made = add_shards(alone, self._place, count)
+        for number in made:
+            alone.store_of(number).close()
+        return [*made]
+
+    def _require_all(self, table: ShardedTable) -> None:
+        known = shards_in(table.store_of(HOME))
+        if known is not None and set(known.shards) != set(table.shards):
+            raise BadRequest(
+                "the shards of this store are at several servers: stop them, and then "
+                "add more, or start more of them"
+            )
