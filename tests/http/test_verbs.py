@@ -65,6 +65,7 @@ SETTLED: dict[AnyVerb, Callable[[Any], Any]] = {
     transactional_ids.ENTER_TRANSACTION: lambda found: found.is_done,
     queues.QUEUE_STATS: lambda found: found.pushed,
     operator.PRUNE: lambda found: found.pruned,
+    operator.LIST_SHARDS: lambda found: [one.number for one in found],
     operator.REPORT_KEEPER: lambda found: found.name,
 }
 # Here a server refuses in other words than the engine: it knows less, or more.

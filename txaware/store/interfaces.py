@@ -98,8 +98,17 @@ class KeepsJournal(Protocol):
 class HasShards(Protocol):
     """A table of several stores, each with rows of some partitions."""
 
+    @property
+    def shards(self) -> tuple[int, ...]:
+        """The numbers of the shards that are here."""
+
     def store_of(self, number: int) -> OrderedTable:
         """Returns the table of a shard; raises `ShardAway` where it is elsewhere."""
+
+
+def is_here(table: OrderedTable, number: int) -> bool:
+    """Tells whether the rows of a shard are in this process."""
+    return not isinstance(table, HasShards) or number in table.shards
 
 
 def table_of(table: OrderedTable, number: int) -> OrderedTable:

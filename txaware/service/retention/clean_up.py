@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 import attrs
@@ -13,7 +13,7 @@ from coordinator.threads import Event, JoinableThread
 from coordinator.transaction import Transaction
 from txaware.errors import TxAwareError
 from txaware.model.metrics import RetentionCounters
-from txaware.model.partitions import parent_of, parsed_rows
+from txaware.model.partitions import number_of, parent_of, parsed_rows
 from txaware.model.reports import CleanUp, OnProgress, Pruned
 from txaware.service.retention.clean_up_plan import (
     EXPIRED,
@@ -29,6 +29,7 @@ from txaware.service.retention.payload_retention import PayloadRetention
 from txaware.service.retention.planning import Planning
 from txaware.service.retention.prune import Forgetting
 from txaware.service.store_context import StoreContext
+from txaware.store.interfaces import is_here
 from txaware.store.topic_table import TopicTable
 
 log = logging.getLogger(__name__)
@@ -82,6 +83,15 @@ class Retention:
         )
         self._forgetting = Forgetting(store_context, self._marking)
         self._queues: CleansQueues | None = None
+        self._report: Callable[[int], object] | None = None
+
+    def report_to(self, report: Callable[[int], object]) -> None:
+        """Has `report` hear the least pointer that rows here may need, at each end.
+
+        It is for a store whose coordinator forgets elsewhere. What it raises leaves the
+        clean-up as it is: what was said before goes on to count.
+        """
+        self._report = report
 
     def clean_with(self, queues: CleansQueues) -> None:
         """Has each clean-up also end what is over in the queues."""
@@ -152,6 +162,8 @@ class Retention:
         """Forgets all that needs no request; returns the clean-up with that."""
         if self._stopped or cleaned.least_needed is None:
             return cleaned
+        if self._report is not None:
+            self._report(cleaned.least_needed)
         done, before = self._forgetting.by_itself(), self.counters.snapshot().held_back
         if done.held_back is not None and before is None:
             log.warning("invalid transactions: %s", done.held_back)
@@ -177,7 +189,12 @@ class Retention:
         snapshot = self._snapshot()
         # The topics come after the snapshot: a transaction that is invalid in it has no
         # row in a topic that is made later.
-        topics = list(self._topics.all_partitions())
+        table = self._store_context.table
+        topics = [
+            topic
+            for topic in self._topics.all_partitions()
+            if is_here(table, topic.shard_of(number_of(topic.topic)))
+        ]
         seen_by_all = None
         if snapshot is not None and any(topic.is_compact for topic in topics):
             looks = self._store_context.compaction.looks
