@@ -473,5 +473,6 @@ GOOD: dict[tuple[str, str], Make] = {
     ("GET", "/v1/schemas"): _PLAIN,
     ("GET", "/v1/frames"): _PLAIN,
     ("GET", "/v1/server"): _PLAIN,
+    ("GET", "/v1/servers"): _PLAIN,
     ("GET", "/openapi.json"): _PLAIN,
 }

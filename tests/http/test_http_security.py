@@ -124,6 +124,7 @@ NEEDS = {
     ("POST", X + "/rollback-prepared"): HOLDER | OPERATOR,
     ("GET", "/v1/frames"): EVERYBODY,
     ("GET", "/v1/server"): EVERYBODY,
+    ("GET", "/v1/servers"): EVERYBODY,
     ("GET", "/v1/metrics"): MONITOR,
     ("GET", "/v1/overview"): MONITOR,
     ("GET", "/v1/rights"): EVERYBODY,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 11015
+MOST_PROCESSES = 64
 # The time until it is noticed that the server's thread has ended.
 LOOK_S = 1.0
 # The interval at which a standby looks whether it may have the data.
@@ -106,6 +107,13 @@ file_option = click.Path(path_type=Path, exists=True, dir_okay=False)
     "or in HBase gives no sign of life; wait again when it is taken over.",
 )
 @click.option(
+    "--processes",
+    type=click.IntRange(1, MOST_PROCESSES),
+    metavar="N",
+    help="Serve a directory by N processes, each of which has shards of its own; "
+    "missing shards are made.",
+)
+@click.option(
     "--no-frames",
     is_flag=True,
     help="Speak HTTP only: no connection goes on in frames, which carry many calls at "
@@ -119,6 +127,7 @@ def serve(
     data: str | None,
     coordinator: str | None,
     standby: bool,
+    processes: int | None,
     no_frames: bool,
     **options: Any,
 ) -> None:
@@ -134,9 +143,15 @@ def serve(
     both addresses: --url http://one:11015,http://two:11015. Two on one machine that
     serve a directory may have the same port.
 
+    With --processes one process that has no data starts N others, and starts one anew
+    that ends. Each answers at the address of all and at one of its own (GET
+    /v1/servers), and passes on what is another one's. The first line comes when every
+    shard is there.
+
     \b
     Example:
       txaware serve --data ./data
+      txaware serve --data ./data --processes 4
       txaware serve --data hbase://127.0.0.1:9090/txaware --standby
       txaware serve --data /var/lib/txaware --host 0.0.0.0 --auth tokens.toml \\
           --certificate server.pem --key server.key
@@ -162,6 +177,9 @@ def serve(
         raise
     _open_more_files()
     _give_memory_back()
+    if processes is not None:
+        _serve_by_processes(session, processes, options, standby=standby)
+        return
     audit_log = options.pop("audit_log")
     with stopped_by_signal(reloads=True) as stop, suppress(Stopped):
         while not stop.asked:
@@ -223,6 +241,24 @@ def _serve(
         click.echo(f"listening on {server.url}")
         _wait(server, stop)
         log.info("drains")
+
+
+def _serve_by_processes(
+    session: Session, processes: int, options: dict[str, Any], *, standby: bool
+) -> None:
+    # Only this needs them.
+    from txaware.cli.processes import serve_directory
+
+    scheme, _, path = session.url.partition(":")
+    if scheme != "leveldb" or session.given is not None:
+        raise BadRequest(
+            f"{session.url} is no directory: --processes serves one, and its processes "
+            f"share the machine"
+        )
+    if standby:
+        raise click.UsageError("--standby is for one process; --processes starts anew")
+    with stopped_by_signal(reloads=True) as stop, suppress(Stopped):
+        serve_directory(session, Path(path), processes, options, stop)
 
 
 def _open_more_files() -> None:

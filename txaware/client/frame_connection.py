@@ -23,7 +23,13 @@ from txaware.client.http_connection import (
     HttpConnection,
     NotGranted,
 )
-from txaware.protocol.frames import FRAMES_PATH, PIECE_BYTES, PROTOCOL, RequestHead
+from txaware.protocol.frames import (
+    FRAMES_PATH,
+    PIECE_BYTES,
+    PROTOCOL,
+    SERVER,
+    RequestHead,
+)
 
 UPGRADE = [(b"Connection", b"upgrade"), (b"Upgrade", PROTOCOL.encode())]
 # A thread that cannot write looks so often whether it has to read meanwhile.
@@ -35,7 +41,7 @@ _READ_BYTES = PIECE_BYTES + 4096
 
 def upgrade_request(request: HttpRequest, prefix: str) -> HttpRequest:
     """Returns the request that asks a server for frames, in the time of another one."""
-    shared = (b"Host", b"Authorization")
+    shared = (b"Host", b"Authorization", SERVER)
     headers = [header for header in request.headers if header[0] in shared]
     return request._replace(
         method="GET", path=prefix + FRAMES_PATH, headers=[*headers, *UPGRADE], body=b""

@@ -77,6 +77,11 @@ class FramedAnswer:
         self._pieces: list[bytes] = []
 
     @property
+    def is_sized(self) -> bool:
+        """True when its head said how many bytes the body has."""
+        return self._size_bytes is not None
+
+    @property
     def is_over(self) -> bool:
         """True when nothing more comes, be it whole or not."""
         return self.is_complete or self.error is not None
@@ -100,7 +105,7 @@ class FramedAnswer:
         self.headers = {
             name.encode(): value.encode() for name, value in head.headers.items()
         }
-        self.headers[b"txaware-instance"] = instance
+        self.headers.setdefault(b"txaware-instance", instance)
         if head.retry_after_s is not None:
             self.headers[b"retry-after"] = b"%d" % head.retry_after_s
         if head.is_unknown:

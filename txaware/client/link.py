@@ -16,6 +16,7 @@ from txaware.client.http11 import Deadline, HttpRequest
 from txaware.client.settings import ClientSettings
 from txaware.errors import BadRequest
 from txaware.model.loopback import KNOWN_HOSTS, is_local
+from txaware.protocol.frames import SERVER
 
 PORTS = {"http": 80, "https": 443}
 
@@ -93,7 +94,8 @@ class ServerPlace:
 class Link:
     """Servers of the same data, of which one owns it at a time: `place`, as it seems.
 
-    The token is for all of them; it is kept in a header only, and shown nowhere.
+    The token is for all of them; it is kept in a header only, and shown nowhere. A
+    `seal` says that a server of the data asks.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Link:
         *,
         token: str | None = None,
         settings: ClientSettings | None = None,
+        seal: bytes | None = None,
         clock_s: Callable[[], float] = time.monotonic,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
@@ -112,6 +115,8 @@ class Link:
         self.clock_s = clock_s
         self.jitter = jitter
         self._headers: list[tuple[bytes, bytes]] = []
+        if seal is not None:
+            self._headers.append((SERVER, seal))
         if token is not None:
             self._headers.append((b"Authorization", b"Bearer " + _checked(token)))
             if not self.settings.allow_plain_tokens:

@@ -32,6 +32,7 @@ from txaware.service.store_context import StoreContext
 from txaware.service.table_store import TableStore
 from txaware.service.transfer.copy_state import check_whole
 from txaware.shards.opening import place_topics, require_no_shard, with_shards
+from txaware.shards.placement import KeepCopy
 from txaware.shards.shard_directory import ShardDirectory
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.ownership import Pause, StoreInUse
@@ -70,7 +71,7 @@ def open_parts(
         owner = Reach(url, token)
     else:
         try:
-            table = _open_table(url, settings, clock_ms, pause)
+            table = open_table(url, settings, clock_ms, pause)
         except DirectoryInUse as error:
             owner = _server_of_directory(url, error)
         except StoreInUse as error:
@@ -161,6 +162,28 @@ def _open_local(
     try:
         require_no_shard(table)
         table = with_shards(table, settings, least=settings.shards)
+    except BaseException:
+        table.close()
+        raise
+    return open_on(table, coordinator, settings, clock_ms, token)
+
+
+def open_on(
+    table: OrderedTable,
+    coordinator: str | Coordinator | None,
+    settings: Settings,
+    clock_ms: ClockMs,
+    token: str | None,
+    *,
+    is_home: bool = True,
+    keep_elsewhere: KeepCopy | None = None,
+) -> Parts:
+    """Puts the parts together on an opened table, which is closed if it fails.
+
+    The first shard is among its shards if it `is_home`; `keep_elsewhere` has a shard
+    keep the copy of a topic's row that is at another server.
+    """
+    try:
         chosen, barrier = _coordinator(table, coordinator, settings, token)
     except BaseException:
         table.close()
@@ -177,7 +200,8 @@ def _open_local(
 
     try:
         check_whole(table, "this data")
-        claim(table, OTHER if barrier is None else EMBEDDED, coordinator)
+        if is_home:
+            claim(table, OTHER if barrier is None else EMBEDDED, coordinator)
         decided_by = coordinator_of(table)
         store_context = StoreContext(
             table,
@@ -188,15 +212,18 @@ def _open_local(
             decided_by=decided_by,
             admission=chosen.admission if isinstance(chosen, AdmitsElsewhere) else None,
         )
-        return _put_together(store_context, close)
+        return _put_together(
+            store_context, close, is_home=is_home, keep_elsewhere=keep_elsewhere
+        )
     except BaseException:
         close()
         raise
 
 
-def _open_table(
+def open_table(
     url: str, settings: Settings, clock_ms: ClockMs, pause: Pause | None = None
 ) -> OrderedTable:
+    """Opens the rows that an address names, of its first shard."""
     scheme, _, path = str(url).partition(":")
     if _WITH_A_SERVER.search(path):
         raise BadRequest(
@@ -218,9 +245,16 @@ def _open_table(
     )
 
 
-def _put_together(store_context: StoreContext, close: Callable[[], None]) -> Parts:
+def _put_together(
+    store_context: StoreContext,
+    close: Callable[[], None],
+    *,
+    is_home: bool,
+    keep_elsewhere: KeepCopy | None,
+) -> Parts:
     service, retention = LocalService(store_context), Retention(store_context)
-    place_topics(store_context.table, service.handles.topics)
+    if is_home:
+        place_topics(store_context.table, service.handles.topics, keep_elsewhere)
     tables = TableStore(store_context)
     if store_context.barrier is not None:
         store_context.barrier.on_end(service.ended)
@@ -331,7 +365,7 @@ def opened_table(
             f"{url} is a server, and whole data is read by its owner alone: stop the "
             f"server, and name what it serves"
         )
-    table = _open_table(url, settings, clock_ms)
+    table = open_table(url, settings, clock_ms)
     try:
         yield table
     finally:

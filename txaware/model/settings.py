@@ -186,6 +186,18 @@ class Settings:
     A connection that has read nothing for 5 s is cut off then."""
     server_threads: int = _setting(16)
     """Server: threads for whatever has to wait for the disk."""
+    server_silence_s: float = _setting(12)
+    """Servers: the time without a sign of life after which a process of `--processes`
+    is killed, and started anew."""
+    forward_wait_s: float = _setting(5, least=0)
+    """Servers: the time that a request waits for a shard that no server has; 503 after
+    it."""
+    own_ports: str = attrs.field(default="", validator=_one_of(str))
+    """Servers: the ports at which each process is reached alone, as `11016-11019` or
+    `11016,11020`; free ones where it is empty."""
+    advertise: str = attrs.field(default="", validator=_one_of(str))
+    """Servers: the host by which clients and other servers reach this machine; that of
+    `--host` where it is empty."""
     allow_plain_tokens: bool = attrs.field(
         default=False, validator=attrs.validators.instance_of(bool)
     )

@@ -14,6 +14,8 @@ import msgspec
 
 PROTOCOL, VERSION = "txaware/1", 1
 FRAMES_PATH = "/v1/frames"
+# The header by which servers of one store know each other.
+SERVER = b"txaware-server"
 _HEADER = struct.Struct(">IQB")
 _SIZE = struct.Struct(">I")
 _HEAD_SIZE = struct.Struct(">H")

@@ -87,6 +87,8 @@ class App:
             memory.give_back()
 
     async def _handled(self, match: Match, request: Request, head: Head) -> Answer:
+        if self._rules.forwarding is not None:
+            match = self._rules.forwarding.placed(match, request)
         repeats, route = self._rules.repeats, match.route
         repeat = self._rules.repeat_of(match, request)
         try:

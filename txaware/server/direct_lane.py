@@ -213,6 +213,8 @@ class DirectRequest:
     def _begun(self, principal: Principal) -> Begun:
         rules, match, head = self._rules, self._match, self._head
         request = rules.request(match, head, principal, self.body)
+        if rules.forwarding is not None:
+            match = rules.forwarding.placed(match, request)
         repeat = rules.repeat_of(match, request)
         if repeat is not None:
             if rules.repeats.begin(repeat) is not None:

@@ -10,6 +10,7 @@ import attrs
 
 from txaware.auth import Principal
 from txaware.errors import BadRequest
+from txaware.protocol.frames import ANY_ROUTE
 from txaware.server.admission import WORTH_BYTES, compressed, takes_gzip
 
 JSON = "application/json"
@@ -60,7 +61,10 @@ class Peer(Protocol):
 
 @attrs.frozen
 class Head:
-    """The head of a request; `listed` are its headers as they came, in their order."""
+    """The head of a request; `listed` are its headers as they came, in their order.
+
+    `verb` is the number of the verb that a frame asks for.
+    """
 
     method: str
     path: str
@@ -68,6 +72,7 @@ class Head:
     headers: Mapping[bytes, bytes]
     listed: Headers
     peer: Peer
+    verb: int = ANY_ROUTE
 
 
 @attrs.frozen
@@ -75,7 +80,7 @@ class Request:
     """One request, read to its end; `params` are the names in its path.
 
     `ask_again` raises where its token, or the rule that it needed, was taken away. The
-    fields of a verb are `asked` already where they came in a frame.
+    fields of a verb are `asked` already where they came in a frame, by its number.
     """
 
     method: str
@@ -88,6 +93,7 @@ class Request:
     peer: Peer
     ask_again: Callable[[], object]
     asked: Any = None
+    verb: int = ANY_ROUTE
 
     @property
     def content_type(self) -> str | None:

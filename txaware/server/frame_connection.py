@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
+import msgspec
 
 from txaware.errors import RequestTooLarge, TxAwareError
 from txaware.model.settings import Settings
@@ -139,6 +140,7 @@ class FrameConnection(asyncio.Protocol):
         self._reader = FrameReader()
         self.queue = SendQueue(REPLY)
         self._streams: dict[int, Stream] = {}
+        self._instance = rules.lane.rules.repeats.instance
         self._greeted = False
         self._is_paused = self._is_reading_paused = self._flushes = False
         self._ends = False  # nothing more is begun; it closes when all is sent
@@ -157,6 +159,12 @@ class FrameConnection(asyncio.Protocol):
         """This connection."""
         return self
 
+    @property
+    def renamed(self) -> str | None:
+        """The instance of the server, where that is not what its HELLO said."""
+        instance = self.rules.lane.rules.repeats.instance
+        return None if instance == self._instance else instance
+
     # ---- its life
     def begin(self, data: bytes) -> None:
         """Takes the connection over, with what came behind the upgrade's request."""
@@ -166,7 +174,9 @@ class FrameConnection(asyncio.Protocol):
         lines = [b"HTTP/1.1 101 Switching Protocols\r\n"]
         for headers in (UPGRADE, self._guest.default_headers):
             lines += [b"%b: %b\r\n" % header for header in headers]
-        hello = hello_frame(self.rules.hello)
+        hello = hello_frame(
+            msgspec.structs.replace(self.rules.hello, instance=self._instance)
+        )
         self.transport.write(b"".join([*lines, b"\r\n", hello]))
         self._timer = self.loop.call_later(
             self.rules.settings.header_timeout_s, self._hello_is_late

@@ -10,6 +10,7 @@ from txaware.errors import BadRequest, TxAwareError
 from txaware.protocol.frames import (
     ANY_ROUTE,
     CANCEL,
+    SERVER,
     ReplyHead,
     RequestHead,
     SendQueue,
@@ -28,7 +29,7 @@ from txaware.server.streams import Send
 log = logging.getLogger(__name__)
 
 # The headers of the upgrade that all requests of its connection have.
-_OF_ALL = frozenset((b"authorization", b"host", b"origin", b"sec-fetch-site"))
+_OF_ALL = frozenset((b"authorization", b"host", b"origin", b"sec-fetch-site", SERVER))
 # Those that a request may have of its own.
 _OF_ONE = ("accept", "content-type")
 
@@ -52,6 +53,7 @@ class StreamLine(Protocol):
     is_closed: bool
     address: str | None
     host_and_port: str | None
+    renamed: str | None
 
     def when_lost(self, call: Callable[[], object]) -> bool:
         """Has `call` called once it is lost."""
@@ -276,6 +278,7 @@ class Stream:
             headers,
             [*headers.items()],
             self,
+            asked.verb,
         )
 
     # ---- the answer
@@ -300,6 +303,9 @@ class Stream:
         is_unknown = told.pop("txaware-outcome", None) is not None
         if self.asked.verb == ANY_ROUTE and reply.content_type is not None:
             told["content-type"] = reply.content_type
+        renamed = self.line.renamed
+        if renamed is not None:
+            told.setdefault("txaware-instance", renamed)
         return ReplyHead(
             reply.status if isinstance(reply, Reply) else 200,
             None,

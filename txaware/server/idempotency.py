@@ -55,11 +55,12 @@ class Idempotency:
     """Remembers answers by key, for a minute; of one event loop only.
 
     A client that repeats a request names the instance of the server that it sent the
-    first one to. Another instance does not know its outcome, and says so.
+    first one to. Another instance does not know its outcome, and says so. The servers
+    of a cluster have one `instance`, and another one when any of them ends.
     """
 
     def __init__(self, instance: str, clock_s: Callable[[], float]) -> None:
-        self._instance = instance.encode()
+        self.instance = instance
         self._clock_s = clock_s
         self._forgetful_until_s = float("-inf")
         self._under_way: dict[Scope, _First] = {}
@@ -128,7 +129,7 @@ class Idempotency:
 
     def _check_repeat(self, instance: bytes) -> None:
         """Raises where a key that is not known here may have come before."""
-        if instance != self._instance:
+        if instance != self.instance.encode():
             raise OutcomeUnknown(
                 "the server was started anew since the first try of this call; whether "
                 "that took place is not known here"

@@ -8,7 +8,9 @@ from typing import Protocol
 
 from txaware.auth import ANYBODY, NOBODY, AuditLog, Principal, Refusal, Tokens
 from txaware.errors import BadRequest, NotAuthorized, TxAwareError
+from txaware.protocol.frames import SERVER
 from txaware.server.admission import Admission, ClientGone
+from txaware.server.cluster.server_seal import ServerSeal
 from txaware.server.exchange import Head, Headers, Reply, Request, check_query
 from txaware.server.failures import error_reply, name_of, reply_to, status_of
 from txaware.server.hidden_paths import HiddenPaths
@@ -41,6 +43,16 @@ class Observer(Protocol):
         """Tells that an error of that class was answered."""
 
 
+class PlacesRequests(Protocol):
+    """Decides whether a request is performed here, or passed on to another server."""
+
+    def placed(self, match: Match, request: Request) -> Match:
+        """Returns the match, with another way to handle it where that is elsewhere."""
+
+    def close(self) -> None:
+        """Closes the connections to other servers."""
+
+
 class RequestRules:
     """Decides on requests, whichever way they came; of one event loop only.
 
@@ -59,21 +71,27 @@ class RequestRules:
         hidden_paths: HiddenPaths | None = None,
         tokens: Tokens | None = None,
         audit: AuditLog | None = None,
+        seal: ServerSeal | None = None,
     ) -> None:
         self.routes = Routes(routes)
         self.admission = admission
         self.repeats = repeats
         self.observer = observer
+        # Passes on what is another server's; set by a server that has others beside it.
+        self.forwarding: PlacesRequests | None = None
         self._origins = origins
         self._hidden_paths = hidden_paths or HiddenPaths()
         self._tokens = tokens
         self._audit = audit
+        self._seal = seal
 
     def asks(self, match: Match, head: Head) -> Principal:
         """Returns who asks; refuses what must not be asked, or not by them."""
         headers, route = head.headers, match.route
         if len(headers) != len(head.listed):
             _check_single(head.listed)
+        if self._seal is not None and (mark := headers.get(SERVER)) is not None:
+            self._seal.server_of(mark)
         self._origins.check(headers, is_page=route.is_page)
         principal = self._allowed(match, headers)
         if head.query_string and route.query is not None:
@@ -95,6 +113,7 @@ class RequestRules:
             head.peer,
             partial(self._allowed, match, head.headers),
             match.asked,
+            head.verb,
         )
 
     def holder_of(self, principal: Principal, head: Head) -> str | None:

@@ -48,7 +48,7 @@ class Route:
     it knows; None takes any, as programs that watch a server add some to get past
     caches. `is_page` is True when links of other sites may open it. `begin` answers
     without a task where it can, and `handle` does the same in one. What `is_vital` is
-    answered however many requests there are.
+    answered however many requests there are. A `harmless` request may be asked twice.
     """
 
     method: str
@@ -61,6 +61,7 @@ class Route:
     query: tuple[str, ...] | None = ()
     is_page: bool = False
     begin: Begin | None = None
+    harmless: bool = False
     is_vital: bool = attrs.field(init=False)
 
     @is_vital.default

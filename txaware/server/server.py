@@ -9,6 +9,7 @@ import ssl
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from importlib.metadata import version
@@ -27,17 +28,24 @@ from txaware.protocol.frames import VERSION, Hello
 from txaware.server.admission import Admission, Bodies
 from txaware.server.answer_memory import AnswerMemory
 from txaware.server.app import App
+from txaware.server.cluster.forwarding import Forwarding
+from txaware.server.cluster.membership import Membership
+from txaware.server.cluster.peers import Peers
+from txaware.server.cluster.server_map import ServerMap
+from txaware.server.cluster.shard_finder import ShardFinder
+from txaware.server.cluster.topic_copies import copy_route
 from txaware.server.connection import CUT_S, Connection
 from txaware.server.connection_limits import ConnectionLimits
 from txaware.server.direct_lane import Lane
 from txaware.server.frame_connection import FrameLimits, FrameRules
 from txaware.server.hidden_paths import HiddenPaths
-from txaware.server.idempotency import Idempotency
+from txaware.server.idempotency import INSTANCE, Idempotency
 from txaware.server.metrics.exposition import Exposition
 from txaware.server.permissions import Origins
 from txaware.server.request_rules import RequestRules
 from txaware.server.routes import all_performers, all_routes
 from txaware.server.routes.frame_routes import frame_routes
+from txaware.server.routes.unguarded import server_facts
 from txaware.server.served import Served
 from txaware.server.server_context import (
     Outcomes,
@@ -69,6 +77,8 @@ class Access:
     allow_plain_tokens: bool = False
     certificate: str | Path | None = None
     key: str | Path | None = None
+    # Those that listen already: that of all servers of a cluster, and an own one.
+    sockets: tuple[socket.socket, ...] = ()
 
     def check(self) -> None:
         """Refuses an address that others reach, unless somebody said that it is meant.
@@ -103,7 +113,7 @@ class Access:
             except OSError as error:
                 raise _wrong_certificate(error) from error
         if binds:
-            _bound(self.host, self.port).close()
+            bound(self.host, self.port).close()
 
 
 class Listener(uvicorn.Server):
@@ -151,11 +161,19 @@ class HttpServer:
     One that nobody closes ends with the main thread.
     """
 
-    def __init__(self, served: Served, access: Access) -> None:
+    def __init__(
+        self,
+        served: Served,
+        access: Access,
+        membership: Membership | None = None,
+    ) -> None:
         if served.settings.allow_plain_tokens:
             access = attrs.evolve(access, allow_plain_tokens=True)
         access.check()
-        self.instance = secrets.token_hex(8)
+        self._membership = membership
+        self.instance = (
+            secrets.token_hex(8) if membership is None else membership.map.instance
+        )
         self._served = served
         self._access = access
         self._audit = access.audit or AuditLog()
@@ -169,12 +187,16 @@ class HttpServer:
         self._certificate = (
             None if access.certificate is None else own_certificate(access.certificate)
         )
-        self._socket = _bound(access.host, access.port, backlog=BACKLOG)
-        self._socket_name: tuple[str, int] = self._socket.getsockname()[:2]
+        self._sockets = access.sockets or (
+            bound(access.host, access.port, backlog=BACKLOG),
+        )
+        self._socket_name: tuple[str, int] = self._sockets[0].getsockname()[:2]
         self._server = Listener(self._config, self._stopping)
         self._loop = uvloop.new_event_loop()
         self._thread = JoinableThread(target=self._run, name="txaware-http")
         self._server_file: ServerFile | None = None
+        self._rules: RequestRules | None = None
+        self.facts: dict[str, Any] = {}
         self._began: Future[None] = SafeFuture()
         self._thread.start()
         _open.add(self)
@@ -187,7 +209,9 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """Its address; that of all servers of its cluster."""
+        if self._membership is not None:
+            return self._membership.entry.url
         return self._url(self._socket_name[0])
 
     def _url(self, host: str) -> str:
@@ -205,6 +229,29 @@ class HttpServer:
         if self._served.require_owned is not None:
             self._served.require_owned()
 
+    def take_map(self, server_map: ServerMap) -> None:
+        """Takes a later map of the cluster; for any thread."""
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._take_map, server_map)
+
+    def _take_map(self, server_map: ServerMap) -> None:
+        assert self._membership is not None
+        self._membership.change(server_map)
+        self.instance = self._membership.map.instance
+        if self._rules is not None:
+            self._rules.repeats.instance = self.instance
+        self._config.headers = [("txaware-instance", self.instance)]
+        self._config.encoded_headers = [(INSTANCE, self.instance.encode())]
+        state = self._server.server_state
+        state.default_headers = [
+            header for header in state.default_headers if header[0] != INSTANCE
+        ] + self._config.encoded_headers
+
+    def call_soon(self, act: Callable[[], object]) -> None:
+        """Has the event loop do something; for any thread."""
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(act)
+
     def reload(self) -> None:
         """Reads the tokens again, and goes on in new log files (SIGHUP)."""
         if self._access.tokens is not None:
@@ -214,7 +261,7 @@ class HttpServer:
     def close(self) -> None:
         """Ends what waits, lets what is in flight finish, and listens no more."""
         if os.getpid() != self._owner:
-            self._socket.close()  # a forked child's copy; the rest is its parent's
+            self._close_sockets()  # a forked child's copies; the rest is its parent's
             return
         with self._closing:
             if self._has_ended:
@@ -260,11 +307,15 @@ class HttpServer:
         """Leads other processes of this user here, with a token of their own."""
         host = self._socket_name[0]
         local_url = self._url(LOOPBACK.get(host, host))
-        file = ServerFile(local_url, os.getpid(), new_token(), self._certificate)
+        membership = self._membership
+        token = new_token() if membership is None else membership.token
+        file = ServerFile(local_url, os.getpid(), token, self._certificate)
         if self._access.tokens is not None:
             owner = Principal(name="owner of the data", rules=(EVERYTHING,))
             self._access.tokens.admit(file.token, owner)
         elsewhere = self._url(socket.gethostname() if host in LOOPBACK else host)
+        if membership is not None and not membership.leads:
+            return file
         self._lead_others(file, elsewhere)
         self._served.known.append((file, elsewhere))
         return file
@@ -298,7 +349,11 @@ class HttpServer:
             if not self._began.done():
                 self._began.set_exception(error)
         finally:
-            self._socket.close()  # nobody shall wait for an answer that never comes
+            self._close_sockets()  # nobody shall wait for an answer that never comes
+
+    def _close_sockets(self) -> None:
+        for one in self._sockets:
+            one.close()
 
     async def _serve(self) -> None:
         turns.call_soon = self._loop.call_soon
@@ -307,8 +362,10 @@ class HttpServer:
             self._began.set_result(None)
             telling = asyncio.create_task(self._tell_refusals())
             try:
-                await self._server.serve(sockets=[self._socket])
+                await self._server.serve(sockets=[*self._sockets])
             finally:
+                if self._rules is not None and self._rules.forwarding is not None:
+                    self._rules.forwarding.close()
                 left: list[Any] = [*self._server.server_state.connections]
                 for connection in left:  # an interrupt did not wait for them
                     connection.cut()
@@ -342,6 +399,8 @@ class HttpServer:
             served.write_entries,
             shares_journal=served.shares_journal,
             hidden_paths=hidden_paths,
+            membership=self._membership,
+            url=self.url,
         )
         admission = Admission(served.settings)
         exposition = Exposition(
@@ -352,13 +411,17 @@ class HttpServer:
             refusals=served.owners.refusals,
             clock_ms=served.clock_ms,
         )
-        rules = RequestRules(
-            all_routes(
-                server_context,
-                served.overview,
-                exposition,
-                needs_tokens=access.tokens is not None,
-            ),
+        membership = self._membership
+        routes = all_routes(
+            server_context,
+            served.overview,
+            exposition,
+            needs_tokens=access.tokens is not None,
+        )
+        if membership is not None:
+            routes.append(copy_route(server_context, membership))
+        rules = self._rules = RequestRules(
+            routes,
             admission=admission,
             repeats=Idempotency(self.instance, time.monotonic),
             observer=exposition,
@@ -368,7 +431,19 @@ class HttpServer:
             hidden_paths=hidden_paths,
             tokens=access.tokens,
             audit=self._audit,
+            seal=None if membership is None else membership.seal,
         )
+        if membership is not None:
+            peers = Peers(membership)
+            rules.forwarding = Forwarding(
+                membership,
+                ShardFinder(membership, served.service.handles, peers),
+                peers,
+                served.coordinator,
+                served.settings,
+                rules,
+            )
+        self.facts = server_facts(server_context)
         app = App(rules, Bodies(served.settings))
         if served.settings.frames:
             app.frames = self._frames(server_context, app.lane)
@@ -448,17 +523,17 @@ def _wrong_certificate(error: OSError) -> BadRequest:
     return BadRequest(f"the certificate or its key is wrong: {error}")
 
 
-def _bound(host: str, port: int, *, backlog: int | None = None) -> socket.socket:
+def bound(host: str, port: int, *, backlog: int | None = None) -> socket.socket:
     """Returns a socket at that address; it listens where it has a `backlog`."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         with ExitStack() as on_failure:
-            bound = on_failure.enter_context(socket.socket(family))
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind((host, port))
+            found = on_failure.enter_context(socket.socket(family))
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind((host, port))
             if backlog is not None:
-                bound.listen(backlog)
+                found.listen(backlog)
             on_failure.pop_all()
     except OSError as error:
         raise Unavailable(f"{host}:{port} cannot be listened at: {error}") from error
-    return bound
+    return found

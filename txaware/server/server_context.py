@@ -20,6 +20,8 @@ from txaware.errors import Unavailable
 from txaware.model.clock import ClockMs
 from txaware.model.settings import Settings
 from txaware.server.answer_memory import AnswerMemory
+from txaware.server.cluster.membership import Membership
+from txaware.server.cluster.server_map import ServerMap, alone
 from txaware.server.hidden_paths import HiddenPaths
 from txaware.server.owners import Owners
 from txaware.server.write_entries import WriteEntries
@@ -149,8 +151,9 @@ class ServerContext:
     `shares_journal` is True when commits are kept in the same table as rows.
     `hidden_paths` are told to operators alone. `owners` knows who began which
     transaction, and `write_entries` which writes of other stores are under way; both
-    are shared by all servers of the store. `commits_soon` is the
-    coordinator if it commits for an event loop.
+    are shared by all servers of the store. `commits_soon` is the coordinator if it
+    commits for an event loop. `membership` is the part that the server has in a
+    cluster, and `url` its address.
     """
 
     service: LocalService
@@ -170,6 +173,8 @@ class ServerContext:
     write_entries: WriteEntries | None = None
     shares_journal: bool = False
     hidden_paths: HiddenPaths = attrs.field(factory=HiddenPaths)
+    membership: Membership | None = None
+    url: str = ""
     loop_queues: EventLoopQueues = attrs.field(init=False)
     coordinator_here: InProcess | None = attrs.field(init=False)
     commits_soon: EmbeddedCoordinator | None = attrs.field(init=False)
@@ -202,6 +207,12 @@ class ServerContext:
             "GroupService": self.groups,
             "TableService": self.tables,
         }[port]
+
+    def servers(self) -> ServerMap:
+        """Returns the servers of this data: this one alone, unless there are more."""
+        if self.membership is not None:
+            return self.membership.map
+        return alone(self.url, self.instance)
 
     @property
     def carried_bytes(self) -> int:

@@ -282,7 +282,7 @@ def open_some(
 ) -> ShardedTable:
     """Opens some shards of a directory, for a process that has no others.
 
-    Without the first one among them, nothing can be written that lies there alone.
+    Without the first one among them, what is no message is this process's own.
     """
     place = ShardDirectories(directory, settings)
     tables: dict[int, OrderedTable] = {}

@@ -48,8 +48,13 @@ class ShardedTable:
         return tuple(self._tables)
 
     def store_of(self, number: int) -> OrderedTable:
-        """Returns the table of a shard; raises `ShardAway` where it is elsewhere."""
+        """Returns the table of a shard; raises `ShardAway` where it is elsewhere.
+
+        Rows that are no messages are this process's own where home is elsewhere.
+        """
         found = self._tables.get(number)
+        if found is None and number == HOME:
+            return self._first
         if found is None:
             raise ShardAway(f"shard {number} is not at this server now; ask again")
         return found
@@ -85,6 +90,8 @@ class ShardedTable:
         if found is None:
             return HOME
         place = found.shard_of(int(number))
+        if place not in self._tables:
+            raise ShardAway(f"shard {place} is not at this server now; ask again")
         if int(number) < max(found.partitions, found.former_partitions):
             if len(self._places) >= KNOWN_PLACES:
                 self._places.clear()

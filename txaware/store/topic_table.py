@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import attrs
 
@@ -17,6 +17,7 @@ from txaware.model.topics import SHARDS, Topic, TopicName
 from txaware.store.keys import TOPIC, topic_key
 from txaware.store.ranges import pieces
 
+T = TypeVar("T")
 Change = Callable[[Topic | None], Topic]
 
 
@@ -142,6 +143,19 @@ class TopicTable:
         `table` is the one of the shard, where this is that of several.
         """
         self._change(topic.topic, lambda _: topic, copy_in=table or self._table)
+
+    def forget(self, name: TopicName) -> None:
+        """Reads a topic anew: the copy of its row was changed."""
+        with self._changing:
+            self.changes += 1
+            self._known.pop(name, None)
+        for tell in self.told:
+            tell()
+
+    def unchanged(self, act: Callable[[list[Topic]], T]) -> T:
+        """Returns what `act` does with all topics, none of which changes meanwhile."""
+        with self._changing:
+            return act(list(self.all()))
 
     def names(self, namespace: str) -> list[str]:
         """Lists the existing topics of a namespace, in the order of their keys."""

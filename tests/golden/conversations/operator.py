@@ -70,6 +70,7 @@ def server(talk: Talk) -> None:
     talk.get("/health")
     talk.get("/health?x=1")
     talk.get("/v1/server", varies=BUILD)
+    talk.get("/v1/servers")
     talk.get("/v1/schemas")
     talk.get("/", shown=False)
     talk.get("/docs", shown=False)

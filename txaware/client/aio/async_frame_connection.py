@@ -84,10 +84,18 @@ class AsyncFrameConnection(FrameConnection):
 
     # ---- calls of tasks
     def begin(
-        self, head: RequestHead, body: bytes, request: HttpRequest
+        self,
+        head: RequestHead,
+        body: bytes,
+        request: HttpRequest,
+        *,
+        is_streamed: bool = False,
     ) -> FramedAnswer:
-        """Sends a request; `forget` has to follow, whatever comes of it."""
-        answer = self._begin(head, body, request, _nothing)
+        """Sends a request; `forget` has to follow, whatever comes of it.
+
+        The pieces of an answer that is streamed have to be taken, and told by `took`.
+        """
+        answer = self._begin(head, body, request, _nothing, is_streamed=is_streamed)
         self._tasks += 1
         self._watch()
         self._flush_soon()
@@ -113,6 +121,13 @@ class AsyncFrameConnection(FrameConnection):
         if answer.error is not None:
             raise answer.error
         return answer
+
+    def took(self, answer: FramedAnswer) -> None:
+        """Lets the server send more of an answer whose pieces were taken."""
+        with self._state:
+            self._streams.taken(answer)
+        if self._streams.queue.is_ready:
+            self._flush_soon()
 
     async def rest(self, answer: FramedAnswer, request: HttpRequest) -> FramedAnswer:
         """Returns an answer under way once it is whole, and ends its call."""

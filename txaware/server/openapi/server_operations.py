@@ -8,7 +8,9 @@ from txaware.protocol.json_schema import (
     GROUP,
     TEXT,
     Schema,
+    array,
     fields,
+    or_null,
     ref,
 )
 from txaware.server.dashboard import FILES, PAGES
@@ -37,6 +39,13 @@ _SERVER = fields(
         "takesProducers": {"type": "boolean"},
         "takesSenders": {"type": "boolean"},
         "takesWrites": {"type": "boolean"},
+    }
+)
+_SERVERS = fields(
+    {
+        "epoch": _NUMBER,
+        "servers": array(fields({"id": TEXT, "url": TEXT, "own": TEXT})),
+        "shards": array(fields({"number": _NUMBER, "server": or_null(TEXT)})),
     }
 )
 _TEXT: Content = {"text/plain": {"schema": TEXT}}
@@ -89,6 +98,11 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         summary="What a client has to know of the server.",
         tag=OPEN,
         answer=json_of(_SERVER),
+    ),
+    ("GET", "/v1/servers"): Operation(
+        summary="The servers of this data, and which of them has each shard.",
+        tag=OPEN,
+        answer=json_of(_SERVERS),
     ),
     ("GET", "/v1/schemas"): _open(
         "The Avro schemas, by media type and name.", json_of({"type": "object"})

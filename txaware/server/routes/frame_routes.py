@@ -73,5 +73,6 @@ def _route(performer: VerbPerformer) -> Route:
         verb.right,
         waits=verb.waits is not None,
         keyed=verb.repeat is Repeat.KEYED,
+        harmless=verb.repeat is Repeat.HARMLESS,
         begin=begin,
     )

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Sequence
 from functools import cached_property
 from importlib.metadata import version
+from typing import Any
 
 from txaware.auth import Principal
 from txaware.errors import TxAwareError
@@ -25,7 +26,6 @@ class OpenRoutes:
     def __init__(self, server_context: ServerContext) -> None:
         self._server_context = server_context
         self._schemas = schemas()
-        self._version = version("txaware")
 
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""
@@ -35,6 +35,7 @@ class OpenRoutes:
             Route("GET", "/health", self._health, is_open=True),
             Route("GET", "/v1/schemas", self._answer_schemas, is_open=True),
             Route("GET", "/v1/server", self._server),
+            Route("GET", "/v1/servers", self._servers),
         ]
 
     async def _ping(self, _: Request) -> Reply:
@@ -85,31 +86,37 @@ class OpenRoutes:
         return json_reply(self._schemas)
 
     async def _server(self, _: Request) -> Reply:
-        settings = self._server_context.settings
-        longest_timeout_s = self._server_context.owners.longest_timeout_s
-        return json_reply(
-            {
-                "instance": self._server_context.instance,
-                "version": self._version,
-                "limits": {
-                    "requestBytes": settings.request_limit_bytes,
-                    "messageBytes": settings.message_limit_bytes,
-                    "bufferBytes": settings.buffer_limit_bytes,
-                    "carriedBytes": self._server_context.carried_bytes,
-                    "pollMessages": settings.poll_limit_messages,
-                    "pollBytes": settings.poll_limit_bytes,
-                    "longPollS": settings.long_poll_s,
-                    "transactionTimeoutS": settings.transaction_timeout_s,
-                    "maxTransactionTimeoutS": longest_timeout_s,
-                },
-                "sharesJournal": self._server_context.shares_journal,
-                "takesParticipants": True,
-                "takesProducers": True,
-                "takesSenders": True,
-                "takesWrites": self._server_context.write_entries is not None,
-                "settleGraceS": self._server_context.coordinator.settle_grace_s,
-            }
-        )
+        found = self._server_context.servers()
+        facts = found.facts or server_facts(self._server_context)
+        return json_reply({"instance": found.instance, **facts})
+
+    async def _servers(self, _: Request) -> Reply:
+        return json_reply(self._server_context.servers().shown())
+
+
+def server_facts(server_context: ServerContext) -> dict[str, Any]:
+    """Returns what a client has to know of a server; home's holds for a cluster."""
+    settings = server_context.settings
+    return {
+        "version": version("txaware"),
+        "limits": {
+            "requestBytes": settings.request_limit_bytes,
+            "messageBytes": settings.message_limit_bytes,
+            "bufferBytes": settings.buffer_limit_bytes,
+            "carriedBytes": server_context.carried_bytes,
+            "pollMessages": settings.poll_limit_messages,
+            "pollBytes": settings.poll_limit_bytes,
+            "longPollS": settings.long_poll_s,
+            "transactionTimeoutS": settings.transaction_timeout_s,
+            "maxTransactionTimeoutS": server_context.owners.longest_timeout_s,
+        },
+        "sharesJournal": server_context.shares_journal,
+        "takesParticipants": True,
+        "takesProducers": True,
+        "takesSenders": True,
+        "takesWrites": server_context.write_entries is not None,
+        "settleGraceS": server_context.coordinator.settle_grace_s,
+    }
 
 
 class OpenApiRoutes:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from txaware.errors import BadRequest
-from txaware.protocol.formats import format_of
+from txaware.protocol.formats import Format, format_of
 from txaware.protocol.shape import Unread
-from txaware.protocol.verb import Repeat
+from txaware.protocol.verb import Repeat, Verb
 from txaware.server.exchange import DONE, DONE_IN_JSON, JSON, Reply, Request, Stream
 from txaware.server.routing import Answer, Begin, Begun, Route, Told, in_a_task
 from txaware.server.verb_performer import LATER, VerbPerformer
@@ -36,13 +36,7 @@ def _route(performer: VerbPerformer) -> Route:
         return DONE if answer is None else Reply(200, answer, JSON)
 
     def written_in_its_format(request: Request, asked: Unread, value: Any) -> Reply:
-        body, type_ = verb.written_in(asked.format, value), asked.format.media_type
-        if body:
-            return Reply(200, body, type_)
-        # CDAP's clients get an empty answer, and so does one that accepts nothing.
-        is_json = verb.says_done_in_json and type_ == JSON
-        is_told = is_json and ANY_JSON.intersection(request.accepts)
-        return DONE_IN_JSON if is_told else DONE
+        return in_its_format(request, verb, asked.format, value)
 
     in_formats = verb.formats is not None
     begin = beginning(performer, read, written_in_its_format if in_formats else written)
@@ -55,9 +49,23 @@ def _route(performer: VerbPerformer) -> Route:
         verb.right,
         waits=verb.waits is not None,
         keyed=verb.repeat is Repeat.KEYED,
+        harmless=verb.repeat is Repeat.HARMLESS,
         query=tuple(field.name for field in verb.shape.query.values()),
         begin=begin if performer.is_soon else None,
     )
+
+
+def in_its_format(
+    request: Request, verb: Verb[..., Any], format_: Format, value: Any
+) -> Reply:
+    """Returns the answer of a verb whose body came in one of several formats."""
+    body, type_ = verb.written_in(format_, value), format_.media_type
+    if body:
+        return Reply(200, body, type_)
+    # CDAP's clients get an empty answer, and so does one that accepts nothing.
+    is_json = verb.says_done_in_json and type_ == JSON
+    is_told = is_json and ANY_JSON.intersection(request.accepts)
+    return DONE_IN_JSON if is_told else DONE
 
 
 def _finding_topic(performer: VerbPerformer, begin: Begin) -> Begin:

@@ -1,0 +1,408 @@
+"""`txaware serve --processes`: the map, passing on, and the life of its processes."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+import txaware
+from tests.support.cli_runs import PROGRAM, run
+from tests.support.clusters import (
+    PATIENCE_S,
+    Cluster,
+    children_of,
+    clustered,
+    is_alive,
+)
+from tests.support.concurrency import until
+
+SERVERS = 3
+TOPICS = "/v1/namespaces/default/topics"
+ONE = {"messages": [{"utf8": "one"}]}
+EVERYTHING = {"payloadAs": "utf8"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three servers, with a topic in all shards and one in the second and third."""
+    with clustered(tmp_path_factory.mktemp("cluster") / "data", SERVERS) as found:
+        with txaware.connect(found.url) as messaging:
+            messaging.create_topic("orders", partitions=6)
+            messaging.create_topic("apart", partitions=4, shards=[1, 2])
+            messaging.create_topic("second", shards=[1])
+        yield found
+
+
+def test_the_map_names_servers_and_who_has_each_shard(cluster: Cluster) -> None:
+    found = cluster.servers()
+    assert found.keys() == {"epoch", "servers", "shards"}
+    assert isinstance(found["epoch"], int)
+    assert all(one.keys() == {"id", "url", "own"} for one in found["servers"])
+    assert {one["url"] for one in found["servers"]} == {cluster.url}
+    assert len({one["own"] for one in found["servers"]} - {cluster.url}) == SERVERS
+    for address in (cluster.url, *cluster.own):
+        parts = urlsplit(address)
+        assert address == f"http://{parts.hostname}:{parts.port}"
+    ids = [one["id"] for one in found["servers"]]
+    assert found["shards"] == [
+        {"number": number, "server": ids[number]} for number in range(SERVERS)
+    ]
+    assert sorted(os.listdir(cluster.data / "shards")) == ["1", "2"]
+    assert all(cluster.servers(own) == found for own in cluster.own)
+
+
+def test_partitions_are_spread_evenly_or_over_the_shards_that_are_named(
+    cluster: Cluster,
+) -> None:
+    with txaware.connect(cluster.url) as messaging:
+        orders = messaging.topic("orders")
+        assert [orders.shard_of(number) for number in range(6)] == [0, 1, 2, 0, 1, 2]
+        assert sorted(messaging.topic("apart").shards) == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("shard", range(SERVERS))
+def test_any_server_takes_a_publish_and_names_the_owner(
+    cluster: Cluster, shard: int
+) -> None:
+    owner = cluster.owner_of(shard)
+    for own in (*cluster.own, cluster.url):
+        for path, body in (("publish", ONE), ("poll", EVERYTHING)):
+            told = cluster.ask(own, "POST", f"{TOPICS}/orders.{shard}/{path}", body)
+            assert told.status == 200, told
+            if own == owner:
+                assert told.owner is None
+            elif own != cluster.url:
+                assert told.owner == owner
+    polled = cluster.ask(owner, "POST", f"{TOPICS}/orders.{shard}/poll", EVERYTHING)
+    assert [one["payload"] for one in polled.json()] == ["one"] * (SERVERS + 1)
+
+
+def test_an_error_that_was_passed_on_names_the_owner(cluster: Cluster) -> None:
+    home, second, third = cluster.own
+    bad = {"messages": 7}
+    told = cluster.ask(third, "POST", f"{TOPICS}/second/publish", bad)
+    assert (told.status, told.owner) == (400, second)
+    assert cluster.ask(second, "POST", f"{TOPICS}/second/publish", bad).owner is None
+    told = cluster.ask(second, "GET", f"{TOPICS}/none")
+    assert (told.status, told.owner) == (404, home)
+    told = cluster.ask(second, "POST", f"{TOPICS}/none/poll", {})
+    assert (told.status, told.owner) == (404, home)
+    assert "none does not exist" in told.json()["message"]
+    assert cluster.ask(home, "GET", f"{TOPICS}/none").owner is None
+
+
+def test_what_is_home_s_is_passed_on(cluster: Cluster) -> None:
+    home, *others = cluster.own
+    for own in others:
+        told = cluster.ask(own, "GET", TOPICS)
+        assert (told.status, told.owner) == (200, home)
+        assert "orders" in told.json()
+        told = cluster.ask(own, "POST", "/v1/transactions")
+        assert (told.status, told.owner) == (200, home)
+
+
+def test_a_transaction_over_shards_is_seen_at_once_at_every_server(
+    cluster: Cluster,
+) -> None:
+    for number, own in enumerate(cluster.own):
+        mark = b"of %d" % number
+        with txaware.connect(own) as messaging:
+            orders = messaging.publisher("orders")
+            table = messaging.table("rows")
+            with messaging.transaction():
+                for key in range(24):
+                    orders.publish(mark, key=b"%d" % key)
+                table.put(b"row", mark)
+            with suppress(KeyError), messaging.transaction():
+                for key in range(24):
+                    orders.publish(b"never", key=b"%d" % key)
+                raise KeyError
+        for other in cluster.own:
+            with txaware.connect(other) as messaging, messaging.transaction():
+                page = messaging.poll("orders", limit=10_000)
+                found = [one.payload for one in page]
+                assert found.count(mark) == 24
+                assert b"never" not in found
+                assert messaging.table("rows").get(b"row") == mark
+
+
+def test_a_whole_topic_is_read_to_its_end_in_small_pages(cluster: Cluster) -> None:
+    with txaware.connect(cluster.own[1]) as messaging:
+        messaging.create_topic("paged", partitions=5)
+        sent = [b"%d" % number for number in range(40)]
+        publisher = messaging.publisher("paged")
+        with messaging.transaction():
+            for one in sent:
+                publisher.publish(one, key=one)
+        found, start = [], None
+        for _ in range(100):
+            page = messaging.poll("paged", start=start, inclusive=False, limit=7)
+            assert len(page) <= 7
+            found += [one.payload for one in page]
+            start = page.next
+            if not page:
+                break
+        assert sorted(found) == sorted(sent)
+        assert messaging.offsets("paged").keys() == set(range(5))
+        counts = {one.partition for one in messaging.poll("paged", limit=100)}
+        assert counts == set(range(5))
+
+
+def test_a_poll_of_a_whole_topic_waits_at_all_servers(cluster: Cluster) -> None:
+    with txaware.connect(cluster.own[0]) as messaging:
+        messaging.create_topic("awaited", partitions=3)
+        pages = []
+
+        def wait() -> None:
+            pages.append(messaging.poll("awaited", wait_s=PATIENCE_S))
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        time.sleep(0.2)  # it waits, most likely
+        with txaware.connect(cluster.own[1]) as other:
+            other.publish("awaited.2", [b"here"])
+        waiting.join(PATIENCE_S)
+        assert [[one.payload for one in page] for page in pages] == [[b"here"]]
+
+
+def test_a_publish_without_a_key_stays_at_its_server(cluster: Cluster) -> None:
+    with txaware.connect(cluster.own[0]) as messaging:
+        messaging.create_topic("keyless", partitions=6)
+    for shard, own in enumerate(cluster.own):
+        told = cluster.ask(own, "POST", f"{TOPICS}/keyless/publish", ONE)
+        assert (told.status, told.owner) == (200, None)
+        with txaware.connect(own) as messaging:
+            topic = messaging.topic("keyless")
+            here = [n for n in range(6) if topic.shard_of(n) == shard]
+            assert sum(len(messaging.poll(f"keyless.{n}")) for n in here) == 1
+
+
+def test_a_forged_mark_of_a_server_is_refused(cluster: Cluster) -> None:
+    headers = {"Txaware-Server": "1 " + "0" * 64}
+    told = cluster.ask(cluster.url, "GET", TOPICS, headers=headers)
+    assert told.status == 403
+    assert "secret" in told.json()["message"]
+
+
+def test_the_directory_leads_to_the_servers(cluster: Cluster) -> None:
+    with txaware.connect(f"leveldb:{cluster.data}") as messaging:
+        assert messaging.topic("orders").partitions == 6
+
+
+def second_parent(cluster: Cluster, *more: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*PROGRAM, "serve", "--data", str(cluster.data), "--port", "0", *more],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+
+
+def test_a_second_parent_is_refused(cluster: Cluster) -> None:
+    ended = second_parent(cluster, "--processes", "2")
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert f"process {cluster.process.pid}" in ended.stderr
+    assert second_parent(cluster).returncode == 3
+
+
+# ---- the life of the processes
+@pytest.fixture
+def short_lived(tmp_path: Path) -> Iterator[Cluster]:
+    """Two servers of a test's own, with a topic in each shard."""
+    with clustered(tmp_path / "data", 2, before=("--set", "forward_wait_s=3")) as found:
+        with txaware.connect(found.url) as messaging:
+            messaging.create_topic("orders", partitions=2)
+        yield found
+
+
+def publish_at(cluster: Cluster, own: str, partition: int) -> int:
+    path = f"{TOPICS}/orders.{partition}/publish"
+    return cluster.ask(own, "POST", path, ONE).status
+
+
+def polled_at(cluster: Cluster, own: str, partition: int) -> list[str]:
+    path = f"{TOPICS}/orders.{partition}/poll"
+    told = cluster.ask(own, "POST", path, EVERYTHING)
+    assert told.status == 200, told
+    return [one["payload"] for one in told.json()]
+
+
+def test_a_child_that_is_killed_is_started_anew_at_its_address(
+    short_lived: Cluster,
+) -> None:
+    before = short_lived.servers()
+    home, other = short_lived.own
+    pid = short_lived.kill(other)
+    assert publish_at(short_lived, home, 1) == 200  # it waits for its successor
+    assert until(lambda: short_lived.is_whole)
+    after = short_lived.servers()
+    assert after["servers"] == before["servers"]
+    assert after["shards"] == before["shards"]
+    assert after["epoch"] > before["epoch"]
+    assert short_lived.pid_of(other) != pid
+    assert publish_at(short_lived, other, 1) == 200
+    pid = short_lived.kill(home)
+    assert publish_at(short_lived, other, 0) == 200
+    assert until(lambda: short_lived.is_whole)
+    assert polled_at(short_lived, home, 0) == ["one"]
+    assert polled_at(short_lived, home, 1) == ["one"] * 2
+
+
+def test_a_child_that_ends_by_itself_is_started_anew(short_lived: Cluster) -> None:
+    _, other = short_lived.own
+    pid = short_lived.kill(other, signal.SIGTERM)
+    assert until(lambda: not is_alive(pid) and short_lived.is_whole)
+    assert publish_at(short_lived, other, 1) == 200
+
+
+def test_a_shard_that_stays_away_is_503_and_its_neighbours_work(
+    short_lived: Cluster,
+) -> None:
+    home, other = short_lived.own
+    # Its successor cannot open the shard.
+    place = short_lived.data / "shards" / "1"
+    place.rename(short_lived.data / "away")
+    short_lived.kill(other)
+    told = short_lived.ask(home, "POST", f"{TOPICS}/orders.1/publish", ONE)
+    assert told.status == 503
+    assert "shard 1" in told.json()["message"]
+    assert [one["server"] for one in short_lived.servers(home)["shards"]][1] is None
+    assert publish_at(short_lived, home, 0) == 200
+    with txaware.connect(home) as messaging, messaging.transaction():
+        messaging.publisher("orders.0").publish(b"two")
+        messaging.table("rows").put(b"a", b"b")
+    (short_lived.data / "away").rename(place)
+    assert until(lambda: short_lived.is_whole)
+    assert publish_at(short_lived, home, 1) == 200
+
+
+def test_owners_go_on_without_home(short_lived: Cluster) -> None:
+    home, other = short_lived.own
+    assert publish_at(short_lived, other, 1) == 200
+    pid = short_lived.kill(home, signal.SIGSTOP)
+    try:
+        began_s = time.monotonic()
+        assert publish_at(short_lived, other, 1) == 200
+        assert polled_at(short_lived, other, 1) == ["one"] * 2
+        with txaware.connect(other) as messaging:
+            messaging.publish("orders.1", [b"two"])
+            assert len(messaging.poll("orders.1")) == 3
+        assert time.monotonic() - began_s < 3
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_silent_child_is_killed_and_started_anew(tmp_path: Path) -> None:
+    fast = ("--set", "server_silence_s=1")
+    with clustered(tmp_path / "data", 2, before=fast) as cluster:
+        own = cluster.own[1]
+        pid = cluster.kill(own, signal.SIGSTOP)
+        assert until(lambda: not is_alive(pid))
+        assert until(lambda: cluster.is_whole)
+        code, err = cluster.end()
+        assert code == 0
+        assert "silent" in err
+
+
+def test_children_end_with_the_parent_and_it_can_be_started_anew(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    with clustered(data, 2) as cluster:
+        with txaware.connect(cluster.url) as messaging:
+            messaging.create_topic("orders", partitions=2)
+            messaging.publish("orders.1", [b"one"])
+        pids = cluster.pids
+        assert len(pids) == 2
+        cluster.process.kill()
+        cluster.process.wait()
+        with clustered(data, 2) as again:  # at once
+            assert not any(map(is_alive, pids))
+            assert polled_at(again, again.url, 1) == ["one"]
+
+
+def test_sigterm_ends_the_children_first_and_then_it_with_0(tmp_path: Path) -> None:
+    with clustered(tmp_path / "data", 2) as cluster:
+        pids = cluster.pids
+        code, err = cluster.end()
+        assert (code, err) == (0, "")
+        assert not any(map(is_alive, pids))
+        assert not children_of(cluster.process.pid)
+    assert not (tmp_path / "data" / "SERVER").exists()
+    with txaware.connect(f"leveldb:{tmp_path / 'data'}") as messaging:
+        assert messaging.topics() == []
+
+
+def test_a_token_has_its_rights_at_every_server(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    made = {}
+    for name, verb in (("writer", "publish"), ("reader", "consume"), ("boss", "admin")):
+        made[name] = run(
+            *("token", "new", name, "--file", str(tokens)),
+            *("--topic", "*", "--verb", verb),
+        ).stdout.strip()
+    with clustered(tmp_path / "data", 2, "--auth", str(tokens)) as cluster:
+        with txaware.connect(cluster.url, token=made["boss"]) as messaging:
+            messaging.create_topic("orders", partitions=2)
+        boss = {"Authorization": f"Bearer {made['boss']}"}
+        asked: tuple[tuple[str | None, int], ...] = (
+            *(("writer", 200), ("reader", 403), (None, 401)),
+        )
+        found = cluster.ask(cluster.url, "GET", "/v1/servers", headers=boss).json()
+        for own in [one["own"] for one in found["servers"]]:
+            for who, status in asked:
+                headers = {"Authorization": f"Bearer {made[who]}"} if who else {}
+                for place in ("orders.0", "orders.1", "orders"):
+                    told = cluster.ask(
+                        own, "POST", f"{TOPICS}/{place}/publish", ONE, headers=headers
+                    )
+                    assert told.status == status, (own, who, place, told)
+
+
+def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
+    for arguments, said in (
+        (("--data", "memory:"), "no directory"),
+        (("--data", str(tmp_path / "d"), "--standby"), "--standby"),
+    ):
+        ended = subprocess.run(
+            [*PROGRAM, "serve", "--port", "0", "--processes", "2", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+        assert ended.returncode == 2
+        assert said in ended.stderr
+    ports = [*PROGRAM, "--set", "own_ports=1-x", "serve", "--processes", "2"]
+    ended = subprocess.run(
+        [*ports, "--data", str(tmp_path / "d"), "--port", "0"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert ended.returncode == 2
+    assert "own_ports" in ended.stderr
+
+
+def test_a_shard_of_another_store_is_told(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        with clustered(tmp_path / name, 2):
+            pass
+    place = tmp_path / "one" / "shards" / "1"
+    place.rename(tmp_path / "taken")
+    (tmp_path / "two" / "shards" / "1").rename(place)
+    ended = subprocess.run(
+        [*PROGRAM, "serve", "--data", str(tmp_path / "one"), "--processes", "2"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert ended.returncode == 1, ended.stderr
+    assert "another store" in json.dumps(ended.stderr)

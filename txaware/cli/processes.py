@@ -1,0 +1,593 @@
+"""Serves data by several processes: a parent forks them, and has no data itself."""
+
+import ctypes
+import gc
+import logging
+import os
+import secrets
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import attrs
+import click
+
+from coordinator.directory_lock import DirectoryInUse, DirectoryLock
+from txaware.auth import AuditLog, new_token
+from txaware.cli.failures import Failure, failure_of
+from txaware.cli.session import Session
+from txaware.cli.stop import Stop, Stopped, stopped_by_signal
+from txaware.errors import BadRequest, Unavailable
+from txaware.messaging.parts import Parts
+from txaware.messaging.server_shards import opened_shards, shards_made
+from txaware.model.clock import system_clock_ms
+from txaware.model.settings import Settings
+from txaware.model.shards import HOME
+from txaware.server.cluster.membership import Membership
+from txaware.server.cluster.parent_link import ParentLink, Sign, channel
+from txaware.server.cluster.server_map import (
+    ServerEntry,
+    ServerMap,
+    ShardEntry,
+    written,
+)
+from txaware.server.cluster.server_seal import SECRET_BYTES
+from txaware.server.cluster.topic_copies import HomeCopies
+from txaware.server.server import BACKLOG, LOOPBACK, Access, HttpServer, bound
+from txaware.server.server_file import own_certificate
+from txaware.store.shard_rows import StoreShards
+
+log = logging.getLogger(__name__)
+
+MOST_PROCESSES = 64
+TICK_S = 0.25
+BEAT_S = 1.0
+# Processes of a parent that was killed end with it; the next one waits for that.
+TAKE_OVER_S = 3.0
+# A child that ends at once is started anew after a pause, which grows.
+SHORT_LIFE_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 0.1, 5.0
+# The time beyond that to drain, after which a child is killed.
+END_S = 10.0
+LOOK_S = 0.05
+_PACKET_BYTES = 1 << 20
+_SET_PARENT_DEATH_SIGNAL = 1  # of prctl
+
+# Serves in a child until it is told to stop; by its place and its line to the parent.
+ServeChild = Callable[["ChildPlace", ParentLink], None]
+
+
+class ChildFailed(Failure):
+    """Ends the parent as a child ended, before all were there."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]
+
+
+@attrs.frozen(kw_only=True)
+class ChildPlace:
+    """What a child is given: its number, its sockets, and what all of them share."""
+
+    index: int
+    processes: int
+    entry: ServerEntry
+    sockets: tuple[socket.socket, socket.socket]
+    secret: bytes = attrs.field(repr=False)
+    token: str = attrs.field(repr=False)
+
+    def membership(self, server_map: ServerMap, certificate: str | None) -> Membership:
+        """Returns the part that the child has in the cluster."""
+        return Membership(
+            self.entry.id,
+            self.secret,
+            server_map,
+            token=self.token,
+            certificate=certificate,
+            leads=self.index == 0,
+        )
+
+    def shards(self, numbers: Sequence[int]) -> list[int]:
+        """Returns those of the shards that are this child's."""
+        return [one for one in numbers if one % self.processes == self.index]
+
+
+@attrs.define(eq=False)
+class _Child:
+    place: ChildPlace
+    pid: int = 0
+    line: socket.socket | None = None
+    shards: list[int] | None = None
+    began_s: float = 0.0
+    heard_s: float = 0.0
+    short_lives: int = 0
+    start_at_s: float = 0.0
+
+    @property
+    def is_there(self) -> bool:
+        return self.pid != 0
+
+
+class Parent:
+    """Starts the processes, watches them, and tells each who has which shard.
+
+    It has one thread and no data, so that a child that it forks is as a new process.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[ChildPlace],
+        shards: Sequence[int],
+        serve: ServeChild,
+        settings: Settings,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._children = [_Child(place) for place in places]
+        self._shards = sorted(shards)
+        self._serve = serve
+        self._settings = settings
+        self._clock_s = clock_s
+        self._beat_s = min(BEAT_S, settings.server_silence_s / 4)
+        self._selector = selectors.DefaultSelector()
+        self._facts: dict[str, object] = {}
+        # Greater than that of any parent before: no map changes once a second for long.
+        self._epoch = int(time.time())
+        self._instance = secrets.token_hex(8)
+        self._is_ending = False
+        self._failed: Sign | None = None
+
+    def run(self, stop: Stop, on_ready: Callable[[], None]) -> None:
+        """Runs until it is told to stop; calls `on_ready` once all shards are there."""
+        was_ready = False
+        try:
+            for child in self._children:
+                self._start(child)
+            while not stop.asked:
+                self._look(TICK_S)
+                if self._failed is not None and not was_ready:
+                    _raise_failure(self._failed)
+                if not was_ready and self._is_ready:
+                    was_ready = True
+                    on_ready()
+                if stop.must_reload():
+                    self._signal(self._children, signal.SIGHUP)
+        finally:
+            self._end()
+
+    @property
+    def _is_ready(self) -> bool:
+        return all(one.shards is not None for one in self._children)
+
+    # ---- the processes
+    def _start(self, child: _Child) -> None:
+        own, others = channel()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        parent_id = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            own.close()
+            self._be_child(child, others, parent_id)
+        others.close()
+        now_s = self._clock_s()
+        child.pid, child.line = pid, own
+        child.shards, child.began_s, child.heard_s = None, now_s, now_s
+        self._selector.register(own, selectors.EVENT_READ, child)
+        self._send(child)
+        log.info("process %d is server %s", pid, child.place.entry.id)
+
+    def _be_child(self, child: _Child, line: socket.socket, parent_id: int) -> NoReturn:
+        """Serves, in the child, and ends it."""
+        code = 70
+        try:
+            _end_with(parent_id)
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
+            # Ctrl-C goes to all processes of a terminal; the parent says when to end.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            self._selector.close()
+            for other in self._children:
+                if other.line is not None:
+                    other.line.close()
+                if other is not child:
+                    other.place.sockets[1].close()
+            link = ParentLink(line, beat_s=self._beat_s)
+            try:
+                self._serve(child.place, link)
+                code = 0
+            except KeyboardInterrupt:
+                code = 130
+            except Exception as error:
+                failure = failure_of(error)
+                code = failure.exit_code
+                log.error("server %s ends: %s", child.place.entry.id, failure.message)
+                link.tell(Sign(failed=failure.message, exit_code=code))
+        finally:
+            with suppress(Exception):
+                logging.shutdown()
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    def _look(self, timeout_s: float) -> None:
+        """Hears what children say, for so long, and does what is due."""
+        for key, _ in self._selector.select(timeout_s):
+            self._hear(key.data)
+        now_s = self._clock_s()
+        for child in self._children:
+            if child.is_there:
+                silent_s = now_s - child.heard_s
+                if silent_s > self._settings.server_silence_s and not self._is_ending:
+                    log.error(
+                        "server %s, process %d, has been silent for %.1f s, and is "
+                        "killed",
+                        *(child.place.entry.id, child.pid, silent_s),
+                    )
+                    self._signal([child], signal.SIGKILL)
+                    self._gone(child)
+            elif not self._is_ending and now_s >= child.start_at_s:
+                self._start(child)
+
+    def _hear(self, child: _Child) -> None:
+        """Takes all that a child has said; its end of the line closes with its life."""
+        assert child.line is not None
+        while True:
+            try:
+                packet = child.line.recv(_PACKET_BYTES, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except OSError:
+                packet = b""
+            if not packet:
+                self._gone(child)
+                return
+            child.heard_s = self._clock_s()
+            self._told(child, Sign.parse(packet))
+
+    def _told(self, child: _Child, sign: Sign) -> None:
+        if sign.failed is not None:
+            self._failed = sign
+        if sign.facts is not None:
+            self._facts = sign.facts
+        if sign.shards is not None:
+            child.shards = sign.shards
+            self._shards = sorted({*self._shards, *sign.shards})
+            self._change()
+
+    def _gone(self, child: _Child) -> None:
+        """Notes the end of a child, which is started anew."""
+        assert child.line is not None
+        self._selector.unregister(child.line)
+        child.line.close()
+        _, status = os.waitpid(child.pid, 0)
+        lived_s = self._clock_s() - child.began_s
+        if not self._is_ending:
+            log.warning(
+                "server %s, process %d, ended after %.1f s with %d",
+                *(child.place.entry.id, child.pid, lived_s),
+                os.waitstatus_to_exitcode(status),
+            )
+        child.short_lives = child.short_lives + 1 if lived_s < SHORT_LIFE_S else 0
+        pause_s = 0.0
+        if child.short_lives > 1:
+            pause_s = min(FIRST_PAUSE_S * 2**child.short_lives, LONGEST_PAUSE_S)
+        child.start_at_s = self._clock_s() + pause_s
+        child.pid, child.line, child.shards = 0, None, None
+        self._instance = secrets.token_hex(8)
+        self._change()
+
+    def _signal(self, children: Sequence[_Child], number: int) -> None:
+        for child in children:
+            if child.is_there:
+                with suppress(ProcessLookupError):
+                    os.kill(child.pid, number)
+
+    # ---- the map
+    def _change(self) -> None:
+        """Makes a later map, and tells all."""
+        self._epoch += 1
+        for child in self._children:
+            self._send(child)
+
+    def _map(self) -> ServerMap:
+        owners = {
+            shard: child.place.entry.id
+            for child in self._children
+            for shard in child.shards or ()
+        }
+        return ServerMap(
+            self._epoch,
+            self._instance,
+            tuple(child.place.entry for child in self._children),
+            tuple(ShardEntry(one, owners.get(one)) for one in self._shards),
+            self._facts,
+        )
+
+    def _send(self, child: _Child) -> None:
+        """Sends the map; a child that stands still gets a later one, or is killed."""
+        if child.line is not None:
+            with suppress(OSError):
+                child.line.send(written(self._map()), socket.MSG_DONTWAIT)
+
+    # ---- the end
+    def _end(self) -> None:
+        """Ends the children, home last, as the others still ask it."""
+        self._is_ending = True
+        home = [one for one in self._children if one.place.index == HOME]
+        others = [one for one in self._children if one.place.index != HOME]
+        try:
+            for some in (others, home):
+                self._signal(some, signal.SIGTERM)
+                self._wait_for(some, self._settings.drain_timeout_s + END_S)
+        except BaseException:  # an interrupt does not wait for what is in flight
+            self._signal(self._children, signal.SIGTERM)
+            self._wait_for(self._children, END_S)
+            raise
+        finally:
+            self._signal(self._children, signal.SIGKILL)
+            self._wait_for(self._children, END_S)
+
+    def _wait_for(self, children: Sequence[_Child], timeout_s: float) -> None:
+        until_s = self._clock_s() + timeout_s
+        while any(one.is_there for one in children) and self._clock_s() < until_s:
+            self._look(LOOK_S)
+
+
+def _end_with(parent_id: int) -> None:
+    """Has the system kill this process when its parent ends, however that happens."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:  # elsewhere the end of the line tells
+        prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent_id:
+        os._exit(1)
+
+
+@contextmanager
+def own_sockets(
+    processes: int, host: str, port: int, settings: Settings, *, is_tls: bool
+) -> Iterator[tuple[list[ServerEntry], list[tuple[socket.socket, socket.socket]]]]:
+    """Opens a socket for all, and one for each; returns the servers with theirs.
+
+    They stay open here: what waits to be accepted as a child ends is its successor's.
+    """
+    ports = checked_ports(settings.own_ports, processes)
+    with ExitStack() as opened:
+        shared = opened.enter_context(bound(host, port, backlog=BACKLOG))
+        apart = [
+            opened.enter_context(bound(host, one, backlog=BACKLOG)) for one in ports
+        ]
+        scheme = "https" if is_tls else "http"
+        name = settings.advertise or _host_for_others(host)
+
+        def url(one: socket.socket) -> str:
+            shown = f"[{name}]" if ":" in name else name
+            return f"{scheme}://{shown}:{one.getsockname()[1]}"
+
+        entries = [
+            ServerEntry(str(number), url(shared), url(own))
+            for number, own in enumerate(apart, 1)
+        ]
+        yield entries, [(shared, own) for own in apart]
+
+
+def _host_for_others(host: str) -> str:
+    return socket.gethostname() if host in LOOPBACK else host
+
+
+def checked_ports(text: str, processes: int) -> list[int]:
+    """Reads a port for each process from `11016-11019` or `11016,11020`."""
+    if not text:
+        return [0] * processes
+    first, is_range, last = text.partition("-")
+    try:
+        found = (
+            list(range(int(first), int(last) + 1))
+            if is_range
+            else [int(one) for one in text.split(",")]
+        )
+    except ValueError as error:
+        raise BadRequest(
+            f"own_ports are ports as 11016-11019 or 11016,11020, not {text!r}"
+        ) from error
+    if not all(0 <= one <= 65_535 for one in found):
+        raise BadRequest(f"own_ports are from 0 to 65535, not {text!r}")
+    if len(found) < processes:
+        raise BadRequest(
+            f"own_ports name {len(found)} ports, and there are {processes} processes"
+        )
+    return found[:processes]
+
+
+@contextmanager
+def sole_parent(directory: Path, stop: Stop) -> Iterator[None]:
+    """Keeps a second parent off the data, until the end of the block.
+
+    The children hold the lock as well, so that nobody begins before all have ended.
+    """
+    until_s = time.monotonic() + TAKE_OVER_S
+    place = directory / "servers"
+    while True:
+        try:
+            lock = DirectoryLock(place)
+            break
+        except DirectoryInUse as error:
+            if time.monotonic() > until_s:
+                raise Unavailable(
+                    f"{directory} is served already, by process {error.holder} and "
+                    f"those that it has started: connect there, or end it first"
+                ) from error
+        stop.pause(LOOK_S)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def serve_directory(
+    session: Session,
+    directory: Path,
+    processes: int,
+    options: dict[str, Any],
+    stop: Stop,
+) -> None:
+    """Serves a directory by several processes, until it is told to stop."""
+    settings = session.settings
+    with (
+        sole_parent(directory, stop),
+        own_sockets(
+            processes,
+            options["host"],
+            options["port"],
+            settings,
+            is_tls=options["certificate"] is not None,
+        ) as (entries, sockets),
+    ):
+        known = _in_a_child(partial(_with_shards_made, session, processes))
+        secret, token = os.urandom(SECRET_BYTES), new_token()
+        places = [
+            ChildPlace(
+                index=index,
+                processes=processes,
+                entry=entry,
+                sockets=pair,
+                secret=secret,
+                token=token,
+            )
+            for index, (entry, pair) in enumerate(zip(entries, sockets, strict=True))
+        ]
+        serve = partial(_serve_in_child, session, options, known)
+        # What is there is shared with the children, as long as nobody changes it.
+        gc.collect()
+        gc.freeze()
+        parent = Parent(places, known.shards, serve, settings)
+        url = entries[0].url
+        parent.run(stop, lambda: click.echo(f"listening on {url}"))
+
+
+def _with_shards_made(session: Session, processes: int) -> StoreShards:
+    """Makes the shards that are missing, and returns all."""
+    least = max(session.settings.shards, processes)
+    return shards_made(session.url, session.settings, least=least)
+
+
+def _in_a_child(act: Callable[[], StoreShards]) -> StoreShards:
+    """Returns what is done in a process of its own: this one opens no data."""
+    own, others = channel()
+    parent_id = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        own.close()
+        _end_with(parent_id)
+        sign = Sign(failed="it was interrupted", exit_code=130)
+        try:
+            found = act()
+            sign = Sign(shards=[*found.shards], facts={"store": found.store})
+        except Exception as error:
+            failure = failure_of(error)
+            sign = Sign(failed=failure.message, exit_code=failure.exit_code)
+        finally:
+            with suppress(Exception):
+                others.send(sign.written())
+            os._exit(0)
+    others.close()
+    with own:
+        packet = own.recv(_PACKET_BYTES)
+    os.waitpid(pid, 0)
+    if not packet:
+        raise Failure("the process that opened the data has ended without a word")
+    sign = Sign.parse(packet)
+    _raise_failure(sign)
+    assert sign.shards is not None
+    assert sign.facts is not None
+    return StoreShards(sign.facts["store"], tuple(sign.shards))
+
+
+def _raise_failure(sign: Sign) -> None:
+    if sign.failed is not None:
+        raise ChildFailed(sign.failed, sign.exit_code)
+
+
+def _opened(
+    session: Session,
+    known: StoreShards,
+    own: list[int],
+    membership: Membership,
+    home_copies: HomeCopies,
+) -> Parts:
+    """Opens the shards of one process; home's server decides, unless another does."""
+    coordinator, token = session.coordinator, None
+    if HOME not in own and coordinator in (None, "embedded"):
+        home = membership.map.server("1")
+        assert home is not None
+        coordinator, token = home.own, membership.token
+    parts, membership.copies = opened_shards(
+        session.url,
+        coordinator,
+        session.settings,
+        system_clock_ms,
+        known=known,
+        numbers=own,
+        token=token,
+        keep_elsewhere=home_copies.keep,
+    )
+    return parts
+
+
+def _serve_in_child(
+    session: Session,
+    options: dict[str, Any],
+    known: StoreShards,
+    place: ChildPlace,
+    link: ParentLink,
+) -> None:
+    """Serves the shards of one process, until it is told to stop."""
+    given = dict(options)
+    audit_log = given.pop("audit_log")
+    first_map = link.start()
+    certificate = given["certificate"]
+    membership = place.membership(
+        first_map, None if certificate is None else own_certificate(certificate)
+    )
+    own = place.shards(known.shards)
+    access = Access(
+        host=given["host"],
+        tokens=given["tokens"],
+        is_insecure=given["insecure"],
+        allow_plain_tokens=given["allow_plain_tokens"],
+        certificate=certificate,
+        key=given["key"],
+        sockets=place.sockets,
+    )
+    with (
+        stopped_by_signal(reloads=True) as stop,
+        suppress(Stopped),
+        closing(AuditLog(audit_log)) as audit,
+        closing(HomeCopies(membership)) as home_copies,
+        closing(_opened(session, known, own, membership, home_copies)) as parts,
+    ):
+        assert parts.served is not None
+        access = attrs.evolve(access, audit=audit)
+        with HttpServer(parts.served, access, membership) as server:
+            facts = None
+            if HOME in own:
+                facts = server.facts
+                if len(known.shards) > 1:  # their rows are on disk before the commit
+                    facts["limits"]["carriedBytes"] = 0
+            if HOME in own:
+                home_copies.follow(parts.served.service.handles.topics)
+            link.serve(server.call_soon, server.take_map, Sign(own, facts))
+            try:
+                while not stop.wait(TICK_S):
+                    if stop.must_reload():
+                        server.reload()
+                    if not server.is_running:
+                        raise Failure("the server has ended; its log says why")
+            finally:
+                link.end()

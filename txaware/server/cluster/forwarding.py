@@ -1,0 +1,271 @@
+"""Passes requests on to the server that has what they are about, once and as they came.
+
+It asks nothing of how a verb is written: what came in a frame goes on in one, and a
+request of HTTP as its words.
+"""
+
+import asyncio
+from functools import partial
+from typing import Protocol
+from urllib.parse import quote
+
+import attrs
+
+from coordinator.interfaces import Coordinator
+from txaware.errors import ShardAway
+from txaware.model.settings import Settings
+from txaware.model.shards import HOME
+from txaware.protocol.frames import ANY_ROUTE, SERVER, RequestHead
+from txaware.protocol.topics import TOPIC
+from txaware.server.admission import ClientGone
+from txaware.server.cluster.membership import Membership
+from txaware.server.cluster.peers import AnswerLost, NotAsked, PeerCall, Peers
+from txaware.server.cluster.server_map import ServerEntry
+from txaware.server.cluster.topic_copies import COPIES_PATH
+from txaware.server.cluster.whole_topics import WholeTopics
+from txaware.server.dashboard import FILES
+from txaware.server.exchange import Reply, Request, Stream
+from txaware.server.failures import error_reply
+from txaware.server.idempotency import INSTANCE, KEY, OutcomeUnknown
+from txaware.server.request_rules import RequestRules
+from txaware.server.routing import Answer, Handle, Match, Route, whole
+from txaware.service.topic_handles import PartitionedTopic
+
+OWNER = b"txaware-owner"
+MOVED = 421
+_PAUSE_S = 0.05
+# What each server tells of itself alone, or what all of them tell alike.
+_OWN_PATHS = frozenset(
+    (
+        *("/ping", "/health", "/v1/server", "/v1/servers", "/v1/schemas", "/metrics"),
+        *("/openapi.json", "/v1/frames", "/v1/rights", COPIES_PATH, *FILES),
+    )
+)
+_OF_A_TOPIC, _PROPERTIES = TOPIC + "/", TOPIC + "/properties"
+
+
+class FindsShards(Protocol):
+    """Finds the shard that a topic or a partition lies in."""
+
+    def at_once(self, topic: str) -> int | PartitionedTopic | None:
+        """Returns the shard, or all partitions of a topic; None for a question.
+
+        What does not exist counts as home's.
+        """
+
+    async def found(self, topic: str) -> int:
+        """Returns the shard; may ask home for it."""
+
+    def forget(self, topic: str) -> None:
+        """Asks anew: the owner of that shard does not have the topic."""
+
+
+class Forwarding:
+    """Decides of each request whether it is performed here, and passes others on."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        shards: FindsShards,
+        peers: Peers,
+        coordinator: Coordinator,
+        settings: Settings,
+        rules: RequestRules,
+    ) -> None:
+        self._rules = rules
+        self._membership = membership
+        self._shards = shards
+        self._wait_s = settings.forward_wait_s
+        self._whole = WholeTopics(
+            membership,
+            coordinator,
+            settings,
+            perform=self.perform,
+            find=rules.routes.match,
+        )
+        self._peers = peers
+
+    def placed(self, match: Match, request: Request) -> Match:
+        """Returns the same match where the request is performed here.
+
+        Else its route passes the request on, or puts together what several servers
+        answer.
+        """
+        route, topic, shard = match.route, None, HOME
+        if route.path in _OWN_PATHS:
+            return match
+        if route.path.startswith(_OF_A_TOPIC) and route.path != _PROPERTIES:
+            topic = request.topic
+            place = self._shards.at_once(topic)
+            if isinstance(place, PartitionedTopic):
+                end = route.path.rpartition("/")[2]
+                if not self._whole.knows(end) or not self._whole.is_spread(place):
+                    return self._at_home(match, request)
+                return _with(match, partial(self._whole.handle, end, place))
+            if place is None:
+                return self._elsewhere(match, request, topic, None)
+            shard = place
+        if self._membership.has(shard):
+            return match
+        return self._elsewhere(match, request, topic, shard)
+
+    def _elsewhere(
+        self, match: Match, request: Request, topic: str | None, shard: int | None
+    ) -> Match:
+        """Returns what passes a request on, unless a server did already."""
+        if SERVER in request.headers:
+            return _with(match, partial(_moved, shard))
+        # The owner remembers the keys of repeats.
+        handle = partial(self._passed_on, match.route, topic, shard)
+        return _with(match, handle, keyed=False)
+
+    def _at_home(self, match: Match, request: Request) -> Match:
+        if self._membership.is_home:
+            return match
+        return self._elsewhere(match, request, None, HOME)
+
+    async def perform(self, match: Match, request: Request) -> Answer:
+        """Answers a part of a request, here or at another server."""
+        placed = self.placed(match, request)
+        rules = self._rules
+        repeat = rules.repeat_of(placed, request)
+        if repeat is None:
+            return await placed.route.handle(request)
+        return await rules.repeats.once(repeat, partial(whole, placed.route, request))
+
+    def close(self) -> None:
+        """Closes the connections to other servers."""
+        self._peers.close()
+
+    async def _passed_on(
+        self, route: Route, topic: str | None, shard: int | None, request: Request
+    ) -> Answer:
+        """Returns the answer of the owner, looked for as long as it may be away."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._wait_s
+        head, why = _head_of(route, request), ""
+        while True:
+            at = HOME if shard is None else shard
+            try:
+                if topic is not None and shard is None:
+                    at = await self._shards.found(topic)
+                owner = self._membership.map.owner(at)
+                if owner is not None:
+                    answer = await self._asked(owner, head, request)
+                    if answer is not None:
+                        return answer
+                    why = f"{owner.own} has it no more"
+                    if topic is not None:
+                        self._shards.forget(topic)
+                        shard = None
+            except NotAsked as error:
+                why = str(error)
+            except AnswerLost as error:
+                if not (route.harmless or route.method == "GET"):
+                    raise OutcomeUnknown(
+                        f"the server of shard {at} was lost within the request, "
+                        f"{error}; whether it took place is not known"
+                    ) from error
+                why = str(error)
+            left_s = until_s - loop.time()
+            if left_s <= 0:
+                because = f" ({why})" if why else ""
+                raise ShardAway(
+                    f"shard {at} is at no server just now{because}; try again in a "
+                    f"moment"
+                )
+            await self._membership.next_map(min(left_s, _PAUSE_S))
+
+    async def _asked(
+        self, owner: ServerEntry, head: RequestHead, request: Request
+    ) -> Answer | None:
+        """Returns the answer of a server; None where it does not have the shard."""
+        authorization = request.headers.get(b"authorization")
+        call = await self._peers.begin(owner, authorization, head, request.body)
+        is_passed_on = False
+        try:
+            await self._awaited(call, request)
+            answer = call.answer
+            if answer.status == MOVED:
+                return None
+            headers = _headers_of(answer.headers, owner)
+            kind = answer.headers.get(b"content-type")
+            content_type = None if kind is None else kind.decode()
+            if answer.is_sized:
+                body = await call.whole()
+                return Reply(answer.status, body, content_type, headers)
+            is_passed_on = True
+            return Stream(call.pieces(), content_type or "", headers)
+        finally:
+            if not is_passed_on:
+                call.end()
+
+    async def _awaited(self, call: PeerCall, request: Request) -> None:
+        """Waits for the head of an answer; the owner hears of a client that goes."""
+        waiting = asyncio.ensure_future(call.head())
+        gone = asyncio.Event()
+        request.peer.tell_when_gone(gone)
+        leaving = asyncio.ensure_future(gone.wait())
+        try:
+            await asyncio.wait((waiting, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                if request.peer.is_closed:
+                    raise ClientGone
+                call.end_wait()
+            await waiting
+        finally:
+            request.peer.tell_when_gone(None)
+            waiting.cancel()
+            leaving.cancel()
+
+
+def _head_of(route: Route, request: Request) -> RequestHead:
+    """Returns the head of the frame that a request goes on in."""
+    key, instance = request.headers.get(KEY), request.headers.get(INSTANCE)
+    head = RequestHead(
+        request.verb,
+        len(request.body),
+        None if key is None else key.decode("latin-1"),
+        None if instance is None else instance.decode("latin-1"),
+    )
+    if request.verb != ANY_ROUTE:
+        return head
+    words = {name: quote(text, safe="") for name, text in request.params.items()}
+    path = route.path.format_map(words)
+    if request.query_string:
+        path += f"?{request.query_string.decode('latin-1')}"
+    head.method, head.path = route.method, path
+    head.headers = {
+        name: request.headers[name.encode()].decode("latin-1")
+        for name in ("accept", "content-type")
+        if name.encode() in request.headers
+    }
+    return head
+
+
+def _headers_of(
+    came: dict[bytes, bytes], owner: ServerEntry
+) -> list[tuple[bytes, bytes]]:
+    """Returns the headers of an answer that is passed on, with who gave it."""
+    own = (b"content-type", b"txaware-instance")
+    listed = [(name, value) for name, value in came.items() if name not in own]
+    return [*listed, (OWNER, owner.own.encode())]
+
+
+def _with(match: Match, handle: Handle, *, keyed: bool | None = None) -> Match:
+    """Returns a match that is handled in another way."""
+    route = match.route
+    return attrs.evolve(
+        match,
+        route=attrs.evolve(
+            route,
+            handle=handle,
+            begin=None,
+            keyed=route.keyed if keyed is None else keyed,
+        ),
+    )
+
+
+async def _moved(shard: int | None, _: Request) -> Reply:
+    what = "what it asks for" if shard is None else f"shard {shard}"
+    return error_reply(MOVED, "Unavailable", f"{what} is not at this server")

@@ -1,0 +1,94 @@
+"""The part that this server has in its cluster: the map, and what is here."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+from txaware.model.shards import HOME
+from txaware.model.topics import Topic
+from txaware.server.cluster.server_map import ServerEntry, ServerMap
+from txaware.server.cluster.server_seal import ServerSeal
+
+
+class TopicCopies(Protocol):
+    """The copies of topics' rows in the shards that are here; calls wait for a disk."""
+
+    def keep(self, shard: int, topic: Topic) -> None:
+        """Keeps a copy, instead of the one before."""
+
+    def mend(self, shard: int, topics: list[Topic]) -> None:
+        """Makes the copies in a shard what home has, which tells all of its topics."""
+
+
+class Membership:
+    """The map as this server knows it; of one event loop, once that has begun.
+
+    `token` is one that all servers of the store take from each other, and from programs
+    that find them by the data. `certificate` is the one that they speak TLS with. The
+    server that `leads` tells such programs where it is.
+    """
+
+    def __init__(
+        self,
+        server_id: str,
+        secret: bytes,
+        server_map: ServerMap,
+        *,
+        token: str,
+        certificate: str | None = None,
+        leads: bool = False,
+    ) -> None:
+        self.id = server_id
+        self.leads = leads
+        self.map = server_map
+        self.seal = ServerSeal(secret)
+        self.token = token
+        self.certificate = certificate
+        # What the servers of home and of shards do for each other, once it is opened.
+        self.copies: TopicCopies | None = None
+        self.on_change: list[Callable[[ServerMap], object]] = []
+        self._changed: set[asyncio.Event] = set()
+
+    @property
+    def entry(self) -> ServerEntry:
+        """This server."""
+        found = self.map.server(self.id)
+        assert found is not None
+        return found
+
+    @property
+    def is_home(self) -> bool:
+        """True when this server has the coordinator, and all that is no message."""
+        return self.has(HOME)
+
+    def has(self, shard: int) -> bool:
+        """Tells whether a shard is here."""
+        owner = self.map.owner(shard)
+        return owner is not None and owner.id == self.id
+
+    def other_owner(self, shard: int) -> ServerEntry | None:
+        """Returns the other server that has a shard; None while nobody does."""
+        owner = self.map.owner(shard)
+        return None if owner is None or owner.id == self.id else owner
+
+    def change(self, server_map: ServerMap) -> None:
+        """Takes a later map, and wakes those who wait for one."""
+        if server_map.epoch < self.map.epoch:
+            return
+        self.map = server_map
+        for event in self._changed:
+            event.set()
+        for tell in self.on_change:
+            tell(server_map)
+
+    async def next_map(self, timeout_s: float) -> None:
+        """Returns once there is a later map, or at that time."""
+        event = asyncio.Event()
+        self._changed.add(event)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await event.wait()
+        finally:
+            self._changed.discard(event)

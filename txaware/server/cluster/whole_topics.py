@@ -1,0 +1,542 @@
+"""Requests to a whole topic whose partitions are at several servers, put together.
+
+Each partition is asked by the request that a client would send to it: here, or at its
+owner with the token of the caller. So rights, repeats and rules are those of one.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+import attrs
+
+from coordinator.interfaces import Coordinator
+from coordinator.transaction import Transaction
+from txaware.errors import BadRequest, TxAwareError, Unavailable, changed_nothing
+from txaware.model.interfaces import COMMITTED
+from txaware.model.messages import (
+    BlockedBy,
+    Message,
+    MessageId,
+    Page,
+    PageEnd,
+    PublishResponse,
+    Receipt,
+)
+from txaware.model.partitions import partition_name, partition_needed
+from txaware.model.requests import (
+    Payloads,
+    Start,
+    check_places,
+    check_plain,
+    checked_payloads,
+    place_in,
+)
+from txaware.model.settings import Settings
+from txaware.protocol.formats import (
+    AVRO,
+    Format,
+    PollRequest,
+    PublishRequest,
+    decode_page,
+    decode_publish_response,
+    decode_receipt,
+    encode_poll,
+    encode_publish,
+    encode_rollback,
+    format_of,
+)
+from txaware.protocol.formats.msgpack_format import MSGPACK_TYPE
+from txaware.protocol.frames import ANY_ROUTE
+from txaware.protocol.messages import OFFSETS, WAIT
+from txaware.protocol.publishing import PUBLISH, ROLLBACK, STORE
+from txaware.protocol.shape import Unread
+from txaware.protocol.topics import TOPIC
+from txaware.protocol.verb import Verb
+from txaware.server.cluster.membership import Membership
+from txaware.server.exchange import JSON, Reply, Request, Stream
+from txaware.server.routes.verb_routes import in_its_format
+from txaware.server.routing import Answer, Match
+from txaware.server.streams import gathered
+from txaware.service.topic_handles import PartitionedTopic
+
+# Performs a request to a partition that is here; passes on one that is elsewhere.
+Perform = Callable[[Match, Request], Coroutine[Any, Any, Answer]]
+Find = Callable[[str, str], Match | Reply]
+
+
+class PartFailed(Exception):
+    """A partition's server refused its part; `reply` is what it said."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply.status)
+        self.reply = reply
+
+
+class _PartPeer:
+    """The client of a request, as one of its parts sees it."""
+
+    def __init__(self, whole: "_Parts") -> None:
+        self._whole = whole
+        self._event: asyncio.Event | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._whole.request.peer, name)
+
+    def tell_when_gone(self, event: asyncio.Event | None) -> None:
+        """Sets the event when the client goes; None takes that back."""
+        if self._event is not None:
+            self._whole.events.discard(self._event)
+        self._event = event
+        if event is not None:
+            self._whole.events.add(event)
+            if self._whole.request.peer.is_gone:
+                event.set()
+
+
+@attrs.frozen(eq=False)
+class _Parts:
+    """The parts of one request to a whole topic."""
+
+    request: Request
+    place: PartitionedTopic
+    perform: Perform
+    find: Find
+    events: set[asyncio.Event] = attrs.field(factory=set)
+
+    async def ask(
+        self,
+        number: int,
+        end: str,
+        body: bytes,
+        content_type: str = MSGPACK_TYPE,
+        *,
+        method: str = "POST",
+        query: bytes = b"",
+    ) -> bytes:
+        """Returns the body of a partition's answer."""
+        topic = self.place.topic.topic
+        path = TOPIC.format(
+            namespace=topic.namespace, topic=partition_name(topic.name, number)
+        )
+        match = self.find(method, f"{path}/{end}")
+        assert isinstance(match, Match)
+        request = self.request
+        kind = content_type.encode()
+        part = attrs.evolve(
+            request,
+            method=method,
+            path=match.path,
+            params=match.params,
+            headers={**request.headers, b"content-type": kind, b"accept": kind},
+            query_string=query,
+            body=body,
+            peer=_PartPeer(self),
+            asked=None,
+            verb=ANY_ROUTE,
+        )
+        answer = await self.perform(match, part)
+        if isinstance(answer, Stream):
+            answer = await gathered(answer)
+        if answer.status != 200:
+            raise PartFailed(answer)
+        return answer.body
+
+    async def all(self, asking: Iterable[Coroutine[Any, Any, bytes]]) -> list[bytes]:
+        """Returns what all parts answered, asked at once.
+
+        Once one of them has written, no error says that nothing changed.
+        """
+        outcomes = await asyncio.gather(*asking, return_exceptions=True)
+        errors = [one for one in outcomes if isinstance(one, BaseException)]
+        if not errors:
+            return [one for one in outcomes if isinstance(one, bytes)]
+        if len(errors) < len(outcomes):
+            _raise_in_part(errors[0])
+        raise errors[0]
+
+
+def _raise_in_part(error: BaseException) -> None:
+    """Raises what says that a part is done, where an error says that nothing is."""
+    said = ""
+    if isinstance(error, PartFailed):
+        said = str(json.loads(error.reply.body).get("message", ""))
+    elif isinstance(error, TxAwareError) and changed_nothing(error):
+        said = str(error)
+    if said:
+        raise Unavailable(f"a part of it is written, and then: {said}") from error
+
+
+class WholeTopics:
+    """Performs requests to topics whose partitions are at several servers."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        coordinator: Coordinator,
+        settings: Settings,
+        *,
+        perform: Perform,
+        find: Find,
+    ) -> None:
+        self._membership = membership
+        self._coordinator = coordinator
+        self._settings = settings
+        self._perform = perform
+        self._find = find
+        self._turns = count()
+        self._by_end: Mapping[str, Callable[[_Parts], Coroutine[Any, Any, Answer]]] = {
+            "publish": self._publish,
+            "store": self._store,
+            "rollback": self._rollback,
+            "poll": self._poll,
+            "wait": self._wait,
+            "offsets": self._offsets,
+        }
+
+    def knows(self, end: str) -> bool:
+        """Tells whether requests with this last word of their path are split."""
+        return end in self._by_end
+
+    def is_spread(self, place: PartitionedTopic) -> bool:
+        """Tells whether a partition of a topic is at another server."""
+        topic = place.topic
+        return any(not self._membership.has(one) for one in topic.serving)
+
+    async def handle(
+        self, end: str, place: PartitionedTopic, request: Request
+    ) -> Answer:
+        """Answers a request."""
+        parts = _Parts(request, place, self._perform, self._find)
+        gone = asyncio.Event()
+        request.peer.tell_when_gone(gone)
+        telling = asyncio.ensure_future(_tell_all(gone, parts.events))
+        try:
+            return await self._by_end[end](parts)
+        except PartFailed as error:
+            return error.reply
+        finally:
+            request.peer.tell_when_gone(None)
+            telling.cancel()
+
+    # ---- writing
+    async def _publish(self, parts: _Parts) -> Answer:
+        format_, body = _formatted(parts.request)
+        asked = format_.publish_request(body)
+        if asked.pointer is None:
+            payloads = self._payloads(asked)
+            check_plain(payloads, asked.receipts)
+            await self._publish_parts(parts, payloads, None)
+            return _answer_in(parts.request, PUBLISH, format_, None)
+        if len(asked.messages) and asked.receipts is not None:
+            raise BadRequest("a publish has messages or receipts, not both")
+        if len(asked.messages):
+            payloads = self._payloads(asked)
+            answers = await self._publish_parts(parts, payloads, asked.pointer)
+        else:
+            answers = await self._refer(parts, asked)
+        found = [decode_publish_response(one) for one in answers]
+        return _answer_in(parts.request, PUBLISH, format_, _together(found))
+
+    def _payloads(self, asked: PublishRequest) -> Payloads:
+        return checked_payloads(
+            asked.messages, limit_bytes=self._settings.message_limit_bytes
+        )
+
+    async def _publish_parts(
+        self, parts: _Parts, payloads: Payloads, pointer: int | None
+    ) -> list[bytes]:
+        split = payloads.by_partition(
+            parts.place.partitions, lambda: self._next(parts.place)
+        )
+        return await parts.all(
+            parts.ask(number, "publish", encode_publish(PublishRequest(pointer, each)))
+            for number, each in split.items()
+        )
+
+    def _next(self, place: PartitionedTopic) -> int:
+        """Returns the partition whose turn it is, of those here if there are any."""
+        topic = place.topic
+        every = range(place.partitions)
+        here = [one for one in every if self._membership.has(topic.shard_of(one))]
+        among = here or every
+        return among[next(self._turns) % len(among)]
+
+    async def _store(self, parts: _Parts) -> Answer:
+        topic = parts.place.topic.topic
+        format_, sent = _formatted(parts.request)
+        asked = format_.publish_request(sent)
+        if asked.pointer is None:
+            raise BadRequest("a store names the write pointer of its transaction")
+        payloads = self._payloads(asked)
+        if not len(payloads):
+            raise BadRequest("a store has messages")
+        pointer, attempt = asked.pointer, asked.attempt or b""
+        split = payloads.by_partition(
+            parts.place.partitions, lambda: self._next(parts.place)
+        )
+        answers = await parts.all(
+            parts.ask(
+                number,
+                "store",
+                encode_publish(PublishRequest(pointer, each, attempt=asked.attempt)),
+            )
+            for number, each in split.items()
+        )
+        receipts = [decode_receipt(one) for one in answers]
+        attempt = receipts[0].attempt
+        receipt = Receipt(pointer, str(topic), attempt, len(payloads))
+        return _answer_in(parts.request, STORE, format_, receipt)
+
+    async def _refer(self, parts: _Parts, asked: PublishRequest) -> list[bytes]:
+        """Publishes what was stored in each partition, with a reference there."""
+        raise NotImplementedError
+
+    async def _rollback(self, parts: _Parts) -> Answer:
+        format_, sent = _formatted(parts.request, unnamed=AVRO)
+        body = encode_rollback(format_.rollback_request(sent))
+        await parts.all(
+            parts.ask(number, "rollback", body)
+            for number in range(parts.place.partitions)
+        )
+        return _answer_in(parts.request, ROLLBACK, format_, None)
+
+    # ---- reading
+    async def _poll(self, parts: _Parts) -> Answer:
+        format_, sent = _formatted(parts.request)
+        if format_ is AVRO:
+            raise partition_needed(parts.place.topic)
+        asked = format_.poll_request(sent)
+        if asked.wait_s and asked.transaction is not None:
+            raise BadRequest(
+                "a poll in a transaction cannot wait: its snapshot sees nothing that "
+                "commits later; wait before the transaction begins"
+            )
+        until_s = asyncio.get_running_loop().time() + asked.wait_s
+        page = await self._page(parts, asked)
+        while not page.count and asked.wait_s:
+            left_s = until_s - asyncio.get_running_loop().time()
+            if left_s <= 0 or parts.request.peer.is_gone:
+                break
+            await self._await_any(parts, asked, left_s)
+            page = await self._page(parts, asked)
+        return Reply(200, page.written(format_, asked), format_.media_type)
+
+    async def _page(self, parts: _Parts, asked: PollRequest) -> "_WholePage":
+        """Polls the partitions, the one whose place is the oldest first."""
+        place, snapshot = parts.place, asked.transaction
+        if snapshot is None and asked.isolation == COMMITTED:
+            snapshot = await self._snapshot()
+        limit = self._settings.poll_limit_messages
+        if asked.limit is not None:
+            limit = min(limit, asked.limit)
+        page = _WholePage()
+        starts = {
+            number: _start_in(place, number, asked.start)
+            for number in range(place.partitions)
+        }
+        order = sorted(starts, key=lambda number: (_place(starts[number]), number))
+        inclusive = dict.fromkeys(order, asked.inclusive)
+        while order and page.count < limit and page.size_bytes < self._most_bytes:
+            share = max(1, (limit - page.count) // len(order))
+            turn = order[: limit - page.count]
+            answers = await parts.all(
+                parts.ask(
+                    number,
+                    "poll",
+                    encode_poll(
+                        attrs.evolve(
+                            asked,
+                            start=starts[number],
+                            inclusive=inclusive[number],
+                            limit=share,
+                            transaction=snapshot,
+                            wait_s=0,
+                            columns=False,
+                        )
+                    ),
+                )
+                for number in turn
+            )
+            for number, answer in zip(turn, answers, strict=True):
+                found = decode_page(answer, number)
+                page.add(number, found)
+                starts[number], inclusive[number] = found.next, False
+                if len(found) < share:
+                    order.remove(number)
+        for number, start in starts.items():
+            page.places.setdefault(number, _place(start))
+        return page
+
+    @property
+    def _most_bytes(self) -> int:
+        return self._settings.poll_limit_bytes
+
+    async def _snapshot(self) -> Transaction:
+        return await asyncio.get_running_loop().run_in_executor(
+            None, self._coordinator.snapshot
+        )
+
+    async def _await_any(
+        self, parts: _Parts, asked: PollRequest, timeout_s: float
+    ) -> bool:
+        """Returns once a partition has something, or at that time."""
+        place = parts.place
+        waiting = {
+            asyncio.ensure_future(
+                parts.ask(
+                    number,
+                    "wait",
+                    WAIT.shape.body_of(
+                        WAIT.shape.asked(
+                            partition_name(str(place.topic.topic), number),
+                            start=_start_in(place, number, asked.start),
+                            inclusive=asked.inclusive,
+                            isolation=asked.isolation,
+                            timeout_s=timeout_s,
+                        )
+                    ),
+                    JSON,
+                )
+            )
+            for number in range(place.partitions)
+        }
+        try:
+            while waiting:
+                done, waiting = await asyncio.wait(
+                    waiting, return_when=asyncio.FIRST_COMPLETED
+                )
+                if any(json.loads(one.result())["ready"] for one in done):
+                    return True
+            return False
+        finally:
+            for one in waiting:
+                one.cancel()
+            for one in waiting:
+                with suppress(asyncio.CancelledError, Exception):
+                    await one
+
+    async def _wait(self, parts: _Parts) -> Answer:
+        asked = _asked_of(WAIT, parts.request)
+        poll = PollRequest(
+            start=asked.start, inclusive=asked.inclusive, isolation=asked.isolation
+        )
+        is_ready = await self._await_any(parts, poll, asked.timeout_s)
+        return _verb_answer(parts.request, WAIT, is_ready)
+
+    async def _offsets(self, parts: _Parts) -> Answer:
+        asked = _asked_of(OFFSETS, parts.request)
+        _, _, query = OFFSETS.shape.path_of(asked).partition("?")
+        answers = await parts.all(
+            parts.ask(number, "offsets", b"", JSON, method="GET", query=query.encode())
+            for number in range(parts.place.partitions)
+        )
+        found: dict[int, MessageId | None] = {}
+        for answer in answers:
+            found |= OFFSETS.answered(asked, answer)
+        return _verb_answer(parts.request, OFFSETS, found)
+
+
+class _WholePage:
+    """A page of several partitions, as far as it has come."""
+
+    def __init__(self) -> None:
+        self.count = self.size_bytes = 0
+        self.places: dict[int, MessageId] = {}
+        self._runs: list[tuple[int, list[Message]]] = []
+        self._blocked_by: BlockedBy | None = None
+        self._skipped_before: int | None = None
+
+    def add(self, number: int, found: Page[Any]) -> None:
+        """Adds what a partition has."""
+        self.places[number] = found.next
+        self._blocked_by = self._blocked_by or found.blocked_by
+        self._skipped_before = self._skipped_before or found.skipped_before
+        if found:
+            self.count += len(found)
+            self.size_bytes += sum(len(one.payload) for one in found)
+            self._runs.append((number, [*found]))
+
+    def written(self, format_: Format, asked: PollRequest) -> bytes:
+        """Returns the answer."""
+        writer = format_.page_writer(asked)
+        written = [writer.begin()]
+        for number, messages in self._runs:
+            writer.partition = number
+            written.append(writer.messages(messages))
+        end = PageEnd(
+            MessageId(bytes(20)),
+            self._blocked_by,
+            self._skipped_before,
+            places=dict(sorted(self.places.items())),
+            runs=tuple((number, len(found)) for number, found in self._runs),
+        )
+        return b"".join([*written, writer.end(end)])
+
+
+def _formatted(
+    request: Request, *, unnamed: Format | None = None
+) -> tuple[Format, bytes]:
+    """Returns the format of a body, and the body, which a frame has as a field."""
+    if isinstance(request.asked, Unread):
+        return request.asked.format, request.asked.body
+    if request.content_type is None and unnamed is not None:
+        return unnamed, request.body
+    return format_of(request.content_type), request.body
+
+
+def _answer_in(
+    request: Request, verb: Verb[..., Any], format_: Format, value: Any
+) -> Reply:
+    """Returns the answer that the verb's own route would give to this value."""
+    if request.verb != ANY_ROUTE:
+        return Reply(200, verb.packed(value))
+    return in_its_format(request, verb, format_, value)
+
+
+def _asked_of(verb: Verb[..., Any], request: Request) -> Any:
+    """Returns the fields of a verb's request, which a frame has read already."""
+    if request.asked is not None:
+        return request.asked
+    return verb.shape.read(
+        request.params, request.query, request.body, request.content_type
+    )
+
+
+def _verb_answer(request: Request, verb: Verb[..., Any], value: Any) -> Reply:
+    if request.verb != ANY_ROUTE:
+        return Reply(200, verb.packed(value))
+    return Reply(200, verb.written(value) or b"", JSON)
+
+
+def _start_in(
+    place: PartitionedTopic, number: int, start: Start
+) -> MessageId | int | None:
+    """Returns the start in a partition, which places may name among others."""
+    if isinstance(start, dict):
+        check_places(start, most=place.partitions)
+    return place_in(start, number)
+
+
+def _place(start: MessageId | int | None) -> MessageId:
+    """Returns the greatest id below a start."""
+    if isinstance(start, MessageId):
+        return start
+    if not start:
+        return MessageId(bytes(20))
+    return MessageId(int(start - 1).to_bytes(8, "big") + b"\xff" * 12)
+
+
+def _together(found: list[PublishResponse]) -> PublishResponse:
+    first = min((one.start_timestamp, one.start_sequence_id) for one in found)
+    last = max((one.end_timestamp, one.end_sequence_id) for one in found)
+    return PublishResponse(found[0].transaction_write_pointer, *first, *last)
+
+
+async def _tell_all(gone: asyncio.Event, events: set[asyncio.Event]) -> None:
+    await gone.wait()
+    for event in [*events]:
+        event.set()
