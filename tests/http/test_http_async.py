@@ -489,7 +489,7 @@ async def test_wrong_values_are_refused_as_everywhere(store: ServedStore) -> Non
         with pytest.raises(BadRequest):
             messaging.publisher("a b")
         with pytest.raises(BadRequest):
-            await messaging.consumer("t", start="middle")  # type: ignore[call-overload]
+            await messaging.consumer("t", start="middle")  # type: ignore[arg-type]
         with pytest.raises(BadRequest):
             await messaging.publisher("t").publish_all(b"a")  # type: ignore[arg-type]
         with pytest.raises(BadRequest):

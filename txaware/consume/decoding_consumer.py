@@ -1,18 +1,16 @@
 """A consumer of values, which a function makes of payloads."""
 
-from typing import Any, TypeVar
+from typing import Any
 
 from coordinator.brief_errors import briefly
 from txaware.consume.consumer import Consumer
 from txaware.model.encoding import Decode, decoder
-from txaware.model.messages import Page, end_of, page_of
-
-T = TypeVar("T")
+from txaware.model.messages import Page, T, end_of, page_of
 
 
 def consumer_of(
     decode: Decode[T] | None, *arguments: Any, **options: Any
-) -> Consumer[T] | Consumer:
+) -> Consumer[T]:
     """Returns a consumer, which decodes where it is told how."""
     if decode is None:
         return Consumer(*arguments, **options)

@@ -43,6 +43,7 @@ from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.encoding import Decode, Encode
 from txaware.model.groups import Assignment
 from txaware.model.interfaces import COMMITTED, Isolation
+from txaware.model.messages import T
 from txaware.model.partitions import checked_partition
 from txaware.model.reports import MessagingStatus
 from txaware.model.settings import Settings
@@ -305,54 +306,14 @@ class Messaging(
             known_topics=self._known_topics,
         )
 
-    @overload
     def table(
         self,
         name: str,
         *,
-        encode: None = None,
-        decode: None = None,
+        encode: Encode[T] | None = None,
+        decode: Decode[T] | None = None,
         conflicts: Conflicts = "row",
-    ) -> Table: ...
-
-    @overload
-    def table(
-        self,
-        name: str,
-        *,
-        encode: Encode[V],
-        decode: Decode[V],
-        conflicts: Conflicts = "row",
-    ) -> Table[V]: ...
-
-    @overload
-    def table(
-        self,
-        name: str,
-        *,
-        encode: Encode[Any],
-        decode: None = None,
-        conflicts: Conflicts = "row",
-    ) -> Table[Any]: ...
-
-    @overload
-    def table(
-        self,
-        name: str,
-        *,
-        encode: None = None,
-        decode: Decode[Any],
-        conflicts: Conflicts = "row",
-    ) -> Table[Any]: ...
-
-    def table(
-        self,
-        name: str,
-        *,
-        encode: Encode[Any] | None = None,
-        decode: Decode[Any] | None = None,
-        conflicts: Conflicts = "row",
-    ) -> Table[Any]:
+    ) -> Table[T]:
         """Returns a table of yours, whose rows commit with the messages beside them.
 
         Keys and values are bytes, unless `encode` makes bytes of values and `decode`
@@ -377,18 +338,17 @@ class Messaging(
 
     @overload
     def queue(
-        self, name: str, *, encode: None = None, decode: None = None
-    ) -> Queue: ...
-
-    @overload
-    def queue(
-        self, name: str, *, encode: Encode[V] | None = None, decode: Decode[V]
-    ) -> Queue[V]: ...
-
-    @overload
-    def queue(
         self, name: str, *, encode: Encode[Any], decode: None = None
     ) -> Queue[Any]: ...
+
+    @overload
+    def queue(
+        self,
+        name: str,
+        *,
+        encode: Encode[T] | None = None,
+        decode: Decode[T] | None = None,
+    ) -> Queue[T]: ...
 
     def queue(
         self,
@@ -524,32 +484,6 @@ class Messaging(
         self._to_close.add(publisher)
         return publisher
 
-    @overload
-    def consumer(
-        self,
-        topic: str,
-        *,
-        partition: int | None = None,
-        group: str | None = None,
-        start: StartAt = None,
-        inclusive: bool = True,
-        isolation: Isolation = COMMITTED,
-        decode: None = None,
-    ) -> Consumer: ...
-
-    @overload
-    def consumer(
-        self,
-        topic: str,
-        *,
-        partition: int | None = None,
-        group: str | None = None,
-        start: StartAt = None,
-        inclusive: bool = True,
-        isolation: Isolation = COMMITTED,
-        decode: Decode[V],
-    ) -> Consumer[V]: ...
-
     @briefly
     def consumer(
         self,
@@ -560,8 +494,8 @@ class Messaging(
         start: StartAt = None,
         inclusive: bool = True,
         isolation: Isolation = COMMITTED,
-        decode: Decode[V] | None = None,
-    ) -> Consumer[V] | Consumer:
+        decode: Decode[T] | None = None,
+    ) -> Consumer[T]:
         """Returns a reader of a topic; a `group` has one position, saved by the commit.
 
         `start` counts if the group has no position yet, and always without a group. It
@@ -625,29 +559,14 @@ class Messaging(
         self._to_close.add(member)
         return member
 
-    @overload
     def broadcast(
         self,
         topic: str,
         *,
         instance: str,
         lease_s: float = LEASE_S,
-        decode: None = None,
-    ) -> BroadcastConsumer: ...
-
-    @overload
-    def broadcast(
-        self, topic: str, *, instance: str, lease_s: float = LEASE_S, decode: Decode[V]
-    ) -> BroadcastConsumer[V]: ...
-
-    def broadcast(
-        self,
-        topic: str,
-        *,
-        instance: str,
-        lease_s: float = LEASE_S,
-        decode: Decode[Any] | None = None,
-    ) -> BroadcastConsumer[Any]:
+        decode: Decode[T] | None = None,
+    ) -> BroadcastConsumer[T]:
         """Returns a reader of every message, for one instance of a program.
 
         It begins with the newest message of each key. Others see how far it has come by

@@ -10,7 +10,6 @@ import attrs
 from coordinator.callbacks import check_function
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator, TransactionAware
-from coordinator.prepared_transactions import PreparedTransaction
 from coordinator.transaction import Transaction
 from txaware.auth import token_to_send
 from txaware.client.aio.async_broadcast import AsyncBroadcastConsumer
@@ -34,6 +33,7 @@ from txaware.client.aio.async_transaction import (
 from txaware.client.aio.async_transport import AsyncTransport, TransportOfThreads
 from txaware.client.aio.async_typed_topic import AsyncTypedTopic
 from txaware.client.aio.handlers import Handlers, processing
+from txaware.client.aio.in_threads import InThreads, in_thread, opened_in_thread
 from txaware.client.calls.queue_calls import QueueCalls
 from txaware.client.calls.table_calls import TableCalls
 from txaware.client.calls.verb_calls import steps_of
@@ -42,26 +42,24 @@ from txaware.client.settings import ClientSettings
 from txaware.consume import Consumer, Subscriber
 from txaware.errors import PartitionNeeded
 from txaware.messaging import Messaging
-from txaware.messaging.broadcast import LEASE_S, BroadcastConsumer, Instance
+from txaware.messaging.broadcast import BroadcastConsumer
 from txaware.messaging.loop_verbs import LoopOptions
 from txaware.messaging.processor import Made, Processor
 from txaware.messaging.remote_parts import parts_over
 from txaware.model.encoding import Decode, Encode
 from txaware.model.interfaces import (
-    COMMITTED,
     UNSAID,
     Isolation,
     MessagingService,
 )
 from txaware.model.keeper import Keeper, KeepsRows, named_pointer
 from txaware.model.latest import Latest, LatestPage
-from txaware.model.messages import Message, MessageId, Page, PublishResponse, Receipt
+from txaware.model.messages import Message, MessageId, Page, PublishResponse, Receipt, T
 from txaware.model.queue_service import QueueService
 from txaware.model.queues import Popped, QueueDescriptor, checked_count
 from txaware.model.reports import MessagingStatus
 from txaware.model.requests import Payload, Pointer, checked_positions
 from txaware.model.signatures import showing, signed_as
-from txaware.model.start_places import StartAt
 from txaware.model.topics import Topic
 from txaware.model.traced_messages import sent
 from txaware.protocol.operator import REPORT_KEEPER
@@ -69,7 +67,6 @@ from txaware.publish.sender import SenderOptions
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Queue
 from txaware.tables import Table
-from txaware.tables.table_changes import Conflicts
 
 L = TypeVar("L")
 R = TypeVar("R")
@@ -79,7 +76,23 @@ V = TypeVar("V")
 KNOWN_QUEUES = 1000
 
 
-class AsyncMessaging(AsyncService):
+def _table_over(table: Table[T], messaging: "AsyncMessaging") -> AsyncTable[T]:
+    return AsyncTable(table, messaging._workers)
+
+
+def _consumer_over(
+    consumer: Consumer[T], messaging: "AsyncMessaging"
+) -> TopicConsumer[T]:
+    return TopicConsumer(consumer, messaging, messaging._workers)
+
+
+def _broadcast_over(
+    consumer: BroadcastConsumer[T], messaging: "AsyncMessaging"
+) -> AsyncBroadcastConsumer[T]:
+    return AsyncBroadcastConsumer(consumer, messaging, messaging._workers)
+
+
+class AsyncMessaging(InThreads, AsyncService):
     """A `Messaging` for asyncio: an async context manager, of one event loop.
 
     Verbs go through the loop's own connection, and thousands may wait at once.
@@ -93,12 +106,12 @@ class AsyncMessaging(AsyncService):
     def __init__(self, link: Link, coordinator: Coordinator | None = None) -> None:
         super().__init__(AsyncTransport(link))
         transport = TransportOfThreads(self._transport, lambda: self._workers.loop)
-        self._messaging = Messaging(parts_over(transport, coordinator))
-        self._coordinator = self._messaging.coordinator
+        self._blocking = Messaging(parts_over(transport, coordinator))
+        self._coordinator = self._blocking.coordinator
         self._workers = Workers(link.settings.pool_connections, self._coordinator)
         self._queue_calls = QueueCalls(link)
         self._known_queues: dict[str, AsyncQueue] = {}
-        guard(self, self._messaging)
+        guard(self, self._blocking)
 
     def transaction(
         self,
@@ -107,7 +120,7 @@ class AsyncMessaging(AsyncService):
         long: bool = False,
     ) -> AsyncTransaction:
         """Returns a block that commits: `async with messaging.transaction(table):`."""
-        context = self._messaging.transaction(
+        context = self._blocking.transaction(
             *participants, timeout_s=timeout_s, long=long
         )
         return AsyncTransaction(context, self._workers)
@@ -144,86 +157,24 @@ class AsyncMessaging(AsyncService):
     ) -> TopicPublisher[V] | TopicPublisher:
         """Returns a publisher in the open transaction of this task, or at once."""
         return TopicPublisher(
-            topic, self, self._workers, self._messaging.publisher, encode=encode
+            topic, self, self._workers, self._blocking.publisher, encode=encode
         )
 
-    @overload
-    async def table(
-        self,
-        name: str,
-        *,
-        encode: None = None,
-        decode: None = None,
-        conflicts: Conflicts = "row",
-    ) -> AsyncTable: ...
-
-    @overload
-    async def table(
-        self,
-        name: str,
-        *,
-        encode: Encode[V],
-        decode: Decode[V],
-        conflicts: Conflicts = "row",
-    ) -> AsyncTable[V]: ...
-
-    @overload
-    async def table(
-        self,
-        name: str,
-        *,
-        encode: Encode[Any],
-        decode: None = None,
-        conflicts: Conflicts = "row",
-    ) -> AsyncTable[Any]: ...
-
-    @overload
-    async def table(
-        self,
-        name: str,
-        *,
-        encode: None = None,
-        decode: Decode[Any],
-        conflicts: Conflicts = "row",
-    ) -> AsyncTable[Any]: ...
-
-    async def table(
-        self,
-        name: str,
-        *,
-        encode: Encode[Any] | None = None,
-        decode: Decode[Any] | None = None,
-        conflicts: Conflicts = "row",
-    ) -> AsyncTable[Any]:
-        """Returns a table of yours, whose rows commit with the messages beside them.
-
-        See `Messaging.table`.
-        """
-        table: Table[Any] = await self.in_thread(
-            partial(
-                self._messaging.table,
-                name,
-                encode=encode,
-                decode=decode,
-                conflicts=conflicts,
-            )
-        )
-        return AsyncTable(table, self._workers)
-
-    @overload
-    async def queue(
-        self, name: str, *, encode: None = None, decode: None = None
-    ) -> AsyncQueue: ...
-
-    @overload
-    async def queue(
-        self, name: str, *, encode: Encode[V] | None = None, decode: Decode[V]
-    ) -> AsyncQueue[V]: ...
+    table = opened_in_thread(Messaging.table, _table_over)
 
     @overload
     async def queue(
         self, name: str, *, encode: Encode[Any], decode: None = None
     ) -> AsyncQueue[Any]: ...
+
+    @overload
+    async def queue(
+        self,
+        name: str,
+        *,
+        encode: Encode[T] | None = None,
+        decode: Decode[T] | None = None,
+    ) -> AsyncQueue[T]: ...
 
     async def queue(
         self,
@@ -242,7 +193,7 @@ class AsyncMessaging(AsyncService):
         known = self._known_queues.get(name) if isinstance(name, str) else None
         if known is not None:
             return known
-        queue: Queue = await self.in_thread(partial(self._messaging.queue, name))
+        queue: Queue = await self.in_thread(partial(self._blocking.queue, name))
         if len(self._known_queues) >= KNOWN_QUEUES:
             self._known_queues.clear()
         found = AsyncQueue(queue, self._workers, self._pop)
@@ -292,10 +243,10 @@ class AsyncMessaging(AsyncService):
         older instance of that id is fenced.
         """
         if transactional_id is None:
-            return AsyncProducer(self._messaging.producer, self._workers)
+            return AsyncProducer(self._blocking.producer, self._workers)
 
         def newest() -> TransactionalProducer:
-            return self._messaging.producer(transactional_id)
+            return self._blocking.producer(transactional_id)
 
         return AsyncTransactionalProducer(newest, self._workers)
 
@@ -305,60 +256,10 @@ class AsyncMessaging(AsyncService):
 
         It keeps the line full from this event loop; see `AsyncSender`.
         """
-        ask_limits = partial(self.in_thread, self._messaging._parts.ask_limits)
+        ask_limits = partial(self.in_thread, self._blocking._parts.ask_limits)
         return AsyncSender(self._transport, SenderOptions(**options), ask_limits)
 
-    @overload
-    async def consumer(
-        self,
-        topic: str,
-        *,
-        partition: int | None = None,
-        group: str | None = None,
-        start: StartAt = None,
-        inclusive: bool = True,
-        isolation: Isolation = COMMITTED,
-        decode: None = None,
-    ) -> TopicConsumer: ...
-
-    @overload
-    async def consumer(
-        self,
-        topic: str,
-        *,
-        partition: int | None = None,
-        group: str | None = None,
-        start: StartAt = None,
-        inclusive: bool = True,
-        isolation: Isolation = COMMITTED,
-        decode: Decode[V],
-    ) -> TopicConsumer[V]: ...
-
-    async def consumer(
-        self,
-        topic: str,
-        *,
-        partition: int | None = None,
-        group: str | None = None,
-        start: StartAt = None,
-        inclusive: bool = True,
-        isolation: Isolation = COMMITTED,
-        decode: Decode[V] | None = None,
-    ) -> TopicConsumer[V] | TopicConsumer:
-        """Returns a reader of a topic in order; `start` is looked up now."""
-        consumer: Consumer[Any] = await self.in_thread(
-            partial(
-                self._messaging.consumer,
-                topic,
-                partition=partition,
-                group=group,
-                start=start,
-                inclusive=inclusive,
-                isolation=isolation,
-                decode=decode,
-            )
-        )
-        return TopicConsumer(consumer, self, self._workers)
+    consumer = opened_in_thread(Messaging.consumer, _consumer_over)
 
     @signed_as(Messaging.member)
     def member(self, group: str, **options: Any) -> AsyncMember:
@@ -366,29 +267,11 @@ class AsyncMessaging(AsyncService):
 
         See `Messaging.member`. Callbacks are functions, and are called in a thread.
         """
-        make = partial(self._messaging.member, group, **options)
+        make = partial(self._blocking.member, group, **options)
         return AsyncMember(make, self._workers)
 
-    async def broadcast(
-        self,
-        topic: str,
-        *,
-        instance: str,
-        lease_s: float = LEASE_S,
-        decode: Decode[Any] | None = None,
-    ) -> AsyncBroadcastConsumer[Any]:
-        """Returns a reader of every message, for one instance of a program.
-
-        `async with` closes it. See `Messaging.broadcast`.
-        """
-        options: dict[str, Any] = {"lease_s": lease_s, "decode": decode}
-        make = partial(self._messaging.broadcast, topic, instance=instance, **options)
-        consumer: BroadcastConsumer[Any] = await self.in_thread(make)
-        return AsyncBroadcastConsumer(consumer, self, self._workers)
-
-    async def instances(self, topic: str) -> dict[str, Instance]:
-        """Returns the instances that get all messages of a topic, by their names."""
-        return await self.in_thread(partial(self._messaging.instances, topic))
+    broadcast = opened_in_thread(Messaging.broadcast, _broadcast_over)
+    instances = in_thread(Messaging.instances)
 
     @overload
     def subscribe(
@@ -452,7 +335,7 @@ class AsyncMessaging(AsyncService):
             group = options.get("group")
             each = processing(handler, topic, group)
             at_once = None if most == 1 else handlers.at_once(each, most)
-            return self._messaging._subscribed(
+            return self._blocking._subscribed(
                 topic,
                 handlers.blocking(handler),
                 at_once=at_once,
@@ -511,7 +394,7 @@ class AsyncMessaging(AsyncService):
         def make(handlers: Handlers) -> Processor:
             each = processing(function, source, options["group"])
             at_once = None if most == 1 else handlers.at_once(each, most)
-            return self._messaging._process(
+            return self._blocking._process(
                 source,
                 target,
                 handlers.blocking(function),
@@ -529,20 +412,9 @@ class AsyncMessaging(AsyncService):
     ) -> L:
         return kind(make, self._workers, of=of)
 
-    async def prepared(self) -> list[PreparedTransaction]:
-        """Returns the prepared transactions that the caller may end, the oldest first.
-
-        See `Messaging.prepared`.
-        """
-        return await self.in_thread(self._messaging.prepared)
-
-    async def commit_prepared(self, name: str) -> None:
-        """Commits a prepared transaction; raises `PreparedNotFound` without one."""
-        await self.in_thread(partial(self._messaging.commit_prepared, name))
-
-    async def rollback_prepared(self, name: str) -> None:
-        """Rolls a prepared transaction back; raises `PreparedNotFound` without one."""
-        await self.in_thread(partial(self._messaging.rollback_prepared, name))
+    prepared = in_thread(Messaging.prepared)
+    commit_prepared = in_thread(Messaging.commit_prepared)
+    rollback_prepared = in_thread(Messaging.rollback_prepared)
 
     async def register_keeper(self, participant: KeepsRows) -> Keeper:
         """Has `prune` keep what a participant with rows of its own still needs.
@@ -578,7 +450,7 @@ class AsyncMessaging(AsyncService):
             with sent("publish", topic, messages) as carried:
                 return await super().publish(topic, carried, **options)
         publish = partial(
-            self._messaging.publish, topic, messages, transaction=transaction
+            self._blocking.publish, topic, messages, transaction=transaction
         )
         return await block.run(partial(publish, receipts=receipts))
 
@@ -602,27 +474,17 @@ class AsyncMessaging(AsyncService):
             topic, transaction=transaction, isolation=isolation, **options
         )
 
+    @signed_as(Messaging.latest_page)
     async def latest_page(
-        self,
-        topic: str,
-        *,
-        start: MessageId | None = None,
-        transaction: Transaction | None = None,
+        self, topic: str, *, transaction: Transaction | None = None, **options: Any
     ) -> LatestPage:
-        """Reads the newest message of each key in a piece of a topic, behind `start`.
-
-        In an `async with` block of this task it is the block's transaction.
-        """
         seen_by = self._of_block("latest_page", transaction)
-        return await super().latest_page(topic, start=start, transaction=seen_by)
+        return await super().latest_page(topic, transaction=seen_by, **options)
 
+    @signed_as(Messaging.latest)
     async def latest(
         self, topic: str, *, transaction: Transaction | None = None
     ) -> Latest:
-        """Reads the newest committed message of each key, as of a snapshot.
-
-        See `Messaging.latest`.
-        """
         seen_by, found = self._of_block("latest", transaction), Latest()
         try:
             while not found.is_whole:
@@ -631,17 +493,14 @@ class AsyncMessaging(AsyncService):
                 )
                 found.add(page)
         except PartitionNeeded:
-            read = partial(self._messaging.latest, topic, transaction=seen_by)
+            read = partial(self._blocking.latest, topic, transaction=seen_by)
             found = await self.in_thread(read)
         return found
 
+    @signed_as(Messaging.position)
     async def position(
         self, group: str, topic: str, *, transaction: Transaction | None = None
     ) -> MessageId | None:
-        """Returns a group's position, as the transaction or a fresh snapshot sees it.
-
-        In an `async with` block of this task it is the block's transaction.
-        """
         seen_by = self._of_block("position", transaction)
         return await super().position(group, topic, transaction=seen_by)
 
@@ -649,31 +508,22 @@ class AsyncMessaging(AsyncService):
         block = open_transaction(self._coordinator) if named is None else None
         return named if block is None else block.snapshot_for(call)
 
-    async def save_position(
-        self,
-        group: str,
-        topic: str,
-        position: MessageId | None,
-        *,
-        transaction: Pointer,
-    ) -> None:
-        """Moves a group with the commit; a block takes it back when it fails."""
+    @signed_as(Messaging.save_position)
+    async def save_position(self, *args: Any, **options: Any) -> None:
         block = open_transaction(self._coordinator)
         if block is None:
-            await super().save_position(group, topic, position, transaction=transaction)
-            return
+            await super().save_position(*args, **options)
+        else:
+            await block.run(self._blocking.save_position, *args, **options)
 
-        save = self._messaging.save_position
-        await block.run(save, group, topic, position, transaction=transaction)
-
+    @signed_as(Messaging.partitions)
     async def partitions(self, topic: str) -> int:
-        """Returns how many partitions a topic has, each with an order of its own."""
         return (await super().topic(topic)).partitions
 
+    @signed_as(Messaging.save_positions)
     async def save_positions(
         self, group: str, positions: Mapping[str, MessageId], *, transaction: Pointer
     ) -> None:
-        """Moves a group in several topics, `{topic: id}`, with the commit."""
         for topic, position in checked_positions(group, positions).items():
             await self.save_position(group, topic, position, transaction=transaction)
 
@@ -691,7 +541,7 @@ class AsyncMessaging(AsyncService):
     async def close(self) -> None:
         """Closes all connections and threads."""
         self._workers.close()
-        await asyncio.to_thread(self._messaging.close)
+        await asyncio.to_thread(self._blocking.close)
         await self._transport.close()
 
     async def __aenter__(self) -> Self:
@@ -706,7 +556,7 @@ class AsyncMessaging(AsyncService):
 
 def messaging_of(messaging: AsyncMessaging) -> Messaging:
     """Returns the one whose calls block, which the threads of blocks have."""
-    return messaging._messaging
+    return messaging._blocking
 
 
 def connect_async(

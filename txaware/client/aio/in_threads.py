@@ -7,6 +7,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 from txaware.client.aio.async_transaction import Workers
 from txaware.model.signatures import signed_as
 
+A = TypeVar("A")
 B = TypeVar("B")
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -70,3 +71,19 @@ def in_thread(
         return await self._workers.run(verb, *args, **options)
 
     return signed_as(verb)(performed)
+
+
+def opened_in_thread(
+    verb: Callable[Concatenate[Any, P], R], over: Callable[[R, Any], A]
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, A]]:
+    """Makes the coroutine method that opens a thing, which asks where the data is.
+
+    `over` makes the thing of asyncio, of the one that blocks and of this object.
+    """
+    name = verb.__name__
+
+    async def opened(self: Any, *args: Any, **options: Any) -> Any:
+        verb = getattr(self._blocking, name)
+        return over(await self._workers.run(verb, *args, **options), self)
+
+    return signed_as(verb)(opened)
