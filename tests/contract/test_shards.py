@@ -15,6 +15,7 @@ from txaware.messaging import Messaging
 from txaware.model.clock import system_clock_ms
 from txaware.model.settings import Settings
 from txaware.model.shards import placed
+from txaware.service.check.checking import check_directory
 from txaware.shards.opening import make_shards, open_some
 from txaware.shards.sharded_table import ShardedTable
 from txaware.store import journaled_table
@@ -248,3 +249,82 @@ def test_a_server_of_several_shards_has_them_all(tmp_path: Path) -> None:
         assert len(messaging.poll("orders", isolation="committed")) == 6
         assert [one.partitions for one in messaging.shards()] == [1, 1, 1]
         assert messaging.check().is_clean
+
+
+def filled(directory: Path) -> Messaging:
+    """A store of two shards with a topic in both, and one that is in the second."""
+    messaging = opened(directory, 2)
+    messaging.create_topic("orders", partitions=2)
+    messaging.create_topic("bills", shards=[1])
+    for number in range(3):
+        with messaging.transaction():
+            for name in ("orders.0", "orders.1", "bills"):
+                messaging.publisher(name).publish(b"%d" % number)
+    return messaging
+
+
+def problems(directory: Path) -> list[str]:
+    report = check_directory(directory, Settings())
+    return [f"{one.kind}: {one.sentence}" for one in report.problems]
+
+
+def test_a_check_reads_all_shards(tmp_path: Path) -> None:
+    with filled(tmp_path) as messaging:
+        counts = messaging.check().counts
+        assert (counts["shards"], counts["messages"], counts["topics"]) == (2, 9, 2)
+    report = check_directory(tmp_path, Settings())
+    assert report.is_clean, report.problems
+    assert (report.counts["shards"], report.counts["messages"]) == (2, 9)
+    damaged = open_some(tmp_path, known_in(tmp_path), [1], Settings())
+    store = damaged.store_of(1)
+    rows = store.scan(b"mdefault:orders.1:", limit=1)
+    store.submit([(b"mdefault:orders.1:" + rows[0][0], b"")])()
+    damaged.close()
+    assert problems(tmp_path)
+
+
+def known_in(directory: Path) -> StoreShards:
+    return make_shards(directory, Settings(), least=1)
+
+
+def test_a_check_names_a_shard_that_is_missing_or_another(tmp_path: Path) -> None:
+    filled(tmp_path / "data").close()
+    filled(tmp_path / "other").close()
+    place = tmp_path / "data" / "shards" / "1"
+    shutil.move(place, tmp_path / "kept")
+    [problem] = problems(tmp_path / "data")
+    assert problem.startswith("shard: shard 1 is missing: ")
+    shutil.copytree(tmp_path / "other" / "shards" / "1", place)
+    [problem] = problems(tmp_path / "data")
+    assert "is in the place of shard 1" in problem
+    shutil.rmtree(place)
+    shutil.move(tmp_path / "kept", place)
+    assert problems(tmp_path / "data") == []
+
+
+def test_a_check_finds_what_lies_in_the_wrong_shard(tmp_path: Path) -> None:
+    with filled(tmp_path) as messaging:
+        home, other = (sharded(messaging).store_of(number) for number in (0, 1))
+        [moved] = home.scan(b"mdefault:orders:", limit=1)
+        other.submit([(b"mdefault:orders:" + moved[0], moved[1])])()
+        other.submit([(b"oa:default:orders:" + bytes(8), bytes(20))])()
+        found = [one.sentence for one in messaging.check().problems]
+        assert any(
+            "shard 1 has rows of b'default:orders:', which lies in 0" in one
+            for one in found
+        )
+        assert any(
+            "shard 1 has rows that are in the first one alone" in one for one in found
+        )
+        other.submit([(b"oa:default:orders:" + bytes(8), None)])()
+        other.submit([(b"mdefault:orders:" + moved[0], None)])()
+        assert messaging.check().is_clean
+        key = TOPIC + b"default:bills:"
+        row = other.get(key)
+        other.submit([(key, None)])()
+        assert (
+            "serves this topic, and has no row"
+            in messaging.check().problems[0].sentence
+        )
+        other.submit([(key, (row or b"").replace(b"604800", b"604801"))])()
+        assert "another row of topic bills" in messaging.check().problems[0].sentence

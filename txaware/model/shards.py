@@ -12,6 +12,8 @@ Shards = Sequence[int] | str | None
 # The store of before, which has the coordinator and everything that is no message.
 HOME = 0
 MOST_SHARDS = 1024
+# The further ones of a store in a directory are in this one within, by their numbers.
+DIRECTORY = "shards"
 
 
 @attrs.frozen

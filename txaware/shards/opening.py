@@ -9,7 +9,7 @@ from txaware.errors import BadRequest, ShardMissing
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.interfaces import OrderedTable
 from txaware.model.settings import Settings
-from txaware.model.shards import HOME, MOST_SHARDS
+from txaware.model.shards import DIRECTORY, HOME, MOST_SHARDS
 from txaware.model.topics import SHARDS, Topic
 from txaware.shards.placement import EvenPlacement, KeepCopy, mend_copies
 from txaware.shards.sharded_table import ShardedTable
@@ -25,8 +25,6 @@ from txaware.store.shard_rows import (
     shards_in,
 )
 from txaware.store.topic_table import TopicTable
-
-DIRECTORY = "shards"
 
 
 class ShardPlace(Protocol):

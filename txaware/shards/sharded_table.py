@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +13,10 @@ from txaware.model.clock import StoreClock
 from txaware.model.interfaces import Emptiness, OrderedTable, Row, Write
 from txaware.model.metrics import WriteMetrics
 from txaware.model.shards import HOME
-from txaware.model.topics import Topic, TopicName
 from txaware.store.interfaces import KeepsJournal
-from txaware.store.keys import MARK, MESSAGE, PAYLOAD, SEQUENCE_ROW, TOPIC
-from txaware.store.producer_table import sequence_prefix
+from txaware.store.keys import TOPIC
+from txaware.store.sharded_rows import ShardPlaces, merged
 from txaware.store.together import Together, wait_for_all
-
-# The rows of partitions begin with these bytes, and then name the topic.
-OF_PARTITIONS = frozenset(MESSAGE + PAYLOAD + MARK)
-_BEFORE_TOPIC = len(sequence_prefix(0))
-KNOWN_PLACES = 100_000
 
 
 class ShardedTable:
@@ -40,7 +32,7 @@ class ShardedTable:
     def __init__(self, tables: Mapping[int, OrderedTable]) -> None:
         self._tables = dict(sorted(tables.items()))
         self._first = next(iter(self._tables.values()))
-        self._places: dict[bytes, int] = {}
+        self._places = ShardPlaces(self.get)
 
     @property
     def shards(self) -> tuple[int, ...]:
@@ -65,42 +57,7 @@ class ShardedTable:
 
     def place_of(self, key: bytes) -> int | None:
         """Returns the shard of a row; None for what begins rows of several shards."""
-        if key[0] in OF_PARTITIONS:
-            return self._place_in(key, 1)
-        if key.startswith(SEQUENCE_ROW):
-            return self._place_in(key, _BEFORE_TOPIC)
-        return None if SEQUENCE_ROW.startswith(key) else HOME
-
-    def _place_in(self, key: bytes, start: int) -> int | None:
-        colon = key.find(b":", start)
-        end = key.find(b":", colon + 1) + 1 if colon > 0 else 0
-        if not end:
-            return None
-        name = key[start:end]
-        place = self._places.get(name)
-        return self._placed(name) if place is None else place
-
-    def _placed(self, name: bytes) -> int | None:
-        """Looks up the shard of a partition, which it never leaves."""
-        namespace, text, _ = name.decode("ascii").split(":")
-        topic, _, number = text.rpartition(".")
-        if not topic:  # a topic's own rows, or perhaps those of a queue
-            topic, number = text, "0"
-        found = self._topic(TopicName(topic, namespace))
-        if found is None:
-            return HOME
-        place = found.shard_of(int(number))
-        if place not in self._tables:
-            raise ShardAway(f"shard {place} is not at this server now; ask again")
-        if int(number) < max(found.partitions, found.former_partitions):
-            if len(self._places) >= KNOWN_PLACES:
-                self._places.clear()
-            self._places[name] = place
-        return place
-
-    def _topic(self, name: TopicName) -> Topic | None:
-        value = self.get(TOPIC + name.key)
-        return None if value is None else Topic.from_bytes(name, value)
+        return self._places.of(key)
 
     def _home(self, key: bytes) -> Iterable[OrderedTable]:
         """Returns the tables that may have a row of the first shard, or its copy."""
@@ -273,34 +230,3 @@ class ShardedTable:
                 errors.append(error)
         if errors:
             raise errors[0]
-
-
-def merged(
-    pages: Sequence[list[Row]], limit: int, max_bytes: int, *, reverse: bool
-) -> list[Row]:
-    """Merges pages that were cut at the same limits, up to where all are known.
-
-    Of a row that is in several pages the first one counts.
-    """
-    found: dict[bytes, bytes] = {}
-    cut = [page[-1][0] for page in pages if _is_cut(page, limit, max_bytes)]
-    end = (max(cut) if reverse else min(cut)) if cut else None
-    for page in pages:
-        for key, value in page:
-            if end is None or key == end or (key > end) == reverse:
-                found.setdefault(key, value)
-    rows: list[Row] = []
-    size = 0
-    ordered = sorted(found.items(), key=itemgetter(0), reverse=reverse)
-    for row in islice(ordered, limit):
-        rows.append(row)
-        size += len(row[1])
-        if size >= max_bytes:
-            break
-    return rows
-
-
-def _is_cut(page: list[Row], limit: int, max_bytes: int) -> bool:
-    return bool(page) and (
-        len(page) >= limit or sum(len(value) for _, value in page) >= max_bytes
-    )

@@ -1,15 +1,19 @@
 """Verifies every invariant of the data, and changes nothing."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+from coordinator.directory_lock import DirectoryInUse
 from coordinator.embedded.write_barrier import AHEAD_MS
 from coordinator.transaction import POINTERS_PER_MS
-from txaware.errors import StoreCorrupted
+from txaware.errors import StoreCorrupted, Unavailable
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.queues import is_queue
 from txaware.model.reports import Progress, Report
 from txaware.model.settings import Settings
+from txaware.model.shards import DIRECTORY, HOME
 from txaware.service.check.copy import copied
 from txaware.service.check.findings import Findings
 from txaware.service.check.groups import Judging
@@ -26,9 +30,15 @@ from txaware.service.check.messages import MessageCheck
 from txaware.service.check.payloads import check_marks, check_payloads
 from txaware.service.check.producers import check_producers
 from txaware.service.check.rows import check_rows
+from txaware.service.check.shards import check_shards
 from txaware.service.check.table_scan import CheckScan, SizeBytes
 from txaware.service.coordinator_kind import EMBEDDED, OTHER, coordinator_of
-from txaware.store.interfaces import CheckedRows, ChecksKeys, KeepsJournal
+from txaware.store.interfaces import (
+    CheckedRows,
+    ChecksKeys,
+    HasShards,
+    KeepsJournal,
+)
 from txaware.store.journaled_table import FIRST_FORMAT, FORMAT
 from txaware.store.keys import (
     COORDINATOR,
@@ -39,9 +49,12 @@ from txaware.store.keys import (
     PAYLOAD,
     PRODUCER,
     STATE,
+    STORE_SHARD,
     TOPIC,
 )
 from txaware.store.kinds import KINDS
+from txaware.store.shard_rows import shards_in
+from txaware.store.sharded_rows import ShardedRows
 
 # What is read before all else, in an order of its own.
 FIRST = (STATE, JOURNAL, TOPIC, MESSAGE, PAYLOAD)
@@ -63,6 +76,14 @@ def check_table(
 
     See `check`; where the store checks its keys, they are read once more.
     """
+    if isinstance(table, HasShards):
+        shards = {number: table.store_of(number) for number in table.shards}
+        return _check_all(
+            shards,
+            durable=isinstance(table, KeepsJournal),
+            progress=progress,
+            invalid=invalid,
+        )
     if not isinstance(table, ChecksKeys):
         durable = isinstance(table, KeepsJournal)
         return check(table, durable=durable, progress=progress, invalid=invalid)
@@ -76,6 +97,21 @@ def check_table(
     if rows is None:
         return findings.report()
     return check(rows, progress=progress, invalid=invalid, findings=findings)
+
+
+def _check_all(
+    shards: Mapping[int, CheckedRows],
+    *,
+    durable: bool = True,
+    findings: Findings | None = None,
+    **options: Any,
+) -> Report:
+    """Checks a store, which may have several shards, and some of these missing."""
+    findings = findings or Findings()
+    rows: CheckedRows = shards[HOME]
+    if shards_in(rows) is not None:
+        rows = ShardedRows(check_shards(shards, findings, durable=durable))
+    return check(rows, durable=durable, findings=findings, **options)
 
 
 def check(
@@ -213,11 +249,29 @@ def check_directory(
 ) -> Report:
     """Checks a data directory on a copy; raises `Unavailable` while it is in use."""
     try:
-        with copied(directory, settings) as rows:
-            return check(
-                rows,
+        with ExitStack() as held:
+            rows = held.enter_context(copied(directory, settings))
+            known, findings = shards_in(rows), Findings()
+            shards = {HOME: rows}
+            for number in () if known is None else known.further:
+                place = directory / DIRECTORY / str(number)
+                try:
+                    shards[number] = held.enter_context(copied(place, settings))
+                except (StoreCorrupted, Unavailable) as error:
+                    if isinstance(error, DirectoryInUse):
+                        raise
+                    findings.problem(
+                        "shard", STORE_SHARD, f"shard {number} is missing: {error}"
+                    )
+
+            def size_bytes(start: bytes, stop: bytes) -> int:
+                return sum(each.size_bytes(start, stop) for each in shards.values())
+
+            return _check_all(
+                shards,
+                findings=findings,
                 progress=progress,
-                size_bytes=rows.size_bytes,
+                size_bytes=size_bytes,
                 invalid=invalid,
                 in_use=False,
             )
