@@ -15,7 +15,7 @@ from txaware.model.metrics import WriteMetrics
 from txaware.model.shards import HOME
 from txaware.store.interfaces import KeepsJournal
 from txaware.store.keys import TOPIC
-from txaware.store.sharded_rows import ShardPlaces, merged
+from txaware.store.sharded_rows import OF_PARTITIONS, ShardPlaces, merged
 from txaware.store.together import Together, wait_for_all
 
 
@@ -56,8 +56,14 @@ class ShardedTable:
         self._tables = dict(sorted({**self._tables, number: table}.items()))
 
     def place_of(self, key: bytes) -> int | None:
-        """Returns the shard of a row; None for what begins rows of several shards."""
-        return self._places.of(key)
+        """Returns the shard of a row; None for what begins rows of several shards.
+
+        Raises `ShardAway` for messages in the first shard, where that is elsewhere.
+        """
+        place = self._places.of(key)
+        if place == HOME and HOME not in self._tables and key[0] in OF_PARTITIONS:
+            raise ShardAway(f"shard {HOME} is not at this server now; ask again")
+        return place
 
     def _home(self, key: bytes) -> Iterable[OrderedTable]:
         """Returns the tables that may have a row of the first shard, or its copy."""

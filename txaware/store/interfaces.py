@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from coordinator.embedded.journal import Journal
+from txaware.errors import ShardAway
 from txaware.model.interfaces import OrderedTable, Row, Write
 from txaware.model.metrics import WriteMetrics
 
@@ -112,8 +113,15 @@ def is_here(table: OrderedTable, number: int) -> bool:
 
 
 def table_of(table: OrderedTable, number: int) -> OrderedTable:
-    """Returns the table of a shard, which is the table itself where it is alone."""
-    return table.store_of(number) if isinstance(table, HasShards) else table
+    """Returns the table of a shard, which is the table itself where it is alone.
+
+    Raises `ShardAway` where the shard is elsewhere.
+    """
+    if not isinstance(table, HasShards):
+        return table
+    if number not in table.shards:
+        raise ShardAway(f"shard {number} is not at this server now; ask again")
+    return table.store_of(number)
 
 
 @runtime_checkable
