@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -39,12 +40,12 @@ LOSES_ONE_IN, DOUBLES_ONE_IN = 300, (2, 20)
 LONGEST_PAUSE_S, LONGEST_JUMP_S = 3, 60
 
 
-class _Clients:
+class Clients:
     """Client processes; each that is killed is followed by one of another name."""
 
-    def __init__(self, place: Path, url: str) -> None:
+    def __init__(self, place: Path, url: str, load: Sequence[str] = MODULE) -> None:
         self.logs: list[Path] = []
-        self._place, self._url = place, url
+        self._place, self._url, self._load = place, url, load
         self._children: list[subprocess.Popen[str]] = []
 
     def start(self) -> None:
@@ -53,7 +54,7 @@ class _Clients:
         log = self._place / f"client {name}"
         self.logs.append(log)
         child = subprocess.Popen(
-            [*MODULE, "load", self._url, str(log), name],
+            [*self._load, "load", self._url, str(log), name],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -121,7 +122,7 @@ def run(place: Path, seconds: float) -> Outcome:
             double_one_in=random.choice(DOUBLES_ONE_IN),
         )
         left.enter_context(proxy)
-        clients = _Clients(place, proxy.url)
+        clients = Clients(place, proxy.url)
         left.callback(clients.close)
         for _ in range(CLIENTS):
             clients.start()
@@ -150,7 +151,7 @@ def run(place: Path, seconds: float) -> Outcome:
 
 
 def _strike(
-    name: str, server: Server, clients: _Clients, proxy: LossyProxy, place: Path
+    name: str, server: Server, clients: Clients, proxy: LossyProxy, place: Path
 ) -> None:
     """One fault; all of them leave the processes running."""
     if name == "kill":
