@@ -69,7 +69,9 @@ PREPARE = _of_one("prepare", "name", harmless=True)
 # The barrier of writes at another store. A `writer` is one opening of it, and a `write`
 # one of its writes, which it leaves by its number, however often it entered. The shards
 # of a store say HELLO once nothing that entered at an earlier server is under way.
-ENTER = RemoteCall("enter", ("writer", "write"), of_one=True, harmless=True)
+ENTER = RemoteCall(
+    "enter", ("writer", "write", "principal"), of_one=True, harmless=True
+)
 HELLO = RemoteCall("hello", ("writer", "shards"), harmless=True)
 LEAVE = RemoteCall("leave", ("writer", "writes"), harmless=True)
 ENDS = RemoteCall("ends", ("writer", "since", "after", "waitMs"), harmless=True)

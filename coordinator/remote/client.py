@@ -288,13 +288,19 @@ class RemoteCoordinator:
         fields = {"name": name, "transactionId": transaction_id}
         _again(lambda: self._post(call, **fields))
 
-    def enter_write(self, pointer: int, *, writer: str, write: int) -> str:
+    def enter_write(
+        self, pointer: int, *, writer: str, write: int, principal: str | None = None
+    ) -> str:
         """Has a write of another store enter the barrier there; refuses after its end.
 
         A crash cannot forget then that its transaction began. Returns what the ends of
-        that writer's transactions are counted since.
+        that writer's transactions are counted since. Where it writes for a `principal`,
+        another one's transaction is refused.
         """
-        body = self._post(calls.ENTER, _known(pointer), writer=writer, write=write)
+        named = {} if principal is None else {"principal": principal}
+        body = self._post(
+            calls.ENTER, _known(pointer), writer=writer, write=write, **named
+        )
         return _field(_answer(body), "since", str)
 
     def greet(self, *, writer: str, shards: Sequence[int]) -> None:

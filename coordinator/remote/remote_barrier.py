@@ -3,7 +3,9 @@
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import count
 from queue import SimpleQueue
 
@@ -16,12 +18,28 @@ from coordinator.transaction_status import INVALID, NEVER
 
 log = logging.getLogger(__name__)
 
+# The principal that writes of this thread or task are for; None for the program itself.
+_for_principal: ContextVar[str | None] = ContextVar("for_principal", default=None)
+
 # An answer that tells of no end comes after this time; then it is asked again.
 WAIT_S = 20.0
 # After a failure it is asked again after this time.
 PAUSE_S = 1.0
 # So many writes leave in one call, at most.
 MOST_LEAVING = 1000
+
+
+@contextmanager
+def writing_for(principal: str | None) -> Iterator[None]:
+    """Has writes of the block enter for a principal, in transactions that it began.
+
+    None stands for somebody who may go on with transactions of all.
+    """
+    token = _for_principal.set(principal)
+    try:
+        yield
+    finally:
+        _for_principal.reset(token)
 
 
 @attrs.define(eq=False)
@@ -43,7 +61,8 @@ class RemoteBarrier:
     Where the server may have forgotten some, all that may have ended are told.
 
     With `shards`, which are of the store of that server, it says HELLO to each server
-    that may have forgotten something: once nothing is under way that entered before.
+    that may have forgotten something: once nothing is under way that entered before. It
+    names whom a write is for, as principals are known there.
 
     `introduce` is called first and may raise; False means that the server is of before,
     and has no barrier for others: a write then enters where its start is on disk.
@@ -94,7 +113,10 @@ class RemoteBarrier:
                 self._begin()
         try:
             since = self._coordinator.enter_write(
-                transaction_id, writer=self._writer, write=entry.number
+                transaction_id,
+                writer=self._writer,
+                write=entry.number,
+                principal=_for_principal.get() if self._shards else None,
             )
         except BaseException as error:
             self._is_over(entry)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,12 @@ from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.outcome import Outcome
 from coordinator.remote.calls import ENTER, LEAVE
+from coordinator.remote.remote_barrier import writing_for
 from coordinator.transaction import Transaction
 from tests.support.concurrency import PATIENCE_S, in_background, until
+from tests.support.http_access import guarded
 from tests.support.messagings import payloads
-from txaware.errors import TransactionNotInProgress, TxAwareError
+from txaware.errors import NotAuthorized, TransactionNotInProgress, TxAwareError
 from txaware.messaging import Messaging
 from txaware.messaging.hosted_coordinator import HostedCoordinator
 from txaware.model.settings import Settings
@@ -367,3 +369,18 @@ def test_ends_that_nobody_fetches_are_counted_anew(
     now_since, ended = entries.ends(name, since, 0)
     assert now_since != since
     assert ended == [tx.transaction_id]
+
+
+def test_a_shard_writes_for_whoever_began_the_transaction_alone(tmp_path: Path) -> None:
+    """A server of the store may enter for all; it names whom it writes for."""
+    with guarded(tmp_path) as site:
+        url, tokens = site.server.url, site.tokens
+        writer = HostedCoordinator(url, tokens["writer"])
+        shard = HostedCoordinator(url, tokens["operator"], shards=[1])
+        with closing(writer), closing(shard):
+            pointer = writer.start_short().transaction_id
+            with writing_for("rival"), pytest.raises(NotAuthorized, match="rival may"):
+                shard.admission.enter(pointer)
+            for principal in ("writer", None):
+                with writing_for(principal):
+                    shard.admission.leave(shard.admission.enter(pointer))

@@ -215,14 +215,19 @@ class Owners:
 
     def check(self, pointers: Iterable[int], principal: Principal) -> None:
         """Raises where somebody else began one of them; operators may end any."""
+        if not principal.is_operator:
+            self.check_named(pointers, principal.name)
+
+    def check_named(self, pointers: Iterable[int], principal: str) -> None:
+        """Raises where another than the principal of that name began one of them."""
         for pointer in pointers:
             name = self._name_of(pointer)
-            if name == principal.name or principal.is_operator:
+            if name == principal:
                 continue
             if name is not None or self._began_here(pointer):
                 raise NotAuthorized(
-                    f"{principal.name} may not use transaction {pointer}: somebody "
-                    f"else began it"
+                    f"{principal} may not use transaction {pointer}: somebody else "
+                    f"began it"
                 )
 
     def may_abort(self, pointers: Iterable[int], principal: Principal) -> bool:

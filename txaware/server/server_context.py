@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any, Self, TypeVar
 from weakref import WeakValueDictionary
@@ -15,6 +15,7 @@ from coordinator.embedded.batch import Then
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.interfaces import Coordinator
 from coordinator.optional_ports import InProcess, in_process
+from coordinator.remote.remote_barrier import writing_for
 from txaware.auth import Principal
 from txaware.errors import Unavailable
 from txaware.model.clock import ClockMs
@@ -242,6 +243,15 @@ class ServerContext:
         """Tells whether asking the coordinator may take more than a moment."""
         here = self.coordinator_here
         return here is None or here.may_wait()
+
+    def writing_for(self, principal: Principal) -> AbstractContextManager[None]:
+        """Has the writes of a block be those of a principal.
+
+        Where the coordinator is elsewhere, that one knows who began a transaction.
+        """
+        if self.coordinator_here is not None:
+            return nullcontext()
+        return writing_for(None if principal.is_operator else principal.name)
 
     async def place(self, topic: str) -> Place:
         """Finds a topic that exists, and keeps the event loop free."""

@@ -190,8 +190,9 @@ def _performing(
     shape = verb.shape
     go_on = {} if shape.go_on is None else {shape.go_on: server_context.threads.go_on}
 
-    def perform(_: Caller, asked: Any) -> Any:
+    def perform(caller: Caller, asked: Any) -> Any:
         method = getattr(engine, verb.name)
-        return method(**shape.options(asked), **verb.fixed, **go_on)
+        with server_context.writing_for(caller.principal):
+            return method(**shape.options(asked), **verb.fixed, **go_on)
 
     return perform

@@ -251,7 +251,15 @@ _DESCRIBED: dict[RemoteCall, Operation] = {
         summary="Has a write of another store enter the write barrier: its end waits "
         "for that. Refused once it ends.",
         tag=TAG,
-        body=json_of(fields({"writer": _NAME, "write": whole(0)})),
+        body=json_of(
+            fields(
+                {"writer": _NAME, "write": whole(0)},
+                {
+                    "principal": or_null(TEXT)
+                    | {"description": "Who writes there, if not the caller itself."}
+                },
+            )
+        ),
         answer=json_of(fields({"since": TEXT})),
         refuses=(409,),
     ),

@@ -16,10 +16,11 @@ from coordinator.remote.wire import (
     whole_number,
 )
 from txaware.errors import BadRequest
-from txaware.protocol.rights import holder, operator
+from txaware.protocol.rights import operator
 from txaware.server.exchange import DONE_IN_JSON, Reply, Request, json_reply
 from txaware.server.long_polls import signalled
-from txaware.server.routes.transactions import route_of
+from txaware.server.owners import Owners
+from txaware.server.routes.transactions import holder_or_operator, route_of
 from txaware.server.routing import Begun, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext, Threads
 from txaware.server.write_entries import Line, WriteEntries, WriterName
@@ -45,12 +46,13 @@ class EntryRoutes:
         self._owners = server_context.owners
 
     def routes(self) -> list[Route]:
-        """Returns these routes."""
+        """Returns these routes. A server of a store comes as an operator."""
+        anyone = holder_or_operator
         return [
-            route_of(calls.ENTER, in_a_task(self._enter), holder, begin=self._enter),
+            route_of(calls.ENTER, in_a_task(self._enter), anyone, begin=self._enter),
             route_of(calls.HELLO, in_a_task(self._hello), operator, begin=self._hello),
-            route_of(calls.LEAVE, in_a_task(self._leave), holder, begin=self._leave),
-            route_of(calls.ENDS, self._ends, holder, waits=True),
+            route_of(calls.LEAVE, in_a_task(self._leave), anyone, begin=self._leave),
+            route_of(calls.ENDS, self._ends, anyone, waits=True),
         ]
 
     def _enter(self, request: Request, _: Told) -> Begun:
@@ -58,6 +60,7 @@ class EntryRoutes:
         pointer, fields = int(request.params["transaction"]), fields_of(request.body)
         check_known(fields, calls.ENTER.fields)
         self._owners.used((pointer,), request.principal)
+        _check_principal(self._owners, pointer, fields)
         line = request.peer.connection
         is_own = request.peer.when_lost(
             _Lost(entries, self._server_context.threads, line)
@@ -122,6 +125,16 @@ class EntryRoutes:
                 "the coordinator of this server is elsewhere: writes enter there"
             )
         return found
+
+
+def _check_principal(owners: Owners, pointer: int, fields: Fields) -> None:
+    """Refuses what a server writes for somebody who did not begin the transaction."""
+    principal = fields.get("principal")
+    if principal is None:
+        return
+    if not isinstance(principal, str):
+        raise BadRequest(f"principal: {shown(principal)} is no name")
+    owners.check_named((pointer,), principal)
 
 
 def _writer(fields: Fields, request: Request) -> WriterName:

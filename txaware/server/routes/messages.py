@@ -112,7 +112,8 @@ def _publish(
             asked.topic, asked.messages, producer=keyed, caller=caller.principal
         )
         return None
-    return service.publish(**PUBLISH.shape.options(asked))
+    with server_context.writing_for(caller.principal):
+        return service.publish(**PUBLISH.shape.options(asked))
 
 
 def _producer_of(caller: Caller, topic: str) -> ProducerIdentity | None:
