@@ -187,8 +187,12 @@ class RemoteBarrier:
                 if writes:
                     self._coordinator.leave_writes(writer=self._writer, writes=writes)
             except TxAwareError as error:
-                # Where the connection is lost, the server takes them for dead.
-                log.warning("%d writes could not leave: %s", len(writes), error)
+                # Where the connection is lost, the server takes them for dead. The end
+                # of a transaction waits for what it takes to be inside.
+                log.info("%d writes could not leave: %s", len(writes), error)
+                if goes_on and not self._closed.wait(self._pause_s):
+                    for number in writes:
+                        self._leaving.put(number)
 
     def _hear_ends(self) -> None:
         since, after, is_heard = "", 0, True

@@ -16,10 +16,15 @@ def make_topics(messaging: Messaging) -> None:
     messaging.create_topic("orders", partitions=PARTITIONS, exist_ok=True)
 
 
-if __name__ == "__main__":
+def begin() -> None:
+    """Serves, or loads, as the command line says."""
     http_kill_load.TOPICS = NAMES  # type: ignore[assignment]
     http_kill_load.NAMED = ()  # type: ignore[assignment]
     http_kill_load.SOURCES = NAMES[:-1]  # type: ignore[assignment]
     http_kill_load.COPIES = COPIES
     http_kill_load.make_topics = make_topics  # type: ignore[assignment]
     http_kill_load.main()
+
+
+if __name__ == "__main__":
+    begin()

@@ -19,12 +19,14 @@ from typing import Any, NoReturn
 import attrs
 import click
 
+from coordinator import Coordinator, EmbeddedCoordinator
 from coordinator.directory_lock import DirectoryInUse, DirectoryLock
 from txaware.auth import AuditLog, new_token
 from txaware.cli.failures import Failure, failure_of
 from txaware.cli.session import Session
 from txaware.cli.stop import Stop, Stopped, stopped_by_signal
 from txaware.errors import BadRequest, Unavailable
+from txaware.messaging.hosted_coordinator import HostedCoordinator
 from txaware.messaging.parts import Parts
 from txaware.messaging.server_shards import opened_shards, shards_made
 from txaware.model.clock import system_clock_ms
@@ -42,6 +44,7 @@ from txaware.server.cluster.server_seal import SECRET_BYTES
 from txaware.server.cluster.topic_copies import HomeCopies
 from txaware.server.server import BACKLOG, LOOPBACK, Access, HttpServer, bound
 from txaware.server.server_file import own_certificate
+from txaware.server.write_entries import shard_shown
 from txaware.store.shard_rows import StoreShards
 
 log = logging.getLogger(__name__)
@@ -520,13 +523,12 @@ def _opened(
     own: list[int],
     membership: Membership,
     home_copies: HomeCopies,
+    opened: ExitStack,
 ) -> Parts:
     """Opens the shards of one process; home's server decides, unless another does."""
-    coordinator, token = session.coordinator, None
+    coordinator: str | Coordinator | None = session.coordinator
     if HOME not in own and coordinator in (None, "embedded"):
-        home = membership.map.server("1")
-        assert home is not None
-        coordinator, token = home.own, membership.token
+        coordinator = opened.enter_context(closing(_of_home(membership, own)))
     parts, membership.copies = opened_shards(
         session.url,
         coordinator,
@@ -534,10 +536,30 @@ def _opened(
         system_clock_ms,
         known=known,
         numbers=own,
-        token=token,
+        token=None,
         keep_elsewhere=home_copies.keep,
     )
+    opened.enter_context(closing(parts))
+    if isinstance(parts.coordinator, EmbeddedCoordinator):
+        elsewhere = [one for one in known.shards if one not in own]
+        parts.coordinator.barrier.await_stores(map(shard_shown, elsewhere))
     return parts
+
+
+def _of_home(membership: Membership, own: list[int]) -> Coordinator:
+    """Returns the coordinator of home's server, for the shards of another one."""
+    home = membership.map.server("1")
+    assert home is not None
+    coordinator = HostedCoordinator(
+        home.own,
+        membership.token,
+        shards=own,
+        seal=membership.seal.header(membership.id),
+        certificate=membership.certificate,
+    )
+    with suppress(Unavailable):  # it says so to whoever asks until it is there
+        coordinator.introduce()
+    return coordinator
 
 
 def _serve_in_child(
@@ -570,8 +592,9 @@ def _serve_in_child(
         suppress(Stopped),
         closing(AuditLog(audit_log)) as audit,
         closing(HomeCopies(membership)) as home_copies,
-        closing(_opened(session, known, own, membership, home_copies)) as parts,
+        ExitStack() as opened,
     ):
+        parts = _opened(session, known, own, membership, home_copies, opened)
         assert parts.served is not None
         access = attrs.evolve(access, audit=audit)
         with HttpServer(parts.served, access, membership) as server:

@@ -4,6 +4,8 @@ import logging
 import threading
 from collections.abc import Sequence
 
+import attrs
+
 from coordinator.remote.client import RemoteCoordinator
 from coordinator.remote.remote_barrier import RemoteBarrier
 from coordinator.threads import SharedCall
@@ -28,18 +30,28 @@ class HostedCoordinator(RemoteCoordinator):
     The server may be away as a store is opened with it: no call but `status` goes out
     before it was introduced, and until then calls are `Unavailable` without a wait.
 
-    With `shards`, which are here, of the store of that server, it says HELLO there.
+    With `shards`, which are here, of the store of that server, it says HELLO there, and
+    a `seal` says that a server of the store asks, which has the same `certificate`.
     """
 
     def __init__(
-        self, url: str, token: str | None, *, shards: Sequence[int] = ()
+        self,
+        url: str,
+        token: str | None,
+        *,
+        shards: Sequence[int] = (),
+        seal: bytes | None = None,
+        certificate: str | None = None,
     ) -> None:
-        self._transport = Transport(Link(url, token=token))
-        # For a look at whether the server is there, which waits for next to nothing.
-        at_once = ClientSettings(
-            connect_timeout_s=1, answer_timeout_s=5, retry_for_s=0.5
+        settings = ClientSettings(certificate=certificate)
+        self._transport = Transport(
+            Link(url, token=token, settings=settings, seal=seal)
         )
-        self._look = Transport(Link(url, token=token, settings=at_once))
+        # For a look at whether the server is there, which waits for next to nothing.
+        at_once = attrs.evolve(
+            settings, connect_timeout_s=1, answer_timeout_s=5, retry_for_s=0.5
+        )
+        self._look = Transport(Link(url, token=token, settings=at_once, seal=seal))
         self._info: ServerInfo | None = None
         self._lock = threading.Lock()
         self._to_server = CoordinatorSend(self._transport)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from coordinator import Coordinator
 from txaware.messaging.addresses import open_on, open_table
 from txaware.messaging.parts import Parts
 from txaware.model.clock import ClockMs
@@ -48,7 +49,7 @@ class ShardCopies:
 
 def opened_shards(
     url: str,
-    coordinator: str | None,
+    coordinator: str | Coordinator | None,
     settings: Settings,
     clock_ms: ClockMs,
     *,
