@@ -14,7 +14,9 @@ log = logging.getLogger(__name__)
 _OTHERS = 0o077
 # The names in a data directory. A directory that has others (`leveldb:.` in a project)
 # is not for data alone: its mode stays as it is, and only our files are tightened.
-_OURS = re.compile(r"LOCK|rows|journal(\.new)?|SERVER(\.\d+)?|\.restore-.*|lost\+found")
+_OURS = re.compile(
+    r"LOCK|rows|shards|journal(\.new)?|SERVER(\.\d+)?|\.restore-.*|lost\+found"
+)
 
 
 def make_private(directory: Path) -> None:

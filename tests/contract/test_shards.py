@@ -1,5 +1,6 @@
 """Stores of several shards: what lies where, and what opens them."""
 
+import io
 import json
 import shutil
 from contextlib import suppress
@@ -16,6 +17,7 @@ from txaware.model.clock import system_clock_ms
 from txaware.model.settings import Settings
 from txaware.model.shards import placed
 from txaware.service.check.checking import check_directory
+from txaware.service.transfer.backup import restore
 from txaware.shards.opening import make_shards, open_some
 from txaware.shards.sharded_table import ShardedTable
 from txaware.store import journaled_table
@@ -328,3 +330,49 @@ def test_a_check_finds_what_lies_in_the_wrong_shard(tmp_path: Path) -> None:
         )
         other.submit([(key, (row or b"").replace(b"604800", b"604801"))])()
         assert "another row of topic bills" in messaging.check().problems[0].sentence
+
+
+def test_a_backup_has_all_shards_and_is_restored_to_as_many(tmp_path: Path) -> None:
+    backup = io.BytesIO()
+    with filled(tmp_path / "data") as messaging:
+        tx = messaging.coordinator.start_short()
+        messaging.publish("bills", [b"open"], transaction=tx)
+        messaging.backup(backup)
+        messaging.coordinator.commit(tx)  # after the moment of the backup
+        with messaging.transaction():
+            messaging.publisher("bills").publish(b"later")
+    backup.seek(0)
+    restore(backup, tmp_path / "new", Settings())
+    assert problems(tmp_path / "new") == []
+    with opened(tmp_path / "new") as messaging:
+        assert sharded(messaging).shards == (0, 1)
+        for name in ("orders.0", "orders.1", "bills"):
+            page = messaging.poll(name, isolation="committed")
+            assert payloads(page) == [b"0", b"1", b"2"]
+        with messaging.transaction():
+            messaging.publisher("bills").publish(b"new")
+        page = messaging.poll("bills", isolation="committed")
+        assert payloads(page) == [b"0", b"1", b"2", b"new"]
+        assert messaging.check().is_clean
+
+
+def test_a_copy_places_anew_and_merges_into_one(tmp_path: Path) -> None:
+    filled(tmp_path / "data").close()
+    one, three = tmp_path / "one", tmp_path / "three"
+    copied = txaware.copy(f"leveldb:{tmp_path / 'data'}", f"leveldb:{one}")
+    assert not (one / "shards").exists()
+    settings = Settings(shards=3)
+    again = txaware.copy(
+        f"leveldb:{tmp_path / 'data'}", f"leveldb:{three}", settings=settings
+    )
+    assert again.rows == copied.rows
+    for directory, shards in ((one, 1), (three, 3)):
+        assert problems(directory) == []
+        with opened(directory) as messaging:
+            for name in ("orders.0", "orders.1", "bills"):
+                assert payloads(messaging.poll(name)) == [b"0", b"1", b"2"]
+            assert len(messaging.shards()) == shards
+            assert sum(one.partitions for one in messaging.shards()) == 3
+    with opened(three) as messaging:
+        assert {messaging.topic("orders").shard_of(n) for n in (0, 1)} < {0, 1, 2}
+        assert len({one.partitions for one in messaging.shards()}) == 1

@@ -357,9 +357,12 @@ def _coordinator(
 
 @contextmanager
 def opened_table(
-    url: str, settings: Settings, clock_ms: ClockMs
+    url: str, settings: Settings, clock_ms: ClockMs, *, shards: int = 1
 ) -> Iterator[OrderedTable]:
-    """Opens the rows alone, without a service; nobody else can open them meanwhile."""
+    """Opens the rows alone, without a service; nobody else can open them meanwhile.
+
+    So many shards are made where there are fewer.
+    """
     if is_http(url):
         raise BadRequest(
             f"{url} is a server, and whole data is read by its owner alone: stop the "
@@ -367,6 +370,8 @@ def opened_table(
         )
     table = open_table(url, settings, clock_ms)
     try:
+        require_no_shard(table)
+        table = with_shards(table, settings, least=shards)
         yield table
     finally:
         table.close()

@@ -35,8 +35,10 @@ def copy(
 
     Both are addresses as `connect` takes them, which nobody has open. The target is
     empty, or does not exist; a copy that was interrupted goes on when it is called
-    again. At the end the target is read back and compared by its digest. The answer
-    says what is left out: rows of transactions in progress. The source is not changed.
+    again. The target has as many shards as the setting `shards` says, over which the
+    partitions are spread anew. At the end the target is read back and compared by its
+    digest. The answer says what is left out: rows of transactions in progress. The
+    source is not changed.
 
     `coordinator` decided what committed at the source, and `target_coordinator` will do
     so at the target. Each is an address as for `connect`, or a coordinator of yours. A
@@ -51,7 +53,7 @@ def copy(
         deciding = stack.enter_context(
             opened_coordinator(from_table, coordinator, settings)
         )
-        to_table = _owned(stack, target, settings, clock_ms)
+        to_table = _owned(stack, target, settings, clock_ms, settings.shards)
         elsewhere = _elsewhere(
             stack,
             target_coordinator,
@@ -85,10 +87,10 @@ def _check_source(table: OrderedTable, name: str) -> None:
 
 
 def _owned(
-    stack: ExitStack, url: str, settings: Settings, clock_ms: ClockMs
+    stack: ExitStack, url: str, settings: Settings, clock_ms: ClockMs, shards: int = 1
 ) -> OrderedTable:
     try:
-        return stack.enter_context(opened_table(url, settings, clock_ms))
+        return stack.enter_context(opened_table(url, settings, clock_ms, shards=shards))
     except (DirectoryInUse, StoreInUse) as error:
         raise Unavailable(
             f"{error}, and during a copy that is the copy: end that process"

@@ -8,7 +8,7 @@ from txaware.model.settings import Settings
 from txaware.model.shards import HOME, Shard
 from txaware.shards.opening import ShardsInMemory, add_shards, place_beside
 from txaware.shards.sharded_table import ShardedTable
-from txaware.store.shard_rows import shards_in
+from txaware.store.interfaces import numbered_stores
 from txaware.store.topic_table import TopicTable
 
 _ABOVE_ALL = b"\xff" * 64
@@ -31,15 +31,9 @@ class ShardDirectory:
                 partitions.update(map(topic.shard_of, range(topic.partitions)))
         return [
             Shard(number, partitions[number], table.size_bytes(b"", _ABOVE_ALL), status)
-            for number, table in self._tables().items()
+            for number, table in numbered_stores(self._table)
             for status in (table.status(),)
         ]
-
-    def _tables(self) -> dict[int, OrderedTable]:
-        table = self._table
-        if not isinstance(table, ShardedTable):
-            return {HOME: table}
-        return {number: table.store_of(number) for number in table.shards}
 
     def add(self, count: int) -> list[int]:
         """Makes so many shards more, which are used at once where there are some."""
@@ -47,7 +41,7 @@ class ShardDirectory:
         if self._place is None:
             raise BadRequest("this data has one shard alone: it is in no directory")
         if isinstance(table, ShardedTable):
-            self._require_all(table)
+            table.require_all("adding more")
             return [*add_shards(table, self._place, count)]
         if isinstance(self._place, ShardsInMemory):
             raise BadRequest(
@@ -59,11 +53,3 @@ class ShardDirectory:
         for number in made:
             alone.store_of(number).close()
         return [*made]
-
-    def _require_all(self, table: ShardedTable) -> None:
-        known = shards_in(table.store_of(HOME))
-        if known is not None and set(known.shards) != set(table.shards):
-            raise BadRequest(
-                "the shards of this store are at several servers: stop them, and then "
-                "add more, or start more of them"
-            )

@@ -8,13 +8,15 @@ from typing import Any
 from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.journal import Journal
-from txaware.errors import ShardAway
+from txaware.errors import BadRequest, ShardAway
 from txaware.model.clock import StoreClock
 from txaware.model.interfaces import Emptiness, OrderedTable, Row, Write
 from txaware.model.metrics import WriteMetrics
 from txaware.model.shards import HOME
-from txaware.store.interfaces import KeepsJournal
+from txaware.shards.sharded_view import ShardedView
+from txaware.store.interfaces import HasView, KeepsJournal, View
 from txaware.store.keys import TOPIC
+from txaware.store.shard_rows import shards_in
 from txaware.store.sharded_rows import OF_PARTITIONS, ShardPlaces, merged
 from txaware.store.together import Together, wait_for_all
 
@@ -217,6 +219,30 @@ class ShardedTable:
         first: Any = self._first
         found: Path = first.directory
         return found
+
+    def view(self) -> View:
+        """Returns a view of the rows on disk now, the first shard's first."""
+        views: list[View] = []
+        try:
+            self.require_all("a backup")
+            for table in self._tables.values():
+                if not isinstance(table, HasView):
+                    raise BadRequest("what is in memory has no backup")
+                views.append(table.view())
+            return ShardedView(views)
+        except BaseException:
+            for view in views:
+                view.close()
+            raise
+
+    def require_all(self, what: str) -> None:
+        """Raises `BadRequest` where shards are at other servers."""
+        known = shards_in(self._first)
+        if known is None or set(known.shards) != set(self._tables):
+            raise BadRequest(
+                f"the shards of this store are at several servers, and {what} needs "
+                f"all of them: stop the servers first"
+            )
 
     def status(self) -> str:
         """Returns `"OK"`, or a sentence about what is wrong in a shard."""

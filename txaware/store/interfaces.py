@@ -9,6 +9,7 @@ from coordinator.embedded.journal import Journal
 from txaware.errors import ShardAway
 from txaware.model.interfaces import OrderedTable, Row, Write
 from txaware.model.metrics import WriteMetrics
+from txaware.model.shards import HOME
 
 
 class RowBatch(Protocol):
@@ -105,6 +106,18 @@ class HasShards(Protocol):
 
     def store_of(self, number: int) -> OrderedTable:
         """Returns the table of a shard; raises `ShardAway` where it is elsewhere."""
+
+
+def numbered_stores(table: OrderedTable) -> list[tuple[int, OrderedTable]]:
+    """Returns the tables of all shards that are here, with their numbers."""
+    if isinstance(table, HasShards):
+        return [(number, table.store_of(number)) for number in table.shards]
+    return [(HOME, table)]
+
+
+def stores_of(table: OrderedTable) -> list[OrderedTable]:
+    """Returns the tables of all shards that are here, or the only one."""
+    return [store for _, store in numbered_stores(table)]
 
 
 def is_here(table: OrderedTable, number: int) -> bool:

@@ -22,13 +22,16 @@ from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.interfaces import OrderedTable, Row
 from txaware.model.reports import Progress
 from txaware.model.settings import Settings
+from txaware.model.shards import DIRECTORY
 from txaware.service.transfer.backup_format import BackupReading, BackupWriting, Passing
 from txaware.store.columns import negated
 from txaware.store.damage import said
 from txaware.store.interfaces import HasView, View
+from txaware.store.keys import STORE_SHARDS
 from txaware.store.kinds import KINDS
 from txaware.store.leveldb import ROWS, LevelDbTable
 from txaware.store.leveldb_store import leveldb_at
+from txaware.store.shard_rows import StoreShards
 
 PIECE_BYTES = 1 << 20
 # A new file system of its own is as good as empty.
@@ -116,20 +119,70 @@ def restore(
     reading = BackupReading(file)
     with _place_in(directory) as place:
         with _failing(directory):
-            db = leveldb_at(place / ROWS, settings)()
-        with closing(db):
+            stores = _Stores(place, settings)
+        with closing(stores):
             for rows in reading.pieces():
                 with _failing(directory):
-                    _write(db, rows)
+                    stores.write(rows)
                 if progress is not None:
                     progress(reading.rows, reading.part)
         _end_transactions(place, settings, clock_ms)
         with _failing(directory):
-            _sync_all(place / ROWS)
+            for store in stores.places:
+                _sync_all(store / ROWS)
+            if len(stores.places) > 1:
+                for store in stores.places[1:]:
+                    sync_directory(store)
+                sync_directory(place / DIRECTORY)
+                os.rename(place / DIRECTORY, directory / DIRECTORY)
             os.rename(place / ROWS, directory / ROWS)
             DirectoryLock(directory).release()
             sync_directory(directory)
     return _summary(reading)
+
+
+def _write(db: Any, rows: list[Row]) -> None:
+    batch = db.write_batch()
+    for key, value in rows:
+        batch.put(key, value)
+    batch.write()
+
+
+class _Stores:
+    """The stores that a backup is written to: a new one where the keys do not rise."""
+
+    def __init__(self, place: Path, settings: Settings) -> None:
+        self.places = [place]
+        self._settings = settings
+        self._further: tuple[int, ...] = ()
+        self._last = b""
+        self._db = leveldb_at(place / ROWS, settings)()
+
+    def write(self, rows: list[Row]) -> None:
+        """Writes a piece, which is of one store."""
+        if rows[0][0] <= self._last:
+            self._begin_next()
+        self._last = rows[-1][0]
+        _write(self._db, rows)
+
+    def _begin_next(self) -> None:
+        if len(self.places) == 1:
+            found = self._db.get(STORE_SHARDS)
+            if found is not None:
+                self._further = StoreShards.from_bytes(found).further
+        if len(self.places) > len(self._further):
+            raise StoreCorrupted("the backup has rows of a shard that it does not name")
+        number = self._further[len(self.places) - 1]
+        self.close()
+        place = self.places[0] / DIRECTORY / str(number)
+        for made in (place.parent, place):
+            make_private(made)
+        self.places.append(place)
+        self._db = leveldb_at(place / ROWS, self._settings)()
+
+    def close(self) -> None:
+        """Gives the store back that is open."""
+        self._db.close()
 
 
 def _summary(reading: BackupReading) -> Backup:
@@ -172,13 +225,6 @@ def _place_in(directory: Path) -> Iterator[Path]:
     shutil.rmtree(place, ignore_errors=True)
     for path in made:
         sync_directory(path.parent)
-
-
-def _write(db: Any, rows: list[Row]) -> None:
-    batch = db.write_batch()
-    for key, value in rows:
-        batch.put(key, value)
-    batch.write()
 
 
 def _end_transactions(place: Path, settings: Settings, clock_ms: ClockMs) -> None:

@@ -1,7 +1,7 @@
 """Copies one store to another: as of one moment, resumable, verified by a digest."""
 
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 
@@ -25,6 +25,8 @@ from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import BadRequest, StoreCorrupted
 from txaware.model.interfaces import OrderedTable, Row, Write
 from txaware.model.reports import Progress
+from txaware.model.shards import HOME, placed, shards_text
+from txaware.model.topics import SHARDS, Topic
 from txaware.service.coordinator_kind import EMBEDDED, OTHER, claim
 from txaware.service.transfer.copied_rows import (
     PIECE_ROWS,
@@ -38,10 +40,17 @@ from txaware.service.transfer.copy_state import (
     read_as_of,
     read_place,
 )
-from txaware.store.journaled_table import FORMAT, NEWEST_FORMAT, PARTITIONED_FORMAT
-from txaware.store.keys import UNWATCHED
+from txaware.store.interfaces import HasShards, numbered_stores, stores_of
+from txaware.store.journaled_table import (
+    FORMAT,
+    NEWEST_FORMAT,
+    PARTITIONED_FORMAT,
+    SHARDED_FORMAT,
+)
+from txaware.store.keys import TOPIC, UNWATCHED, topic_key
 from txaware.store.kinds import KINDS
 from txaware.store.ranges import pieces
+from txaware.store.topic_table import TopicTable
 
 
 @attrs.frozen
@@ -107,7 +116,8 @@ def copy(
 
 def _as_of_now(source: CopySource) -> AsOf:
     snapshot = source.coordinator.snapshot()
-    return AsOf(snapshot, source.table.clock.now_ms() + 1)
+    now_ms = max(store.clock.now_ms() for store in stores_of(source.table))
+    return AsOf(snapshot, now_ms + 1)
 
 
 def _check_empty(target: Target) -> None:
@@ -135,6 +145,7 @@ class _Copying:
             progress,
             1 + looks_first + (not self._was_complete),
         )
+        self._topics = _placed_anew(source.table, target.table)
         self._judged = JudgedRows(source.table, as_of)
         self._digest = RowDigest()
 
@@ -164,17 +175,28 @@ class _Copying:
     def _begin(self) -> None:
         """Writes the moment, the coordinator, and a time above all rows first."""
         target, table = self._target, self._target.table
-        table.clock.given(self._as_of.before_ms)
+        for store in stores_of(table):
+            store.clock.given(self._as_of.before_ms)
         claim(table, target.kind, target.coordinator_address, name=target.name)
         unwatched = self._source.table.get(UNWATCHED)
         more: list[Write] = [] if unwatched is None else [(UNWATCHED, unwatched)]
         found = self._source.table.get(FORMAT)
-        if found in (None, PARTITIONED_FORMAT):
+        if found in (None, PARTITIONED_FORMAT, SHARDED_FORMAT):
             more += table.partitioned_format()
         elif found == NEWEST_FORMAT:
             more += table.newest_format()
         table.submit([self._as_of.write(), *more])()
-        table.reserve_time()
+        # Before the messages, whose shards they tell.
+        for number, store in numbered_stores(table):
+            own = [
+                (topic_key(topic.topic), topic.to_bytes())
+                for topic in self._topics
+                if number in topic.serving or number == HOME
+            ]
+            if own:
+                store.submit(own)()
+        for store in stores_of(table):
+            store.reserve_time()
 
     def _write_rows(self) -> None:
         """Writes batches of rows, each with the place that earlier ones have reached.
@@ -189,8 +211,8 @@ class _Copying:
     def _new_rows(self) -> Iterator[list[Row]]:
         """Yields rows not yet in the target; those in it have to be unchanged."""
         place = self._place
-        for rows in self._judged.pieces():
-            new = rows
+        for found in self._judged.pieces():
+            new = rows = self._placed(found)
             if place is not None:
                 known = _count_up_to(rows, place)
                 self._digest.update(rows[:known])
@@ -205,6 +227,13 @@ class _Copying:
         if place is not None:
             self._check_place(place)
         self._phases.next()
+
+    def _placed(self, rows: list[Row]) -> list[Row]:
+        """Returns the rows as they stand in the shards of the target."""
+        if not self._topics or not rows or rows[0][0][:1] != TOPIC:
+            return rows
+        placed = {topic_key(one.topic): one.to_bytes() for one in self._topics}
+        return [(key, placed.get(key, value)) for key, value in rows]
 
     def _check_place(self, place: CopyPlace) -> None:
         if self._digest.digest() != place.digest:
@@ -271,6 +300,24 @@ class _Copying:
             as_of_ms=self._as_of.before_ms - 1,
             was_complete=self._was_complete,
         )
+
+
+def _placed_anew(source: OrderedTable, target: OrderedTable) -> list[Topic]:
+    """Returns the topics with their places in the target, where one has shards."""
+    among = target.shards if isinstance(target, HasShards) else ()
+    if not among and not isinstance(source, HasShards):
+        return []
+    loads: Counter[int] = Counter()
+    found: list[Topic] = []
+    for topic in TopicTable(source).all():
+        properties = {k: v for k, v in topic.properties.items() if k != SHARDS}
+        if among:
+            most = max(topic.partitions, topic.former_partitions)
+            shards = placed(most, among, loads=loads)
+            loads.update(shards)
+            properties[SHARDS] = shards_text(shards)
+        found.append(attrs.evolve(topic, properties=properties))
+    return found
 
 
 def _rows_of(table: OrderedTable) -> Iterator[list[Row]]:
