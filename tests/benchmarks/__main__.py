@@ -1,6 +1,6 @@
 """Benchmarks beside `txaware bench`: commits, producers, HBase, Spark, rows, memory.
 
-python -m tests.benchmarks commit|before|producers|hbase|spark|queue|large|memory --help
+python -m tests.benchmarks commit|before|producers|hbase|spark|queue|web|large --help
 """
 
 from pathlib import Path
@@ -17,6 +17,7 @@ from tests.benchmarks import memory as memory_figures
 from tests.benchmarks import producers as producer_figures
 from tests.benchmarks import queue as queue_figures
 from tests.benchmarks import spark as spark_figures
+from tests.benchmarks import web as web_figures
 from txaware.bench.embedded import LETTERS as EMBEDDED
 from txaware.bench.http import LETTERS as HTTP
 from txaware.bench.trial import MANY_MESSAGES
@@ -61,6 +62,12 @@ LARGE_METHOD = """Measures a directory with millions of messages.
 Every figure is shown as by `txaware bench embedded`.
 """
 
+WEB_METHOD = f"""Measures an endpoint of a web shop with an event beside one without.
+
+Needs wrk and PostgreSQL from Debian's packages, and {install_with("dev")}. Every figure
+is shown as by `txaware bench embedded`.
+"""
+
 MEMORY_METHOD = """Measures the memory of a very large transaction.
 
 Every figure is shown as by `txaware bench embedded`.
@@ -69,7 +76,7 @@ Every figure is shown as by `txaware bench embedded`.
 
 @click.group(cls=Commands)
 def benchmarks() -> None:
-    """Measures commits, producers, HBase, Spark, queues, many rows and memory."""
+    """Measures commits, producers, HBase, Spark, queues, a web shop, rows, memory."""
 
 
 @benchmarks.command(help=help_text(SPARK_METHOD, spark_figures.FIGURES))
@@ -144,6 +151,17 @@ def large(
         if messages is not None:
             trial = attrs.evolve(trial, messages=messages)
         kept = show_all(large_figures.figures(trial, only), only_json=only_json)
+    end_with(kept, quick=quick)
+
+
+@benchmarks.command(help=help_text(WEB_METHOD, web_figures.FIGURES))
+@bench_options(web_figures.LETTERS)
+def web(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
+    """Measures a web shop; the help is made of what is measured."""
+    with bench_trial(directory) as trial:
+        if quick:
+            trial = attrs.evolve(trial, rounds=2, for_s=0.3)
+        kept = show_all(web_figures.figures(trial, only), only_json=only_json)
     end_with(kept, quick=quick)
 
 
