@@ -92,9 +92,24 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
         return tuple(self._waiting)
 
     @property
+    def begins_later(self) -> bool:
+        """True where no coordinator is asked before somebody looks at it."""
+        return self._begun is not None and not self._begun.has_begun
+
+    @property
     def may_undo(self) -> bool:
         """True when it has begun, and may still be rolled back."""
         return self.status in (ACTIVE, ENDING)
+
+    def move(self) -> Callable[[], None]:
+        """Leaves this thread or task; what it returns enters the block in another."""
+        _open.set(tuple([one for one in _open.get() if one is not self]))
+
+        def enter() -> None:
+            self._place = this_task()
+            _open.set((*_open.get(), self))
+
+        return enter
 
     def start(self) -> Transaction:
         """Begins the transaction and starts all participants."""
@@ -181,6 +196,14 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
             raise
         return self._tx
 
+    def require_decidable(self) -> None:
+        """Raises what refuses the block before its decider commits.
+
+        It is for a decider that commits before `finish`, which does not ask again.
+        """
+        self._require_active("require_decidable")
+        self._require_decidable(self.transaction, self._participants)
+
     def finish(self) -> None:
         """Commits; raises when that was refused, or when the outcome is unknown."""
         if self.status is not ACTIVE:
@@ -195,7 +218,7 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
                 self.status = COMMITTED
                 self._committed(tx)
                 if begun is not None:
-                    begun.settled("commit", tx.transaction_id)
+                    begun.settled("commit", _known_id(tx))
                 return
             asked_s = self._clock_s()
             first, last = self._participants.apart_with_cargo()
@@ -215,7 +238,7 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
         except BaseException as error:
             self.status = Status(self._decided or self.status)
             if begun is not None:
-                begun.settled("commit", tx.transaction_id, error=error)
+                begun.settled("commit", _known_id(tx), error=error)
             if self.status is ENDING:  # the commit was not asked for
                 self._undo(error)
             elif self.status is COMMITTED:
@@ -297,7 +320,7 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
             _open.set(() if alone else tuple([one for one in opened if one._within]))
 
     def __str__(self) -> str:
-        return f"transaction {self._tx.transaction_id if self._tx else '(not begun)'}"
+        return "transaction (not begun)" if self._tx is None else self._tx.label
 
     def __repr__(self) -> str:
         return f"<TransactionContext {self}, {self.status.value}>"
@@ -402,6 +425,11 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
         note_others(cause, [*failures, *told] if notes_told else failures)
         raise_interrupt([*failures, *told], cause)
         return told
+
+
+def _known_id(tx: Transaction) -> int | None:
+    """Returns the id of a transaction; None for one that nobody has looked at."""
+    return tx.transaction_id if tx.has_begun else None
 
 
 _open: ContextVar[tuple[TransactionContext, ...]] = ContextVar("_open", default=())

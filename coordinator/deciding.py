@@ -24,6 +24,7 @@ class TakesDecider:
     _decider: Participant | None = None
     # The status that the decider has given the block; None while it may be undone.
     _decided: str | None = None
+    _is_decidable = False
 
     @property
     def is_decided(self) -> bool:
@@ -56,10 +57,12 @@ class TakesDecider:
         self._decider = participant
         participant.take_block(self)
 
-    def _decide(self, tx: Transaction, participants: Participants) -> None:
-        """Has the decider commit; the coordinator's commit decides nothing then."""
+    def _require_decidable(self, tx: Transaction, participants: Participants) -> None:
+        """Raises what refuses the block before its decider commits; asks that once."""
         decider = self._decider
         assert decider is not None
+        if self._is_decidable:
+            return
         names = participants.changing_beside(decider)
         if names:
             raise MisusedTransaction(
@@ -68,6 +71,13 @@ class TakesDecider:
                 f"message, and change that where the message is handled"
             )
         self.coordinator.can_commit(tx, ())
+        self._is_decidable = True
+
+    def _decide(self, tx: Transaction, participants: Participants) -> None:
+        """Has the decider commit; the coordinator's commit decides nothing then."""
+        self._require_decidable(tx, participants)
+        decider = self._decider
+        assert decider is not None
         try:
             first = [
                 one for one in participants.in_commit_order() if one is not decider

@@ -355,7 +355,7 @@ def _name(
 ) -> None:
     """Adds to an error the participant and the call that raised it."""
     name = participant.transaction_aware_name
-    error.add_note(f"in {call} of {name}, transaction {tx.transaction_id}")
+    error.add_note(f"in {call} of {name}, {tx.label}")
 
 
 def note_others(first: BaseException, others: list[BaseException]) -> None:

@@ -15,6 +15,8 @@ from coordinator.pointers import NO_POINTERS, Pointers, as_pointers
 
 POINTERS_PER_MS = 1_000_000
 NO_POINTER = 2**63 - 1
+# Of a block that a database decides no coordinator knows.
+NOT_BEGUN = "a transaction of the database alone"
 
 
 class TransactionType(enum.IntEnum):
@@ -59,6 +61,16 @@ class Transaction:
     @write_pointer.default
     def _first_pointer(self) -> int:
         return self.transaction_id
+
+    @property
+    def has_begun(self) -> bool:
+        """True once a coordinator knows it, as it does unless it begins later."""
+        return True
+
+    @property
+    def label(self) -> str:
+        """The transaction in words; that looks at none which begins later."""
+        return f"transaction {self.transaction_id}" if self.has_begun else NOT_BEGUN
 
     @property
     def start_ms(self) -> int:

@@ -69,6 +69,11 @@ class LaterTransaction(Transaction):
         object.__setattr__(self, "_begin", begin)
         object.__setattr__(self, "_begun", None)
 
+    @property
+    def has_begun(self) -> bool:
+        """True once somebody has looked at it."""
+        return self._begun is not None
+
     def begun(self) -> Transaction:
         """Returns what it is at the coordinator; begins it there."""
         found = self._begun
@@ -94,7 +99,7 @@ class Ends:
 
 
 def _never_began(tx: Transaction | int) -> bool:
-    return isinstance(tx, LaterTransaction) and tx._begun is None
+    return isinstance(tx, LaterTransaction) and not tx.has_begun
 
 
 class RemoteCoordinator:

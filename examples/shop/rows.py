@@ -9,7 +9,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 import txaware
 from txaware import participants
-from txaware.participants.asyncio_participants import AsyncSqlalchemySession
+from txaware.participants.asyncio_session import AsyncSqlalchemySession
 from txaware.participants.sqlalchemy import SqlalchemySession
 
 DATABASE = os.environ.get("SHOP_DATABASE", "sqlite:///shop.db")

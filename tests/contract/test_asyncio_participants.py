@@ -2,8 +2,11 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +21,27 @@ from tests.support.concurrency import in_loop
 from tests.support.http_served import ServedStore, served
 from tests.support.messagings import payloads
 from tests.support.postgres import PostgresServer
-from txaware import AsyncMessaging, connect, connect_async, participants
+from txaware import (
+    AsyncMessaging,
+    ClientSettings,
+    connect,
+    connect_async,
+    participants,
+)
 from txaware.errors import BadRequest, MisusedTransaction, TxAwareError, Unavailable
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.postgres_link import PostgresLink
 from txaware.participants.postgres_outbox import PostgresOutbox
 from txaware.participants.sqlite_outbox import SqliteOutbox
 
-DECIDING = ["aiosqlite", "psycopg", "asyncpg", "session aiosqlite", "session asyncpg"]
+DECIDING = [
+    "aiosqlite",
+    "psycopg",
+    "asyncpg",
+    "session aiosqlite",
+    "session psycopg",
+    "session asyncpg",
+]
 PREPARED = ["psycopg prepared", "asyncpg prepared", "session psycopg prepared"]
 
 
@@ -319,6 +335,60 @@ async def one_block(messaging: AsyncMessaging, shop: Shop, who: str) -> None:
         await messaging.publisher("t").publish(who.encode())
 
 
+@pytest.mark.parametrize("kind", [*DECIDING, *PREPARED])
+@in_loop
+async def test_a_block_that_is_cancelled_at_any_await_is_whole_or_nothing(
+    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+) -> None:
+    shop, numbers = make_shop(kind), count()
+    async with connect_async(store.url) as messaging, shop.opened(messaging):
+        is_over = False
+        while not is_over:
+            number = next(numbers)
+            work = CancelledAt(one_block(messaging, shop, f"n{number:03}"), number)
+            with suppress(asyncio.CancelledError):
+                await asyncio.create_task(work.run())
+            is_over = not work.is_cancelled
+        await one_block(messaging, shop, "last")
+    if kind in DECIDING:
+        shop.carry_over(store.messaging)
+    assert next(numbers) > 4
+    published = sorted(one.decode() for one in store.committed())
+    assert shop.orders() == published
+    assert "last" in published
+
+
+class CancelledAt:
+    """A coroutine whose task is cancelled while it waits for the time of a number."""
+
+    def __init__(self, work: Coroutine[Any, Any, None], number: int) -> None:
+        self._work = work
+        self._number = number
+        self.is_cancelled = False
+
+    async def run(self) -> None:
+        await self
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+        step = partial(self._work.send, None)
+        for number in count():
+            try:
+                waited_for = step()
+            except StopIteration:
+                return
+            if number == self._number:
+                self.is_cancelled = True
+                loop.call_soon(task.cancel)
+            try:
+                yield waited_for
+            except BaseException as error:
+                step = partial(self._work.throw, error)
+            else:
+                step = partial(self._work.send, None)
+
+
 class Steps:
     """Cancels a task before a step that its event loop takes in a callback."""
 
@@ -447,3 +517,167 @@ async def test_what_is_open_before_the_block_is_refused(
             with pytest.raises(MisusedTransaction, match="open that began before"):
                 async with messaging.transaction(shop.participant):
                     pass
+
+
+@pytest.mark.parametrize("kind", DECIDING)
+@in_loop
+async def test_blocks_that_a_database_decides_share_no_threads(
+    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+) -> None:
+    """With one thread in all, a second block is open within the first."""
+    shop, settings = make_shop(kind), ClientSettings(pool_connections=1)
+    async with (
+        connect_async(store.url, settings=settings) as messaging,
+        shop.opened(messaging),
+        messaging.transaction(),  # it has the thread
+    ):
+        await asyncio.create_task(ordered(messaging, shop, "ann"))
+        assert shop.orders() == ["ann"]
+    shop.carry_over(store.messaging)
+    assert store.committed() == [b"ann"]
+
+
+async def ordered(messaging: AsyncMessaging, shop: Shop, who: str) -> None:
+    async with messaging.transaction(shop.participant):
+        await shop.order(who)
+        await messaging.publisher("t").publish(who.encode())
+
+
+@pytest.mark.parametrize("kind", DECIDING)
+@in_loop
+async def test_a_block_goes_on_in_a_thread_once_it_needs_one(
+    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+) -> None:
+    shop = make_shop(kind)
+    async with connect_async(store.url) as messaging, shop.opened(messaging):
+        publisher = messaging.publisher("t")
+        for end in ("commit", "abort", "commit"):
+            async with messaging.transaction(shop.participant) as block:
+                await publisher.publish(b"1")
+                await shop.order("ann")
+                assert await messaging.in_thread(threading.get_ident) != (
+                    threading.get_ident()
+                )
+                await publisher.publish_all([b"2", b"3"])
+                if end == "abort":
+                    await block.abort()
+        async with messaging.transaction(shop.participant) as block:
+            await publisher.publish(b"4")
+            assert block.transaction.transaction_id > 0  # which begins at the server
+    shop.carry_over(store.messaging)
+    assert shop.orders() == ["ann", "ann"]
+    assert store.committed() == [b"1", b"2", b"3", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("kind", DECIDING)
+@in_loop
+async def test_a_second_block_of_a_connection_is_refused_and_harms_nothing(
+    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+) -> None:
+    shop = make_shop(kind)
+    async with connect_async(store.url) as messaging, shop.opened(messaging):
+        async with messaging.transaction(shop.participant):
+            await shop.order("ann")
+            with pytest.raises(MisusedTransaction, match="one at a time"):
+                await asyncio.create_task(ordered(messaging, shop, "bob"))
+            await messaging.publisher("t").publish(b"ann")
+        await ordered(messaging, shop, "cid")
+    shop.carry_over(store.messaging)
+    assert (shop.orders(), store.committed()) == (["ann", "cid"], [b"ann", b"cid"])
+
+
+@pytest.mark.parametrize("kind", DECIDING)
+@in_loop
+async def test_an_abort_in_a_block_undoes_it_and_the_connection_goes_on(
+    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+) -> None:
+    shop, told = make_shop(kind), list[str]()
+    async with connect_async(store.url) as messaging, shop.opened(messaging):
+        async with messaging.transaction(shop.participant) as block:
+            block.on_rollback(lambda: told.append("rolled back"))
+            await shop.order("ann")
+            await messaging.publisher("t").publish(b"ann")
+            await block.abort()
+        await ordered(messaging, shop, "bob")
+    shop.carry_over(store.messaging)
+    assert (shop.orders(), store.committed()) == (["bob"], [b"bob"])
+    assert told == ["rolled back"]
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+@pytest.mark.parametrize("kind", [one for one in DECIDING if "session" in one])
+@in_loop
+async def test_a_session_that_is_ended_inside_of_its_block_is_refused(
+    store: ServedStore, make_shop: Callable[[str], Shop], kind: str, end: str
+) -> None:
+    shop = make_shop(kind)
+    async with connect_async(store.url) as messaging, shop.opened(messaging):
+
+        async def block() -> None:
+            async with messaging.transaction(shop.participant):
+                await shop.order("ann")
+                await getattr(shop.connection, end)()
+                await shop.order("bob")
+                await messaging.publisher("t").publish(b"bob")
+
+        with pytest.raises(MisusedTransaction, match="was ended inside"):
+            await block()
+        await ordered(messaging, shop, "cid")
+    shop.carry_over(store.messaging)
+    assert shop.orders() == ["ann"] * (end == "commit") + ["cid"]
+    assert store.committed() == [b"cid"]
+
+
+@pytest.mark.parametrize("publishes", ["before", "never"])
+@pytest.mark.parametrize(
+    "kind", ["psycopg", "asyncpg", "session psycopg", "session asyncpg"]
+)
+@in_loop
+async def test_a_block_in_which_a_statement_failed_is_never_told_as_committed(
+    store: ServedStore, make_shop: Callable[[str], Shop], kind: str, publishes: str
+) -> None:
+    """PostgreSQL answers its COMMIT with a rollback, and no error."""
+    shop = make_shop(kind)
+    async with connect_async(store.url) as messaging, shop.opened(messaging):
+
+        async def block() -> None:
+            async with messaging.transaction(shop.participant):
+                await shop.order("ann")
+                if publishes == "before":
+                    await messaging.publisher("t").publish(b"ann")
+                with suppress(Exception):
+                    await shop.order("ann', 'too much")
+
+        with pytest.raises(MisusedTransaction, match="a statement failed"):
+            await block()
+        await ordered(messaging, shop, "bob")
+    shop.carry_over(store.messaging)
+    assert (shop.orders(), store.committed()) == (["bob"], [b"bob"])
+
+
+@pytest.mark.parametrize("kind", ["session psycopg", "session asyncpg"])
+@in_loop
+async def test_a_session_whose_commit_has_no_answer_finds_out(
+    store: ServedStore,
+    make_shop: Callable[[str], Shop],
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shop = make_shop(kind)
+    commit, took_place = AsyncSession.commit, [True, False]
+
+    async def lose_the_answer(session: AsyncSession) -> None:
+        if took_place.pop():
+            await commit(session)
+        else:
+            await session.rollback()
+        raise ConnectionError("the answer was lost")
+
+    async with connect_async(store.url) as messaging, shop.opened(messaging):
+        with monkeypatch.context() as patched:
+            patched.setattr(AsyncSession, "commit", lose_the_answer)
+            with pytest.raises(ConnectionError):
+                await ordered(messaging, shop, "ann")
+            await ordered(messaging, shop, "bob")
+    shop.carry_over(store.messaging)
+    assert (shop.orders(), store.committed()) == (["bob"], [b"bob"])

@@ -80,6 +80,7 @@ NOT_AWAITED = {
     "coordinator": "its calls block, and `transaction` makes them in threads",
     "direct_publisher": "`publish` of the messaging publishes at once",
     "end_handled": "is for databases that decide a block, whose calls block",
+    "is_kept": "is for participants, as `kept_once`",
     "is_owner": "is for who serves data, as `serve`",
     "kept_once": "is for participants, whose calls block",
     "longest_timeout_s": "is for Spark's driver, which asks for as much as it may",

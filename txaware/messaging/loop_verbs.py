@@ -78,6 +78,10 @@ class KeptOnce:
                 self._kept[key] = make()
             return cast(C, self._kept[key])
 
+    def has(self, key: Hashable) -> bool:
+        """Tells whether something is kept for a key; that waits for nobody."""
+        return key in self._kept
+
     def close(self) -> None:
         """Closes all that is kept."""
         with self._lock:
@@ -104,6 +108,10 @@ class LoopVerbs:
         It is for participants, which have their relay or recovery in the background.
         """
         return self._kept_once.get(key, make)
+
+    def is_kept(self, key: Hashable) -> bool:
+        """Tells whether `kept_once` has made what it keeps for a key."""
+        return self._kept_once.has(key)
 
     @property
     def clock_ms(self) -> ClockMs:

@@ -1,7 +1,9 @@
 """Participants for asyncio: the same ones, whose steps an event loop takes.
 
 A block of asyncio has a thread, in which the participant is called as everywhere. It
-hands its steps to the event loop, which has the connection.
+hands its steps to the event loop, which has the connection. Where a database decides
+the block alone, the event loop takes the steps before the participant is called, and no
+thread is needed (`DecidesInLoop`).
 """
 
 import asyncio
@@ -10,17 +12,16 @@ from functools import partial
 from typing import Any, TypeVar
 
 from txaware.client.aio.async_messaging import AsyncMessaging, messaging_of
+from txaware.client.aio.async_transaction import DecidesInLoop, seen_through
 from txaware.consume import Inbox
 from txaware.errors import BadRequest
 from txaware.model.messages import MessageId, Page
 from txaware.model.start_places import StartAt
 from txaware.participants.asyncpg_connection import AsyncpgConnection
-from txaware.participants.database_outbox import DatabaseOutbox
-from txaware.participants.database_steps import InLoop, library_of
+from txaware.participants.database_steps import InLoop, Steps, awaited, library_of
 from txaware.participants.deciding_database import DecidingDatabase
 from txaware.participants.postgres import MarkedPostgres, Postgres
 from txaware.participants.postgres_outbox import DecidingPostgres
-from txaware.participants.sqlalchemy import SqlalchemySession
 from txaware.participants.sqlite import Sqlite
 
 R = TypeVar("R")
@@ -66,11 +67,111 @@ class AsyncInbox:
         return await self._messaging.in_thread(call)
 
 
-class AwaitedDatabase(DecidingDatabase):
+class StepsAhead:
+    """Steps that an event loop takes ahead, how they ended, and those that wait."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, BaseException | None] = {}
+        self._waiting: list[Steps[None]] = []
+
+    async def take(self, call: str, steps: Steps[None]) -> bool:
+        """Takes the steps of a call to their end; tells whether they did not fail."""
+        try:
+            await awaited(steps)
+        except BaseException as error:
+            self._ends[call] = error
+            return False
+        self._ends[call] = None
+        return True
+
+    def fail(self, call: str, error: BaseException) -> None:
+        """Has a call raise."""
+        self._ends[call] = error
+
+    def end(self, call: str, steps: Steps[None]) -> None:
+        """Ends a call as its steps have ended; those that were not taken wait."""
+        if call not in self._ends:
+            self._waiting.append(steps)
+            return
+        steps.close()
+        error = self._ends[call]
+        if error is not None:
+            raise error
+
+    async def write(self) -> None:
+        """Takes the steps that wait."""
+        waiting, self._waiting = self._waiting, []
+        for steps in waiting:
+            await awaited(steps)
+
+
+class AwaitedDatabase(DecidingDatabase, DecidesInLoop):
     """A database that decides its blocks, over a connection of asyncio."""
 
     block = BLOCK
     _awaited: AsyncMessaging
+    # There while the event loop takes the steps of a block, which has no thread.
+    _ahead: StepsAhead | None = None
+    # False where its begin waits for nothing.
+    _begins_with_steps = True
+
+    async def begin_ahead(self) -> None:
+        """Begins its transaction; raises where it is in another block."""
+        if self._tx is not None or self._ahead is not None:
+            raise self._busy("another task" if self._tx is None else self._tx.label)
+        self._ahead = ahead = StepsAhead()
+        begun = ahead.take("begin", self._begun())
+        if not self._begins_with_steps:
+            await begun
+            return
+        cancelled = await seen_through(begun)
+        if cancelled is not None:
+            await seen_through(ahead.take("rollback", self._rollback()))
+            ahead.fail("begin", cancelled)
+
+    def _begun(self) -> Steps[None]:
+        if "_place" not in self.__dict__:
+            self.__dict__["_place"] = yield from self._name()
+        self._require_idle()
+        if not self.is_open:
+            yield asyncio.to_thread(self.open)
+        yield from self._begin()
+
+    async def write_ahead(self) -> None:
+        """Writes the rows of what was published and pushed."""
+        if self._ahead is not None:
+            await self._ahead.write()
+
+    async def commit_ahead(self) -> bool:
+        """Commits, or else rolls back."""
+        ahead = self._ahead
+        if ahead is None:
+            return False
+        has_committed = await ahead.take("commit", self._commit())
+        if not has_committed:
+            await ahead.take("rollback", self._rollback())
+        return has_committed
+
+    async def roll_back_ahead(self) -> None:
+        """Rolls back."""
+        if self._ahead is not None:
+            await self._ahead.take("rollback", self._rollback())
+
+    def leave_loop(self) -> None:
+        """Has its steps taken for a thread, or for the next block, from now on."""
+        self._ahead = None
+
+    def _begin_block(self) -> None:
+        if self._ahead is None:
+            super()._begin_block()
+        else:
+            self._take("begin", self._begin())
+
+    def _take(self, call: str, steps: Steps[None]) -> None:
+        if self._ahead is None:
+            super()._take(call, steps)
+        else:
+            self._ahead.end(call, steps)
 
     def consumer(  # type: ignore[override]
         self, topic: str, *, group: str, start: StartAt = None, inclusive: bool = True
@@ -115,7 +216,7 @@ def async_sqlite(
 ) -> AsyncSqlite:
     """Makes a participant of a connection of aiosqlite."""
     awaited = checked_async(messaging, taker="participants.sqlite")
-    return _deciding(AsyncSqlite, awaited, connection, relay=relay, drive=drive)
+    return deciding(AsyncSqlite, awaited, connection, relay=relay, drive=drive)
 
 
 def async_postgres(
@@ -139,14 +240,14 @@ def async_postgres(
         kind = AsyncMarkedPostgres
     if outbox:
         options: dict[str, Any] = {"relay": relay, "drive": lent_by}
-        return _deciding(AsyncDecidingPostgres, awaited, connection, **options)
+        return deciding(AsyncDecidingPostgres, awaited, connection, **options)
     return kind(messaging_of(awaited), connection, drive=lent_by or InLoop())
 
 
 D = TypeVar("D", bound=AwaitedDatabase)
 
 
-def _deciding(
+def deciding(
     kind: type[D],
     messaging: AsyncMessaging,
     connection: Any,
@@ -162,72 +263,6 @@ def _deciding(
     )
     made._awaited = messaging
     return made
-
-
-class AsyncSqlalchemySession(SqlalchemySession):
-    """An AsyncSession whose connection takes part, as its pool has lent it."""
-
-    block = BLOCK
-
-    def __init__(
-        self, messaging: AsyncMessaging, session: Any, *, outbox: bool, relay: bool
-    ) -> None:
-        super().__init__(messaging_of(messaging), session, outbox=outbox, relay=relay)
-        self._awaited = messaging
-        self._drive = InLoop()
-
-    @property
-    def _inner(self) -> Any:
-        return self.session.sync_session
-
-    def _call(self, work: Callable[[Any], R]) -> R:
-        def steps() -> Any:
-            return (yield self.session.run_sync(work))
-
-        return self._drive(steps())  # type: ignore[no-any-return]
-
-    def consumer(  # type: ignore[override]
-        self, topic: str, *, group: str, start: StartAt = None, inclusive: bool = True
-    ) -> AsyncInbox:
-        """Returns a reader of a topic whose position commits with the session."""
-        place: dict[str, Any] = {"start": start, "inclusive": inclusive}
-        make = partial(Inbox, self._messaging, self, topic, group=group, **place)
-        return AsyncInbox(self._awaited, make)
-
-    async def relay(self) -> int:  # type: ignore[override]
-        """Carries over now what has committed; returns how many messages these were."""
-        return await self._awaited.in_thread(
-            lambda: DecidingDatabase.relay(self._deciding("relay"))
-        )
-
-    @property
-    def outbox(self) -> DatabaseOutbox:
-        """Returns the outbox; it is looked up in a thread."""
-        return self._deciding("outbox").outbox
-
-    def _database_of(self, connection: Any) -> Any:
-        library = library_of(connection)
-        if library == "aiosqlite":
-            return async_sqlite(
-                self._awaited, connection, relay=self._relay, drive=self._drive
-            )
-        if library not in ("psycopg", "asyncpg"):
-            raise BadRequest(
-                f"sessions of asyncio to SQLite by aiosqlite, and to PostgreSQL by "
-                f"psycopg 3 or asyncpg, take part; this one has a {connection!r:.100}"
-            )
-        if library == "asyncpg":  # its session begins at the first statement
-            self._call(lambda session: session.connection().exec_driver_sql("SELECT 1"))
-        options: dict[str, Any] = {"outbox": self._outbox, "relay": self._relay}
-        return async_postgres(self._awaited, connection, lent_by=self._drive, **options)
-
-
-def async_session(
-    messaging: object, session: Any, *, outbox: bool, relay: bool
-) -> AsyncSqlalchemySession:
-    """Makes a participant of an AsyncSession."""
-    awaited = checked_async(messaging, taker="participants.sqlalchemy")
-    return AsyncSqlalchemySession(awaited, session, outbox=outbox, relay=relay)
 
 
 def checked_async(messaging: object, *, taker: str) -> AsyncMessaging:

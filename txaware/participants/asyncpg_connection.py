@@ -1,6 +1,6 @@
 """A connection of asyncpg, used as one of psycopg: SQL is written once for both."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from txaware.participants.postgres_link import driver
@@ -68,12 +68,20 @@ class AsyncpgInfo:
 class AsyncpgConnection:
     """A connection of asyncpg, whose transactions begin by themselves.
 
-    `lent` is one whose transaction others begin, as a session of SQLAlchemy does.
+    `lent` is one whose transaction others begin, as a session of SQLAlchemy does;
+    `begin` has them do so before the first statement.
     """
 
-    def __init__(self, given: Any, *, lent: bool = False) -> None:
+    def __init__(
+        self,
+        given: Any,
+        *,
+        lent: bool = False,
+        begin: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
         self.given = given
         self._is_lent = lent
+        self._begin_lent = begin
         self._has_begun = False
         self._is_single = False
         self._transaction: Any = None
@@ -149,6 +157,8 @@ class AsyncpgConnection:
             if not self._is_lent:
                 self._transaction = self.given.transaction()
                 await self._transaction.start()
+            elif self._begin_lent is not None and not self.given.is_in_transaction():
+                await self._begin_lent()
         except Exception as error:
             raise _as_psycopg(error) from error
         self._has_begun = True

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from txaware.participants.asyncio_participants import (
         AsyncDecidingPostgres,
         AsyncPostgres,
-        AsyncSqlalchemySession,
         AsyncSqlite,
     )
+    from txaware.participants.asyncio_session import AsyncSqlalchemySession
 
     Awaited: TypeAlias = AsyncConnection[Any] | AsyncpgConnection
 
@@ -241,7 +241,7 @@ def sqlalchemy(
     """
     if hasattr(session, "sync_session"):
         # An event loop takes long to import, and most programs have none.
-        from txaware.participants.asyncio_participants import async_session
+        from txaware.participants.asyncio_session import async_session
 
         return async_session(messaging, session, outbox=outbox, relay=relay)
     blocking = checked_messaging(messaging, taker="participants.sqlalchemy")

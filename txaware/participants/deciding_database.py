@@ -104,6 +104,12 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
 
         return self.messaging.kept_once(("inbox", self._place), new)
 
+    @property
+    def is_open(self) -> bool:
+        """True when this process has the tables and the relay of the database."""
+        kept = self.messaging.is_kept
+        return kept(("outbox", self._place)) and kept(("inbox", self._place))
+
     def open(self) -> Self:
         """Opens what it has beside the connection: the tables, and the relay."""
         _ = self._relay, self._cleaner
@@ -141,16 +147,26 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
     def start_tx(self, tx: Transaction) -> None:
         """Begins the transaction of the database."""
         if self._tx is not None:
-            raise MisusedTransaction(
-                f"{self.transaction_aware_name} is in the block of transaction "
-                f"{self._tx.transaction_id}, and a connection has one at a time; end "
-                f"that one first, or open another connection"
-            )
+            raise self._busy(self._tx.label)
+        self._begin_block()
+        self._tx, self._noted = tx, 0
+
+    def _busy(self, other: str) -> MisusedTransaction:
+        return MisusedTransaction(
+            f"{self.transaction_aware_name} is in the block of {other}, and a "
+            f"connection has one at a time; end that one first, or open another "
+            f"connection"
+        )
+
+    def _begin_block(self) -> None:
         _ = self._place
         self._require_idle()
         self.open()
-        self._drive(self._begin())
-        self._tx, self._noted = tx, 0
+        self._take("begin", self._begin())
+
+    def _take(self, call: str, steps: Steps[None]) -> None:
+        """Takes steps of the block that nobody needs an answer of."""
+        self._drive(steps)
 
     def take_block(self, context: Any) -> None:
         """Takes what is published in the block."""
@@ -167,7 +183,7 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
     def commit_tx(self) -> bool:
         """Commits the transaction of the database, which decides the block."""
         tx = self._tx
-        self._drive(self._commit())
+        self._take("commit", self._commit())
         self._leave()
         self._cleaner.expects_notes = self._noted > 0
         if self._noted and tx is not None:
@@ -196,7 +212,7 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
         """Rolls the transaction of the database back, unless it has committed."""
         if self._tx is not None:
             self._leave()
-            self._drive(self._rollback())
+            self._take("rollback", self._rollback())
         return True
 
     def close(self) -> None:
@@ -229,13 +245,13 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
         """Writes checked messages to the outbox, with the block."""
         now_ms, token = self.messaging.clock_ms(), self._token
         rows = [columns_of(topic, one, token=token, now_ms=now_ms) for one in messages]
-        self._drive(self._insert(rows))
+        self._take("insert", self._insert(rows))
 
     def push(self, queue: str, items: Sequence[Payload], options: PushOptions) -> None:
         """Writes checked items to the outbox, with the block."""
         now_ms, token = self.messaging.clock_ms(), self._token
         columns = partial(columns_of_item, queue, token=token, now_ms=now_ms)
-        self._drive(self._insert([columns(one, options) for one in items]))
+        self._take("insert", self._insert([columns(one, options) for one in items]))
 
     def note(self, queue: str, items: Collection[str]) -> set[str]:
         """Notes items with the block; returns those that were noted before it."""

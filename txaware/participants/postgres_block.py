@@ -30,7 +30,7 @@ def require_whole(connection: Any, name: str) -> None:
     states = driver().pq.TransactionStatus
     status = connection.info.transaction_status
     if status is states.INERROR:
-        raise _failed(name)
+        raise failed(name)
     if status is states.IDLE:
         raise MisusedTransaction(
             f"the transaction of {name} was ended inside of its block, by a COMMIT or "
@@ -38,7 +38,8 @@ def require_whole(connection: Any, name: str) -> None:
         )
 
 
-def _failed(name: str) -> MisusedTransaction:
+def failed(name: str) -> MisusedTransaction:
+    """Returns the error of a block that can only be rolled back."""
     return MisusedTransaction(
         f"a statement failed in the block of {name}, so PostgreSQL can only roll it "
         f"back; what may fail needs a savepoint"
@@ -56,7 +57,7 @@ def require_marked(connection: Any, name: str) -> Steps[None]:
     try:
         yield connection.execute(f"RELEASE SAVEPOINT {SAVEPOINT}")
     except driver().errors.InFailedSqlTransaction as error:
-        raise _failed(name) from error
+        raise failed(name) from error
     except driver().errors.InvalidSavepointSpecification as error:
         raise MisusedTransaction(
             f"the transaction of {name} was ended inside of its block, by commit() or "

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 CONNECT_S = 10
-# The relays that listen are woken by the commit.
+# The relays that listen are woken by the commit. It tells the id of the transaction.
 CHANNEL = "txaware_outbox"
 _WITH_WAKE = f"""WITH written AS (
     INSERT INTO txaware_outbox ({COLUMNS})
     VALUES (?, ?, ?, ?, ?, {{token}}, ?, ?, ?, ?) RETURNING id)
-    SELECT pg_notify('{CHANNEL}', '') FROM written"""
+    SELECT pg_notify('{CHANNEL}', ''), pg_current_xact_id()::text FROM written"""
 _TYPES = {
     "place": "bigserial",
     "name": "text",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 # A commit that is not synced could be lost when its items have ended.
 SYNCED = """SELECT set_config('synchronous_commit', 'on', true)
     WHERE current_setting('synchronous_commit') = 'off'"""
+XID = "SELECT pg_current_xact_id_if_assigned()::text"
 _LONGER = """SELECT DISTINCT token FROM txaware_outbox
     WHERE id > ? AND token = ANY(?)"""
 _READ = f"SELECT id, {COLUMNS} FROM txaware_outbox WHERE id = ANY(?) ORDER BY id"
@@ -137,8 +138,7 @@ class DecidingPostgres(DecidingDatabase):
         yield from require_marked(connection, name)
         if self._noted:
             yield from POSTGRES.rows(connection, SYNCED)
-        ask = "SELECT pg_current_xact_id_if_assigned()::text"
-        [[xid]] = yield from POSTGRES.rows(connection, ask)
+        [[xid]] = yield from POSTGRES.rows(connection, XID)
         try:
             yield connection.commit()
         except (driver().OperationalError, asyncio.CancelledError):

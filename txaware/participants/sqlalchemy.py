@@ -1,7 +1,8 @@
 """A session of SQLAlchemy, to one of three databases, that takes part in blocks."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from coordinator.interfaces import Coordinator
@@ -58,17 +59,10 @@ class SqlalchemySession(KeepsPositions, DatabaseConnection):
 
     def _lent(self) -> Any:
         """Returns the connection of the driver, as the pool lends it."""
-        try:
+        with told_pool():
             return self._call(
                 lambda session: session.connection().connection.driver_connection
             )
-        except Exception as error:
-            if not is_pool_timeout(error):
-                raise
-            raise Unavailable(
-                f"no connection is free in the pool of the session: {error}; have "
-                f"others give theirs back, or make the pool larger"
-            ) from error
 
     def _ended(self, how: str) -> None:
         self._call(lambda session: getattr(session, how)())
@@ -154,11 +148,7 @@ class SqlalchemySession(KeepsPositions, DatabaseConnection):
     def start_tx(self, tx: Transaction) -> None:
         """Begins the session's transaction."""
         self._end_of_unknown()
-        if self._inner.in_transaction():
-            raise MisusedTransaction(
-                f"{self.transaction_aware_name} has a transaction open that began "
-                f"before the block; commit it or roll it back first"
-            )
+        self._require_idle()
         try:
             database = self._database_of(self._lent())
             database.start_tx(tx)
@@ -166,6 +156,13 @@ class SqlalchemySession(KeepsPositions, DatabaseConnection):
             self._ended("rollback")
             raise
         self._database = self._last = database
+
+    def _require_idle(self) -> None:
+        if self._inner.in_transaction():
+            raise MisusedTransaction(
+                f"{self.transaction_aware_name} has a transaction open that began "
+                f"before the block; commit it or roll it back first"
+            )
 
     def take_block(self, context: Any) -> None:
         """Takes what is published in the block, where its database decides."""
@@ -254,6 +251,20 @@ class SqlalchemySession(KeepsPositions, DatabaseConnection):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.transaction_aware_name}>"
+
+
+@contextmanager
+def told_pool() -> Iterator[None]:
+    """Says what to do where the pool of a session has no connection to lend."""
+    try:
+        yield
+    except Exception as error:
+        if not is_pool_timeout(error):
+            raise
+        raise Unavailable(
+            f"no connection is free in the pool of the session: {error}; have "
+            f"others give theirs back, or make the pool larger"
+        ) from error
 
 
 def is_pool_timeout(error: Exception) -> bool:

@@ -72,6 +72,10 @@ class Sqlite(DecidingDatabase):
             )
 
     def _begin(self) -> Steps[None]:
+        yield from self._begin_immediate()
+        yield self.connection.execute(f"SAVEPOINT {SAVEPOINT}")
+
+    def _begin_immediate(self) -> Steps[None]:
         if self._cleaner.expects_notes:
             yield from self._raise_synchronous()
         # Not a deferred one: it could fail at its first write, when it has read before.
@@ -83,7 +87,6 @@ class Sqlite(DecidingDatabase):
             raise Unavailable(
                 f"{self.transaction_aware_name} cannot be written to now: {error}"
             ) from error
-        yield self.connection.execute(f"SAVEPOINT {SAVEPOINT}")
 
     def _commit(self) -> Steps[None]:
         try:
@@ -95,6 +98,9 @@ class Sqlite(DecidingDatabase):
                 f"of the block commits. What came after that call is rolled back"
             ) from error
         yield self.connection.execute("COMMIT")
+        yield from self._has_committed()
+
+    def _has_committed(self) -> Steps[None]:
         self._was_synced = self._synchronous is not None
         yield from self._restore_synchronous()
 

@@ -27,6 +27,7 @@ from txaware.client.aio.async_service import AsyncService
 from txaware.client.aio.async_table import AsyncTable
 from txaware.client.aio.async_transaction import (
     AsyncTransaction,
+    DecidesInLoop,
     Workers,
     open_transaction,
 )
@@ -98,9 +99,10 @@ class AsyncMessaging(InThreads, AsyncService):
     Verbs go through the loop's own connection, and thousands may wait at once.
     Transactions, and consumers in them, run in threads, `pool_connections` at most,
     whose calls go through the same connection: their participants are the same ones as
-    everywhere and may block. Loops have threads as well, and await their handlers in
-    the event loop. A sender is a task of the loop. Publishers in the background,
-    backups and the coordinator itself are not here.
+    everywhere and may block. One that a database of asyncio decides takes no thread
+    before something in it needs one. Loops have threads as well, and await their
+    handlers in the event loop. A sender is a task of the loop. Publishers in the
+    background, backups and the coordinator itself are not here.
     """
 
     def __init__(self, link: Link, coordinator: Coordinator | None = None) -> None:
@@ -123,7 +125,11 @@ class AsyncMessaging(InThreads, AsyncService):
         context = self._blocking.transaction(
             *participants, timeout_s=timeout_s, long=long
         )
-        return AsyncTransaction(context, self._workers)
+        [first, *others] = participants or (None,)
+        decider = None
+        if isinstance(first, DecidesInLoop) and not others and context.begins_later:
+            decider = first
+        return AsyncTransaction(context, self._workers, decider=decider)
 
     @overload
     def topic(self, topic: str) -> Coroutine[Any, Any, Topic]: ...
@@ -193,7 +199,9 @@ class AsyncMessaging(InThreads, AsyncService):
         known = self._known_queues.get(name) if isinstance(name, str) else None
         if known is not None:
             return known
-        queue: Queue = await self.in_thread(partial(self._blocking.queue, name))
+        make = partial(self._blocking.queue, name)
+        # A database that decides the block is asked for all, and no server.
+        queue: Queue = await self._workers.write(make)
         if len(self._known_queues) >= KNOWN_QUEUES:
             self._known_queues.clear()
         found = AsyncQueue(queue, self._workers, self._pop)

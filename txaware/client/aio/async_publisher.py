@@ -17,8 +17,8 @@ from txaware.publish.publisher import checked_many
 class TopicPublisher(Generic[T]):
     """The promises of `Publisher`, awaited.
 
-    In a transaction each call visits its thread: `publish_all` does so once for many
-    messages.
+    In a transaction that has a thread each call visits it: `publish_all` does so once
+    for many messages.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class TopicPublisher(Generic[T]):
             messages = [encoded(value, self._encode) for value in many(payloads)]
         transaction = self._workers.open_transaction()
         if transaction is not None:
-            await transaction.run(self._hold, messages)
+            await transaction.write(self._hold, messages)
         elif messages:
             await self._service.publish(self.topic, messages)
 

@@ -11,7 +11,7 @@ from coordinator.interfaces import TransactionAware
 from txaware.client.aio.async_loops import AsyncWorker
 from txaware.client.aio.async_transaction import AsyncTransaction, Workers
 from txaware.client.aio.handlers import Handlers, called
-from txaware.client.aio.in_threads import Awaited, Shown, in_thread, shown
+from txaware.client.aio.in_threads import Awaited, Shown, in_thread, shown, written
 from txaware.errors import BadRequest
 from txaware.model.encoding import Decode, Encode
 from txaware.model.messages import T
@@ -135,8 +135,8 @@ class AsyncQueue(AsyncPopper[T]):
         """Returns the settings of the queue."""
         return await self._run(lambda: self._blocking.descriptor)
 
-    push = in_thread(Queue[T].push)
-    push_all = in_thread(Queue[T].push_all)
+    push = written(Queue[T].push)
+    push_all = written(Queue[T].push_all)
     push_once = in_thread(Queue[T].push_once)
     peek = in_thread(Queue.peek)
     browse = in_thread(Queue.browse)

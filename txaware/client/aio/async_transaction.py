@@ -1,16 +1,18 @@
 """`async with`: a transaction that begins, commits and undoes in a thread of its own.
 
 There it is the same `TransactionContext` as everywhere, with the same participants,
-which block and are called from that one thread. The event loop only waits for it.
+which block and are called from that one thread. The event loop only waits for it. A
+block that one database of asyncio decides takes no thread before something needs one.
 """
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from typing import ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from coordinator.brief_errors import briefly
 from coordinator.callbacks import CallsBack, grouped
@@ -23,6 +25,56 @@ from txaware.errors import MisusedTransaction
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class DecidesInLoop(ABC):
+    """A participant that decides its block, and needs no thread to do so.
+
+    The event loop takes its steps ahead, and the block is told then: a call of
+    `TransactionAware` returns or raises as the steps of that call have ended. What the
+    block writes waits for `write_ahead`. A task that is cancelled meanwhile has a write
+    end as a statement of the program's own does, and sees all else to its end.
+    """
+
+    @abstractmethod
+    async def begin_ahead(self) -> None:
+        """Begins its transaction; comes before `start_tx`, which tells of its errors.
+
+        Raises only where it is in another block.
+        """
+
+    @abstractmethod
+    async def write_ahead(self) -> None:
+        """Writes what was published and pushed since the last call; raises."""
+
+    @abstractmethod
+    async def commit_ahead(self) -> bool:
+        """Commits, or else rolls back; comes before `commit_tx`, and does not raise.
+
+        Tells whether it has committed.
+        """
+
+    @abstractmethod
+    async def roll_back_ahead(self) -> None:
+        """Rolls back; comes before `rollback_tx`, and does not raise."""
+
+    @abstractmethod
+    def leave_loop(self) -> None:
+        """Ends this, as the block has, or has a thread from now on."""
+
+
+async def seen_through(
+    work: "Coroutine[Any, Any, R] | asyncio.Future[R]",
+) -> asyncio.CancelledError | None:
+    """Has work done to its end; returns how the task was cancelled meanwhile, if so."""
+    future = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return cancelled
 
 
 class WorkerThread:
@@ -39,12 +91,7 @@ class WorkerThread:
         The call has an end, by the time-outs of all that it asks.
         """
         future = asyncio.wrap_future(self.submit(function, *args, **options))
-        cancelled: asyncio.CancelledError | None = None
-        while not future.done():
-            try:
-                await asyncio.wait([future])
-            except asyncio.CancelledError as error:
-                cancelled = error
+        cancelled = await seen_through(future)
         if cancelled is not None:
             raise cancelled from future.exception()
         return future.result()
@@ -111,6 +158,19 @@ class Workers:
         async with self.one() as worker:
             return await worker.run(function, *args, **options)
 
+    @briefly
+    async def write(
+        self, function: Callable[P, R], /, *args: P.args, **options: P.kwargs
+    ) -> R:
+        """Runs a call that writes with this task's open transaction, or in a thread.
+
+        See `AsyncTransaction.write`.
+        """
+        block = self.open_transaction()
+        if block is not None:
+            return await block.write(function, *args, **options)
+        return await self.run(function, *args, **options)
+
     def open_transaction(self) -> "AsyncTransaction | None":
         """Returns the transaction that this task has open, if any."""
         return open_transaction(self.coordinator)
@@ -131,9 +191,17 @@ class AsyncTransaction(CallsBack):
 
     _may_await = True
 
-    def __init__(self, context: TransactionContext, workers: Workers) -> None:
+    def __init__(
+        self,
+        context: TransactionContext,
+        workers: Workers,
+        *,
+        decider: DecidesInLoop | None = None,
+    ) -> None:
         self._context = context
         self._workers = workers
+        # It has the block, which has no thread, until something needs one.
+        self._decider = decider
         self._worker: WorkerThread | None = None
         self._task: object = None
         self._within = False
@@ -174,9 +242,35 @@ class AsyncTransaction(CallsBack):
 
         What joins the open transaction of its thread joins this one.
         """
+        if self._decider is not None and self._within:
+            await self._move_to_thread(self._decider)
         if self._worker is None:
             raise MisusedTransaction(f"{self._context} is not open")
         return await self._worker.run(function, *args, **options)
+
+    @briefly
+    async def write(
+        self, function: Callable[P, R], /, *args: P.args, **options: P.kwargs
+    ) -> R:
+        """Calls something that publishes or pushes, and asks nobody but the database.
+
+        Where a database decides the block in the event loop, it is called there.
+        """
+        decider = self._decider
+        if decider is None or not self._within:
+            return await self.run(function, *args, **options)
+        try:
+            return function(*args, **options)
+        finally:
+            await decider.write_ahead()
+
+    async def _move_to_thread(self, decider: DecidesInLoop) -> None:
+        """Goes on in a thread, for what blocks or needs an answer of the database."""
+        worker = await self._workers.take()
+        enter = self._context.move()
+        self._worker, self._decider = worker, None
+        decider.leave_loop()
+        await worker.run(enter)
 
     async def join(self, participant: TransactionAware) -> None:
         """Adds a participant, and starts it at once."""
@@ -202,7 +296,10 @@ class AsyncTransaction(CallsBack):
 
     async def abort(self) -> None:
         """Undoes everything; a block that ends after it commits nothing."""
-        await self.run(self._context.abort)
+        if self._decider is not None and self._within:
+            await self._aborted(self._decider)
+        else:
+            await self.run(self._context.abort)
         for failure in await self._told():
             raise failure
 
@@ -213,9 +310,12 @@ class AsyncTransaction(CallsBack):
                 f"{outer} is already open in this task; begin the other one in a task "
                 f"of its own"
             )
-        self._worker = await self._workers.take()
         try:
-            await self.run(self._context.__enter__)
+            if self._decider is not None:
+                await self._begun(self._decider)
+            else:
+                self._worker = await self._workers.take()
+                await self.run(self._context.__enter__)
             self._task = asyncio.current_task()
             _open.set((*_open.get(), self))
         except BaseException as error:
@@ -235,11 +335,72 @@ class AsyncTransaction(CallsBack):
             raise
         await self._tell(error)
 
-    async def _end(self, error: BaseException | None) -> None:
-        worker, kind = self._worker, None if error is None else type(error)
+    async def _begun(self, decider: DecidesInLoop) -> None:
         try:
-            if worker is not None:
-                await worker.run(self._context.__exit__, kind, error, None)
+            await decider.begin_ahead()
+        except BaseException:
+            self._decider = None  # which is another block's
+            raise
+        try:
+            self._context.__enter__()
+        except BaseException as error:
+            await self._undone(decider, error)
+            raise
+
+    async def _undone(self, decider: DecidesInLoop, error: BaseException) -> None:
+        """Takes what an error has left to be done; that it fails is a note of it."""
+        work = asyncio.ensure_future(decider.write_ahead())
+        await seen_through(work)
+        other = work.exception()
+        if other is not None:
+            note_others(error, [other])
+
+    async def _aborted(self, decider: DecidesInLoop) -> None:
+        cancelled = None
+        if self.status is Status.ACTIVE:
+            cancelled = await seen_through(decider.roll_back_ahead())
+        self._context.abort()
+        if cancelled is not None:
+            raise cancelled
+
+    async def _end_in_loop(
+        self, decider: DecidesInLoop, error: BaseException | None
+    ) -> None:
+        cancelled, refusal = None, None
+        if self.status is Status.ACTIVE and error is None:
+            try:
+                self._context.require_decidable()
+            except BaseException as refused:
+                error = refusal = refused
+        if self.status is Status.ACTIVE:
+            end = decider.commit_ahead if error is None else decider.roll_back_ahead
+            cancelled = await seen_through(end())
+        try:
+            self._context.__exit__(None if error is None else type(error), error, None)
+            if refusal is not None:
+                raise refusal
+        except BaseException as ended:
+            await self._undone(decider, ended)
+            if cancelled is not None:
+                raise cancelled from ended
+            raise
+        if cancelled is not None:
+            raise cancelled
+
+    async def _end(self, error: BaseException | None) -> None:
+        kind = None if error is None else type(error)
+        try:
+            if self._decider is not None and not self._context.begins_later:
+                try:  # the coordinator is asked
+                    await self._move_to_thread(self._decider)
+                except asyncio.CancelledError as cancelled:
+                    await self._end_in_loop(self._decider, cancelled)
+                    raise
+            if self._decider is not None:
+                await self._end_in_loop(self._decider, error)
+            elif self._worker is not None:
+                run = self._worker.run
+                await run(self._context.__exit__, kind, error, None)
         except BaseException as ended:
             if isinstance(ended, asyncio.CancelledError):
                 ended.add_note(f"{self._context} is {self.status.value}")
@@ -285,6 +446,8 @@ class AsyncTransaction(CallsBack):
     def _leave(self, error: BaseException | None) -> None:
         """Gives the thread back; it first undoes what an interrupt left open."""
         worker, self._worker, self._within = self._worker, None, False
+        if self._decider is not None:
+            self._decider.leave_loop()
         if worker is not None:
             if error is not None and self._context.may_undo:
                 worker.submit(self._context.__exit__, type(error), error, None)
