@@ -10,7 +10,7 @@ terminal, meanwhile:
     python examples/group/till.py http://127.0.0.1:11015
 
 Both have three partitions then. Kill one of them, however hard: the other one has all
-six ten seconds later, and goes on behind the last order that was billed. What a till
+six about a second later, and goes on behind the last order that was billed. What a till
 was killed in the midst of is billed once, by the other.
 
 Without an address there are two tills in this process, one after the other.

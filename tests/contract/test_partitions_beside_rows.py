@@ -1,5 +1,6 @@
 """Topics of several partitions beside a database that decides its block."""
 
+import time
 from typing import Any
 
 import pytest
@@ -8,7 +9,9 @@ import txaware
 from tests.support.messagings import payloads
 from tests.support.outboxes import Shop
 from txaware.errors import PartitionNeeded
+from txaware.model.messages import Message
 from txaware.model.partitions import partition_of
+from txaware.participants.deciding_database import DecidingDatabase
 
 PARTITIONS = 12
 KEY, OTHER = b"ann", b"bob"
@@ -77,12 +80,45 @@ def test_an_inbox_is_of_one_partition_and_says_so(parts: Shop) -> None:
         shop.consumer("orders", group="g", start="next")
     seen: list[Any] = []
     loop: dict[str, Any] = {"group": "g", "participants": [shop]}
-    with pytest.raises(PartitionNeeded, match=NEEDED):
-        messaging.subscribe("orders", seen.append, **loop).run_once()
     with messaging.transaction(shop):
         assert payloads(shop.consumer("orders.3", group="g").poll(1)) == [b"1"]
     assert messaging.subscribe("orders.3", seen.append, **loop).run_once() == 1
     assert payloads(seen) == [b"2"]
+
+
+def test_loops_whose_database_decides_share_a_topic(parts: Shop) -> None:
+    """Each has a connection of its own; the positions lie in the database alone."""
+    messaging = parts.messaging
+    for number in range(PARTITIONS):
+        messaging.publish(f"orders.{number}", [b"%d" % number])
+
+    def loop(shop: DecidingDatabase) -> Any:
+        def handle(message: Message) -> None:
+            who = message.payload.decode()
+            shop.connection.execute(f"INSERT INTO orders VALUES ('{who}')")
+
+        options: dict[str, Any] = {"group": "g", "participants": [shop]}
+        return messaging.subscribe("orders", handle, **options)
+
+    one, two = loop(parts.participant), loop(parts.opened())
+    handled = 0
+    for _ in range(100):
+        handled += one.run_once() + two.run_once()
+        [group] = messaging.groups()
+        shares = [len(member.partitions) for member in group.members]
+        if handled == PARTITIONS and shares == [PARTITIONS // 2] * 2:
+            break
+        time.sleep(0.02)
+    messaging.publish("orders.5", [b"again"])
+    assert sum(one.run_once() + two.run_once() for _ in range(3)) == 1
+    found = parts.connection.execute("SELECT who FROM orders").fetchall()
+    parts.connection.commit()
+    assert sorted(who for (who,) in found) == sorted(
+        [*(str(number) for number in range(PARTITIONS)), "again"]
+    )
+    one.close()
+    two.close()
+    assert {messaging.position("g", f"orders.{n}") for n in range(PARTITIONS)} == {None}
 
 
 def test_an_inbox_of_a_topic_that_gets_partitions_goes_on_in_the_first(

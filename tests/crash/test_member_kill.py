@@ -24,7 +24,7 @@ import pytest
 import txaware
 from tests.support.concurrency import until
 from tests.support.killed_server import Server
-from tests.support.member_child import APART, GROUP, HANDLED, NO_KEY, TOPIC
+from tests.support.member_child import APART, GROUP, HANDLED, HTTP, NO_KEY, TOPIC
 from txaware.errors import TxAwareError
 from txaware.messaging import Messaging
 
@@ -39,13 +39,19 @@ class Child:
     """A member in a process of its own."""
 
     def __init__(
-        self, url: str, name: str, *, pause_s: float = 0.0, fault: str = ""
+        self,
+        url: str,
+        name: str,
+        *,
+        pause_s: float = 0.0,
+        fault: str = "",
+        session_s: float = SESSION_S,
     ) -> None:
         self._lines: list[str] = []
         self._child = subprocess.Popen(
             [
                 *(sys.executable, "-m", "tests.support.member_child", url, name),
-                *(str(SESSION_S), str(pause_s), fault),
+                *(str(session_s), str(pause_s), fault),
             ],
             cwd=ROOT,
             stdin=subprocess.PIPE,
@@ -220,6 +226,32 @@ def test_members_that_come_go_and_die_handle_each_message_once(tmp_path: Path) -
             assert min(published.values()) > 0
             assert not messaging.check().problems
             assert messaging.group(GROUP).members == []
+
+
+@pytest.mark.parametrize("frames", [True, False])
+def test_a_member_that_is_killed_is_missed_before_its_session_ends(
+    tmp_path: Path, *, frames: bool
+) -> None:
+    """Its connection ends, and nothing is heard of it any more."""
+    options: dict[str, Any] = {"session_s": 300, "fault": "" if frames else HTTP}
+    with served(tmp_path) as server, ExitStack() as ends:
+        lives = Child(server.url, "lives", **options)
+        ends.callback(lives.kill)
+        lives.says("joined")
+        with txaware.connect(server.url) as messaging:
+
+            def dies_and_is_missed() -> bool:
+                before = messaging.group(GROUP).members
+                dies = Child(server.url, "dies", **options)
+                dies.says("joined")
+                time.sleep(0.5)  # mostly it waits in a heartbeat by then
+                dies.kill()
+                return until(
+                    lambda: len(messaging.group(GROUP).members) == len(before),
+                    timeout_s=ENDS_S / 4,
+                )
+
+            assert any(dies_and_is_missed() for _ in range(4))
 
 
 def hang_in_a_block(server: Server, fault: str) -> Findings:

@@ -12,7 +12,7 @@ PATHS = [
     pytest.param(
         path, marks=pytest.mark.long if path.stem in LONG else (), id=path.stem
     )
-    for path in (*sorted(EXAMPLES.glob("*.py")), EXAMPLES / "group" / "till.py")
+    for path in (*sorted(EXAMPLES.glob("*.py")), *sorted(EXAMPLES.glob("group/*.py")))
 ]
 
 

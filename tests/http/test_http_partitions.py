@@ -206,9 +206,9 @@ def test_rows_of_no_partition_are_found(tmp_path: Path) -> None:
         assert "orders.7" in problem.sentence
 
 
-def test_a_subscriber_of_a_whole_topic_is_refused_with_a_sentence(
+def test_a_subscriber_without_a_group_is_refused_a_whole_topic(
     store: ServedStore,
 ) -> None:
     store.messaging.publish("orders", [*SENT])
     with pytest.raises(BadRequest, match="name one of them here, as orders"):
-        store.messaging.subscribe("orders", lambda _: None, group="g").run_once()
+        store.messaging.subscribe("orders", lambda _: None).run_once()

@@ -18,6 +18,8 @@ GROUP, TOPIC, HANDLED = "billing", "orders", "handled"
 # What a planted fault leaves out: the change key of a position, or the one transaction
 # of a message's rows and its position.
 NO_KEY, APART = "no change key", "saved apart"
+# What is no fault: a connection for each call under way, in place of frames.
+HTTP = "http"
 
 
 def work(
@@ -70,7 +72,7 @@ def _tell(messaging: Messaging, found: Any, name: str, pause_s: float) -> None:
 
 if __name__ == "__main__":
     url, name, session, pause, fault = sys.argv[1:]
-    with txaware.connect(url) as connected:
+    with txaware.connect(url, frames=fault != HTTP) as connected:
         work(
             connected,
             name,

@@ -50,6 +50,11 @@ GIVEN = {"service", "coordinator", "shares_journal", "clock_ms", "clock_s", "sle
         "target",
         "publish",
         "at_once",
+        "groups",
+        "client",
+        "static",
+        "in_partition",
+        "require_newest",
     ),
 }
 

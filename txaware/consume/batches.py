@@ -16,6 +16,7 @@ from txaware.consume.consumer import Consumer
 from txaware.consume.cursors import Group
 from txaware.consume.durable_tries import DurableTries, GroupMarks, InboxMarks
 from txaware.consume.inbox import Inbox, KeepsPositions
+from txaware.consume.loop_member import PartitionReader
 from txaware.consume.poison import (
     CarriedLetters,
     DeadLetters,
@@ -31,9 +32,10 @@ from txaware.consume.poison import (
 from txaware.consume.subscribe_options import (
     SHARE_OF_TIMEOUT,
     Delivery,
-    SubscriberMetrics,
+    SubscriberCounts,
 )
 from txaware.errors import (
+    MemberFenced,
     MisusedTransaction,
     ProducerFenced,
     TopicNotFound,
@@ -73,10 +75,11 @@ class MessageBatches:
 
     def __init__(
         self,
-        consumer: Consumer | Inbox,
+        consumer: Consumer | Inbox | PartitionReader,
         handler: Handler,
         delivery: Delivery,
         *,
+        counts: SubscriberCounts,
         topic: str,
         service: MessagingService,
         coordinator: Coordinator,
@@ -92,7 +95,9 @@ class MessageBatches:
         at_once: HandlesAtOnce | None = None,
         message_limit_bytes: int = MOST_BYTES,
     ) -> None:
-        self.metrics = SubscriberMetrics()
+        # True when the last batch has left messages, or may have.
+        self.has_more = True
+        self._counts = counts
         self._consumer = consumer
         self._handler = handler
         self._delivery = delivery
@@ -123,7 +128,7 @@ class MessageBatches:
 
     def one(self) -> int:
         """Runs one transaction; answers how many messages it went past."""
-        step, self.fate = HandlingStep(), "again"
+        step, self.fate, self.has_more = HandlingStep(), "again", True
         if isinstance(self._consumer, Inbox):
             self._mark_ahead(self._consumer)
         timeout_s = self._delivery.timeout_s
@@ -143,6 +148,12 @@ class MessageBatches:
         self._passed(step)
         return len(step.done)
 
+    def wait(self, timeout_s: float) -> bool:
+        """Waits until there is something to poll; False after the time-out."""
+        if isinstance(self._consumer, PartitionReader):
+            raise MisusedTransaction(f"{self._consumer!r} waits with all partitions")
+        return self._consumer.wait(timeout_s)
+
     def _mark_ahead(self, inbox: Inbox) -> None:
         """Marks the next batch, before its block has the database to itself."""
         if self._durable is None or not self._durable.has_to_look:
@@ -155,7 +166,8 @@ class MessageBatches:
     def _work(
         self, step: HandlingStep, context: TransactionContext, late_s: float
     ) -> None:
-        page = self._consumer.poll(self._delivery.messages_per_transaction)
+        most = self._delivery.messages_per_transaction
+        page = self._consumer.poll(most)
         of_one(page.next, self._topic)
         self._count(fetched=len(page))
         durable = None if isinstance(self._consumer, Inbox) else self._durable
@@ -179,6 +191,7 @@ class MessageBatches:
             raise MisusedTransaction(
                 f"the handler ended {context}, which its subscriber ends; raise instead"
             )
+        self.has_more = len(step.done) < len(page) or len(page) >= most
         if len(step.done) < len(page):
             self._consumer.seek(step.done[-1].message.id, inclusive=False)
 
@@ -311,7 +324,7 @@ class MessageBatches:
 
     def _failed(self, step: HandlingStep, error: BaseException) -> None:
         self.fate = "all comes again"
-        if isinstance(error, TransactionConflict):
+        if isinstance(error, TransactionConflict | MemberFenced):
             self._count(conflicts=1)
             return
         if isinstance(error, Exception):
@@ -378,7 +391,7 @@ class MessageBatches:
         for item, why in given_up:
             self._tell_given_up(item, why)
         delay_s = (self._clock_ms() - last.publish_time_ms) / 1000
-        self.metrics = attrs.evolve(self.metrics, delay_s=delay_s)
+        self._counts.delay(delay_s)
         if self._delivery.after_commit is not None and step.handled:
             self._announce(self._delivery.after_commit, step.handled)
 
@@ -410,4 +423,4 @@ class MessageBatches:
             )
 
     def _count(self, **numbers: float) -> None:
-        self.metrics = self.metrics.plus(**numbers)
+        self._counts.count(**numbers)

@@ -13,7 +13,7 @@ from txaware.model.groups import Beat, Joined, NamedPartition, PartitionPosition
 log = logging.getLogger(__name__)
 
 # The time until the next heartbeat, after one that was not answered.
-AGAIN_S = 0.5
+AGAIN_S = 0.25
 
 # An incarnation, the generation that it took up, and the partitions that it holds.
 Asked = tuple[int, int, tuple[NamedPartition, ...]]

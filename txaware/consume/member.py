@@ -119,6 +119,7 @@ class Member:
         assignment: Assignment | Strategy | None = None,
         poll_interval_s: float = 300,
         client: str | None = None,
+        own_positions: bool = False,
         shares_journal: bool = False,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -138,6 +139,7 @@ class Member:
         self._autocommit = autocommit
         self._assignment = assignment
         self._client = client
+        self._own_positions = own_positions
         self._clock_s = clock_s
         self._share = PartitionShare(self._in_group)
         self._held = self._share.held
@@ -167,10 +169,11 @@ class Member:
         """Leaves the group; saves first what was polled, with `autocommit`."""
         self.close(commits=kind is None)
 
-    def close(self, *, commits: bool = True) -> None:
+    def close(self, *, commits: bool = True, leaves: bool = False) -> None:
         """Lets go of everything, and leaves the group; a static member stays in it.
 
-        A static member that is started again within its session goes on where it was.
+        A static member that is started again within its session goes on where it was,
+        unless it `leaves`.
         """
         with self._lock:
             if self._is_closed or not self._is_open:
@@ -186,7 +189,7 @@ class Member:
                 self._held.clear()
                 self._heartbeats.close()
                 self._wait.close()
-                if self._static is None:
+                if leaves or self._static is None:
                     self._leave()
 
     def _leave(self) -> None:
@@ -208,6 +211,7 @@ class Member:
             start=self._start,
             session_s=self._session_s,
             client=self._client,
+            own_positions=self._own_positions,
         )
         self._heartbeats.joined(joined, [one.named for one in self._held.values()])
 
@@ -392,7 +396,7 @@ class Member:
         reading = self._reading(context)
         return self._share.pages(
             limit,
-            move_to=partial(self._move_in, context),
+            move_to=partial(self._move_in, context, reading),
             place_of=partial(self._place_in, reading),
             # What moved here after the snapshot is polled from the next block on.
             among=[pair for pair in reading.places if pair in self._held],
@@ -415,20 +419,25 @@ class Member:
             reading = context.joined(key, make)
         return reading
 
-    def _read(self, tx: Transaction | None) -> Sequence[PartitionPosition]:
-        held = [one.named for one in self._held.values()]
-        if not held:
+    def _read(
+        self, tx: Transaction | None, *, among: Iterable[Partition] | None = None
+    ) -> Sequence[PartitionPosition]:
+        pairs = self._held if among is None else among
+        named = [self._held[pair].named for pair in pairs]
+        if not named:
             return []
         return self._groups.member_positions(
             self._group,
             self._heartbeats.member,
             incarnation=self._heartbeats.incarnation,
-            partitions=held,
+            partitions=named,
             transaction=tx,
         )
 
-    def _read_and_stand(self, tx: Transaction) -> Sequence[PartitionPosition]:
-        places = self._read(tx)
+    def _read_and_stand(
+        self, tx: Transaction, *, among: Iterable[Partition] | None = None
+    ) -> Sequence[PartitionPosition]:
+        places = self._read(tx, among=among)
         for place in places:
             self._held[place.pair].stand(place.position)
         return places
@@ -439,10 +448,13 @@ class Member:
         return place_in_partition(position, pair[1])
 
     def _move_in(
-        self, context: TransactionContext, pair: Partition, position: MessageId
+        self,
+        context: TransactionContext,
+        reading: MemberReading,
+        pair: Partition,
+        position: MessageId,
     ) -> None:
         """Moves a partition with the commit of a block."""
-        reading = self._reading(context)
         moved = reading.moved.get(pair)
         if moved is None:
             read = reading.places[pair]
@@ -574,7 +586,7 @@ class Member:
             if context is None:
                 held.position = position
             else:
-                self._move_in(context, pair, position)
+                self._move_in(context, self._reading(context), pair, position)
 
     def pause(self, topic: str) -> None:
         """Polls nothing of a topic until `resume`; its partitions stay."""

@@ -1,13 +1,14 @@
 """The partitions that a member holds, read together: fairly, topic by topic."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from txaware.consume.consumer import is_ahead
 from txaware.consume.held_partition import HeldPartition, InGroup
 from txaware.errors import TopicNotFound
 from txaware.model.groups import Partition, owned_by_topic
+from txaware.model.interfaces import COMMITTED
 from txaware.model.messages import ID_BYTES, Message, MessageId, Page, in_topic
 from txaware.model.requests import Start
 from txaware.model.topics import TopicName
@@ -48,16 +49,44 @@ class PartitionShare:
                 continue
             self._counts[topic] = found.partitions
 
+    def partitions(self, topic: str) -> int:
+        """Tells how many partitions a topic has, as it was counted last."""
+        return self._counts.get(topic, 0)
+
     def position(self, pair: Partition) -> MessageId:
         """Returns where a partition stands."""
         return self.held[pair].position
 
-    def starts(self) -> dict[str, Start]:
-        """Returns where each topic is read on, by the name to read it by."""
+    def starts(
+        self, places: Mapping[Partition, MessageId] | None = None
+    ) -> dict[str, Start]:
+        """Returns where each topic is read on, by the name to read it by.
+
+        `places` are those to go on from, in place of all where the partitions stand.
+        """
+        place_of = self.position if places is None else places.__getitem__
         return {
-            self._name(topic, numbers): self._start_of(topic, numbers, self.position)
-            for topic, numbers in self._readable().items()
+            self._name(topic, numbers): self._start_of(topic, numbers, place_of)
+            for topic, numbers in self._readable(places).items()
         }
+
+    def first_behind(
+        self, places: Mapping[Partition, MessageId]
+    ) -> tuple[set[Partition], list[int]]:
+        """Returns the partition of each topic with messages behind the oldest place.
+
+        Where there is none, it tells the transactions that committed readers stop at.
+        """
+        found, stops = set[Partition](), list[int]()
+        for topic, numbers in self._readable(places).items():
+            options: dict[str, Any] = {"isolation": COMMITTED}
+            page = self._page(topic, numbers, places.__getitem__, 1, options)
+            if page:
+                number = numbers[0] if len(numbers) == 1 else page[0].partition
+                found.add((topic, number))
+            elif page is not None and page.blocked_by is not None:
+                stops.append(page.blocked_by.pointer)
+        return found, stops
 
     def pages(
         self,

@@ -1,5 +1,6 @@
 """The options of a subscriber, and the figures that it counts."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -101,3 +102,21 @@ class SubscriberMetrics:
         return attrs.evolve(
             self, **{name: getattr(self, name) + n for name, n in numbers.items()}
         )
+
+
+class SubscriberCounts:
+    """The figures of one subscriber, which all its batches count in."""
+
+    def __init__(self) -> None:
+        self.metrics = SubscriberMetrics()
+        self._lock = threading.Lock()
+
+    def count(self, **numbers: float) -> None:
+        """Adds numbers."""
+        with self._lock:
+            self.metrics = self.metrics.plus(**numbers)
+
+    def delay(self, delay_s: float) -> None:
+        """Notes the delay of the last message."""
+        with self._lock:
+            self.metrics = attrs.evolve(self.metrics, delay_s=delay_s)

@@ -1,5 +1,7 @@
 """The verbs of a `Messaging` that make loops: subscribers and processors."""
 
+import os
+import platform
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable
@@ -30,7 +32,10 @@ from txaware.model.clock import ClockMs
 from txaware.model.encoding import Decode
 from txaware.model.interfaces import MessagingService, Payload
 from txaware.model.messages import Message
+from txaware.model.partitions import named_partition
+from txaware.model.queues import checked_count
 from txaware.model.start_places import StartAt
+from txaware.model.topics import checked_transactional_id
 from txaware.publish import Publisher
 from txaware.publish.transactional_producer import TransactionalProducer
 
@@ -51,6 +56,12 @@ class LoopOptions(TypedDict, total=False):
     first_pause_s: float
     longest_pause_s: float
     idle_wait_s: float
+    session_s: float | None
+
+
+def client_name() -> str:
+    """Names this process, for those who look at the members of a group."""
+    return f"{platform.node()}:{os.getpid()}"
 
 
 class Closes(Protocol):
@@ -209,6 +220,8 @@ class LoopVerbs:
         first_pause_s: float = 0.1,
         longest_pause_s: float = 5,
         idle_wait_s: float = 0.5,
+        session_s: float | None = None,
+        concurrency: int = 1,
     ) -> Subscriber:
         """Returns a loop that calls `handler(message)` in transactions; `run` runs it.
 
@@ -216,6 +229,11 @@ class LoopVerbs:
         transaction commits with it, and `participants` join each. Without a `group`
         the position ends with the process. `Delivery` explains the options from
         `decode` on.
+
+        Loops of one group that run share the topic by its partitions, in any number of
+        processes; who has none stands by. Where a process dies, others have its
+        partitions after a session (`session_s`, 10). Up to `concurrency` partitions
+        are handled at once, in threads.
         """
         return self._subscribed(
             topic,
@@ -236,6 +254,8 @@ class LoopVerbs:
             first_pause_s=first_pause_s,
             longest_pause_s=longest_pause_s,
             idle_wait_s=idle_wait_s,
+            session_s=session_s,
+            concurrency=checked_count("concurrency", concurrency),
         )
 
     @overload
@@ -286,6 +306,8 @@ class LoopVerbs:
         first_pause_s: float = 0.1,
         longest_pause_s: float = 5,
         idle_wait_s: float = 0.5,
+        session_s: float | None = None,
+        concurrency: int = 1,
     ) -> Processor:
         """Returns a loop from a topic to another, each message once; `run` runs it.
 
@@ -294,6 +316,9 @@ class LoopVerbs:
         one for each batch. `producer` is the transactional id: when this returns, an
         older loop of that id is fenced, and this one goes on behind its last commit.
         The options are those of `subscribe`, without `together`.
+
+        Loops of one group share a source of several partitions, as those of `subscribe`
+        do, with one id or several: then each partition has a producer of its own.
         """
         return self._process(
             source,
@@ -315,6 +340,8 @@ class LoopVerbs:
             first_pause_s=first_pause_s,
             longest_pause_s=longest_pause_s,
             idle_wait_s=idle_wait_s,
+            session_s=session_s,
+            concurrency=checked_count("concurrency", concurrency),
         )
 
     def _process(
@@ -333,31 +360,43 @@ class LoopVerbs:
         check_function(function, what="function")
         if group is None:  # or the next loop would begin anew
             raise BadRequest("a loop that publishes each message once has a group")
-        names = [str(self._service.topic(one).topic) for one in (source, target)]
-        if names[0] == names[1]:
+        checked_transactional_id(producer)
+        found = [self._service.topic(one) for one in (source, target)]
+        if found[0].topic == found[1].topic:
             raise BadRequest(f"what is made of {source} would come back to it for ever")
         participants = tuple(participants)
+
+        def opened(number: int) -> TransactionalProducer:
+            return self._transactional(f"{producer}.{number}" if number else producer)
+
         if deciding(participants) is None:
-            processor = Processor(function, target)
+            processor = Processor(function, target, opened)
         else:
             processor = DecidedProcessor(
                 function,
                 target,
+                opened,
                 begin=self.transaction,
                 publish=self._publish_within,
             )
+        is_alone = found[0].partitions == 1 or named_partition(source)[1] is not None
+        by = processor.handling(at_once)
         subscriber = self._subscribed(
             source,
-            processor.handle,
-            begin=processor.begin,
+            by.handler,
+            begin=by.begin,
             target=target,
             group=group,
             participants=participants,
-            at_once=at_once and partial(processor.handle_at_once, at_once),
+            at_once=by.at_once,
+            in_partition=partial(processor.opened, at_once),
+            static=producer if is_alone else None,
+            require_newest=processor.require_newest,
             **options,
         )
-        # It fences an older loop, and so comes last.
-        processor.of(subscriber, self._transactional(producer))
+        processor.of(subscriber)
+        if is_alone:
+            processor.be_newest()  # it comes last, as it fences an older loop
         self._to_close.add(processor)
         return processor
 
@@ -374,6 +413,8 @@ class LoopVerbs:
             shares_journal=self._parts.shares_journal,
             clock_ms=self._parts.clock_ms,
             message_limit_bytes=self.message_limit_bytes,
+            groups=self._parts.groups,
+            client=client_name(),
             **options,
         )
         self._to_close.add(subscriber)

@@ -1,7 +1,5 @@
 """The entry of a program: `connect`, and the `Messaging` that it returns."""
 
-import os
-import platform
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -29,7 +27,7 @@ from txaware.messaging.broadcast import (
     Instance,
     Instances,
 )
-from txaware.messaging.loop_verbs import Closes, LoopVerbs
+from txaware.messaging.loop_verbs import Closes, LoopVerbs, client_name
 from txaware.messaging.parts import Limits, Parts, Reach
 from txaware.messaging.typed_topic import TopicVerbs
 from txaware.messaging.verbs import (
@@ -553,7 +551,7 @@ class Messaging(
             autocommit=autocommit,
             assignment=assignment,
             poll_interval_s=poll_interval_s,
-            client=f"{platform.node()}:{os.getpid()}",
+            client=client_name(),
             shares_journal=self._parts.shares_journal,
         )
         self._to_close.add(member)

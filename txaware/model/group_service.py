@@ -58,13 +58,15 @@ class GroupService(Protocol):
         start: GroupStart | None = None,
         session_s: float | None = None,
         client: str | None = None,
+        own_positions: bool = False,
     ) -> Joined:
         """Makes a member, which gets a share of `topics`, and the `partitions` named.
 
         Without a name it gets one. A name that is a member already is its next
         incarnation: it keeps what it has, and the one before is fenced. A partition
         that the group has never read begins at `start`. A group that does not exist
-        is created.
+        is created. With `own_positions` no position is written for what it gets: it
+        keeps them itself, as in a database of its own.
         """
 
     def heartbeat(

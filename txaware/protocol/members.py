@@ -357,6 +357,7 @@ class Join(Correlates, forbid_unknown_fields=True, rename="camel"):
     start: Annotated[Any, _START] = None
     session_s: Annotated[Any, _SESSION] = field(default=None, name="sessionMs")
     client: Annotated[Any, _CLIENT] = field(default=None, name="clientId")
+    own_positions: Annotated[bool, FLAG] = False
 
 
 class Heartbeat(Correlates, forbid_unknown_fields=True, rename="camel"):

@@ -20,6 +20,8 @@ class MemberRow:
     """A member: what it joined, and by which incarnation it is known.
 
     Of each topic in `topics` it gets a share, and all of `partitions`, which it names.
+    One with `own_positions` keeps its positions elsewhere. One with a `process` is in
+    the process that has the store open, and ends with it.
     """
 
     name: str
@@ -31,6 +33,8 @@ class MemberRow:
     is_static: bool
     since_ms: int
     client: str | None = None
+    own_positions: bool = False
+    process: str | None = None
 
     @property
     def all_topics(self) -> set[str]:
@@ -131,6 +135,8 @@ def _member_fields(row: MemberRow) -> dict[str, Any]:
         "static": row.is_static,
         "since": row.since_ms,
         "client": row.client,
+        **({"positions": "own"} if row.own_positions else {}),
+        **({} if row.process is None else {"process": row.process}),
     }
 
 
@@ -145,4 +151,6 @@ def _member(name: str, fields: Mapping[str, Any]) -> MemberRow:
         is_static=fields["static"],
         since_ms=fields["since"],
         client=fields["client"],
+        own_positions="positions" in fields,
+        process=fields.get("process"),
     )

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Coroutine, Iterable
+from functools import partial
 from typing import Any
 
 from txaware.model.groups import GroupDescription, GroupName
@@ -60,6 +61,8 @@ def _join(server_context: ServerContext, caller: Caller, asked: Join) -> Any:
         start=asked.start,
         session_s=asked.session_s,
         client=asked.client,
+        own_positions=asked.own_positions,
+        is_here=False,
     )
     return correlated(asked, joined)
 
@@ -108,7 +111,16 @@ class Beating:
         look = self._look_here()
         if look is not None and (look.is_news or wait_s <= 0):
             return correlated(self._asked, look.beat)
-        return self._wait(look, until_s)
+        return self._wait_or_lose(look, until_s)
+
+    async def _wait_or_lose(self, look: Look | None, until_s: float) -> Any:
+        try:
+            return await self._wait(look, until_s)
+        except ClientGone:
+            context, asked = self._server_context, self._asked
+            lost = partial(context.groups.lost, incarnation=asked.incarnation)
+            await context.in_coordinator_thread(lost, asked.group, asked.member)
+            raise
 
     async def _wait(self, look: Look | None, until_s: float) -> Any:
         context = self._server_context

@@ -59,6 +59,8 @@ from txaware.store.versioned_rows import VersionedRows, without_pointer
 
 log = logging.getLogger(__name__)
 
+# A member whose connection is lost is heard again in that time, or its session is over.
+LOST_S = 1.0
 # A topic may go while a change is made; then it is made again without it.
 TOPIC_TRIES = 10
 
@@ -114,6 +116,7 @@ class LocalGroups:
         self._lock = threading.Lock()
         self._live: dict[GroupName, LiveGroup] = {}
         self._last_incarnation = 0
+        self._process = secrets.token_hex(8)
         self._topics.told.append(self._topics_changed)
 
     def _topics_changed(self) -> None:
@@ -210,8 +213,10 @@ class LocalGroups:
         start: GroupStart | None = None,
         session_s: float | None = None,
         client: str | None = None,
+        own_positions: bool = False,
+        is_here: bool = True,
     ) -> Joined:
-        """Makes a member; see the port."""
+        """Makes a member; see the port. One that `is_here` ends with this process."""
         name = secrets.token_hex(8) if member is None else checked_member(member)
         row = MemberRow(
             name=name,
@@ -223,6 +228,8 @@ class LocalGroups:
             is_static=checked_flag("static", static),
             since_ms=self._clock_ms(),
             client=checked_client(client),
+            own_positions=checked_flag("own_positions", own_positions),
+            process=self._process if is_here else None,
         )
         with self._locked(group) as live:
             self._require_topics(live.name, row)
@@ -337,6 +344,17 @@ class LocalGroups:
             again_s = min(state.heard_s[member] + beat_s, state.next_end_s() or now_s)
             return Look(beat, is_news, live.signal, seen, max(0, again_s - now_s))
 
+    def lost(self, group: str, member: str, *, incarnation: int) -> None:
+        """Notes that the connection of a member is lost: it may be no more.
+
+        One that lives is heard again soon.
+        """
+        with self._locked(group) as live:
+            state = self._state(live)
+            if state is not None and state.is_member(member, incarnation):
+                state.hurry(member, self._now_s() + LOST_S)
+                live.signal.tell()  # others look again when that session ends
+
     def leave_group(
         self, group: str, member: str, *, incarnation: int | None = None
     ) -> None:
@@ -442,7 +460,12 @@ class LocalGroups:
             row = self._read(live.name)
             if row is None:
                 return None
-            live.state, live.topics = Membership(row, self._now_s()), None
+            state = Membership(row, self._now_s())
+            for name, member in row.members.items():
+                is_of_another = member.process not in (None, self._process)
+                if is_of_another and not member.is_static:  # its process has ended
+                    state.hurry(name, self._now_s())
+            live.state, live.topics = state, None
         return live.state
 
     def _known(self, live: LiveGroup, *, at_once: bool) -> Membership:
@@ -583,6 +606,7 @@ class LocalGroups:
         moves = [
             (pair, partial(self._position_or_start, live.name, state, change.row, pair))
             for pair in (*change.moved, *change.touched)
+            if not change.row.members[change.row.owners[pair].member].own_positions
         ]
 
         def row(tx: Transaction) -> GroupRow:

@@ -62,6 +62,16 @@ class Membership:
             )
         return row
 
+    def is_member(self, member: str, incarnation: int) -> bool:
+        """Tells whether an incarnation is the present one of a member."""
+        row = self.row.members.get(member)
+        return row is not None and row.incarnation == incarnation
+
+    def hurry(self, member: str, end_s: float) -> None:
+        """Has the session of a member end by then, unless it is heard before."""
+        session_s = self.row.members[member].session_ms / 1000
+        self.heard_s[member] = min(self.heard_s[member], end_s - session_s)
+
     def heard(self, member: str, now_s: float) -> None:
         """Begins a new session of a member."""
         self.heard_s[member] = now_s
