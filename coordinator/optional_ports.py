@@ -37,7 +37,7 @@ def in_process(coordinator: Coordinator) -> InProcess | None:
     return coordinator if isinstance(coordinator, InProcess) else None
 
 
-class Entered(Protocol):
+class EnteredWrite(Protocol):
     """A write of a transaction that was admitted, and has not left."""
 
     @property
@@ -56,7 +56,7 @@ class AdmitsWrites(Protocol):
     row comes in after its transaction has ended.
     """
 
-    def enter(self, transaction_id: int, write: object = None) -> Entered:
+    def enter(self, transaction_id: int, write: object = None) -> EnteredWrite:
         """Begins a write; `TransactionNotInProgress` unless its transaction is open.
 
         A write that ends in another thread has an object that stands for it.

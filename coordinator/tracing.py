@@ -171,9 +171,9 @@ class Tracing:
         """Tells whether another span tells of what is done here."""
         return bool(self._context.get_value(_QUIET))
 
-    def begun(self) -> "Begun":
+    def begun(self) -> "BegunOperation":
         """Notes when an operation begins, of which a span tells once it has ended."""
-        return Begun(self, time.time_ns())
+        return BegunOperation(self, time.time_ns())
 
     def tell(
         self,
@@ -263,7 +263,7 @@ class Tracing:
         return list(links.values())
 
 
-class Begun:
+class BegunOperation:
     """An operation that has begun, and whose span is made when it has ended."""
 
     __slots__ = ("_began_ns", "_tracing")
@@ -322,7 +322,7 @@ class Begun:
         )
 
 
-def begun() -> Begun | None:
+def begun() -> BegunOperation | None:
     """Notes the beginning of an operation; None where nothing is traced."""
     tracing = active()
     return None if tracing is None else tracing.begun()

@@ -67,6 +67,8 @@ LAYERS = [
     ["txaware.cli"],
     ["txaware.__main__", "txaware"],
 ]
+# Names of classes that two modules have, each plain beside its neighbours.
+TWO_BEARERS = {"Attention", "FrameConnection", "Gets", "Membership", "Status"}
 PLACES = {name: number for number, layer in enumerate(LAYERS) for name in layer}
 
 
@@ -128,6 +130,16 @@ def test_the_coordinator_knows_nothing_of_txaware() -> None:
     for module, path in modules().items():
         if module.startswith("coordinator"):
             assert not any(name.startswith("txaware") for name in imports(path))
+
+
+def test_a_class_name_has_one_bearer() -> None:
+    bearers: dict[str, list[str]] = {}
+    for module, path in modules().items():
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef):
+                bearers.setdefault(node.name, []).append(module)
+    twice = {name: places for name, places in bearers.items() if len(places) > 1}
+    assert set(twice) <= TWO_BEARERS, f"name one of them anew: {twice}"
 
 
 def test_no_test_file_imports_from_another() -> None:

@@ -15,7 +15,7 @@ from coordinator.embedded.file_journal import FileJournal
 from coordinator.embedded.history import outcome_records
 from coordinator.embedded.invalid_pointers import Ended
 from coordinator.embedded.journal import Journal, MemoryJournal
-from coordinator.embedded.ledger import Limits
+from coordinator.embedded.ledger import ChangeLimits
 from coordinator.embedded.lives import (
     NAMELESS,
     decided,
@@ -90,7 +90,7 @@ class EmbeddedCoordinator(TwoPhaseCommit):
         timeout_s: float = 30,
         long_timeout_s: float = DAY_S,
         settle_grace_s: float = DAY_S,
-        limits: Limits | None = None,
+        limits: ChangeLimits | None = None,
     ) -> None:
         self.settle_grace_s = settle_grace_s
         self._journal = MemoryJournal() if journal is None else journal
@@ -103,7 +103,7 @@ class EmbeddedCoordinator(TwoPhaseCommit):
         self._ledger = recover(
             self._journal,
             self._reserve,
-            limits or Limits(),
+            limits or ChangeLimits(),
             clock_ms(),
             elapsed_of(clock_ms) if elapsed_ms is None else elapsed_ms,
             salt=None if journal is None else new_salt(),

@@ -89,7 +89,7 @@ LOOK_AGAIN_MS = 1000
 
 
 @attrs.frozen
-class Limits:
+class ChangeLimits:
     """The limits for the changes of one transaction."""
 
     change_count: int = 2**31 - 1
@@ -111,7 +111,7 @@ class Ledger:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: ChangeLimits,
         first: int,
         last: int,
         elapsed_ms: ClockMs,

@@ -7,7 +7,7 @@ import attrs
 from coordinator.embedded.history import History, outcome_records
 from coordinator.embedded.invalid_pointers import Ended, InvalidPointers
 from coordinator.embedded.journal import Journal
-from coordinator.embedded.ledger import Ledger, Limits
+from coordinator.embedded.ledger import ChangeLimits, Ledger
 from coordinator.embedded.lives import (
     EVERY,
     NAMELESS,
@@ -74,7 +74,7 @@ UNCHECKED = "the coordinator was restarted since its changes were checked"
 def recover(
     journal: Journal,
     reserve: Reserve,
-    limits: Limits,
+    limits: ChangeLimits,
     clock_ms: int,
     elapsed_ms: ClockMs,
     *,

@@ -271,7 +271,7 @@ def test_a_piece_that_is_refused_leaves_only_what_was_not_stored(
 
     service: Any = SimpleNamespace(store=store)
     tx: Any = SimpleNamespace(transaction_id=5)
-    outbox = spill.Outbox(service, "a", tx)
+    outbox = spill.TopicOutbox(service, "a", tx)
     sent = [b"%d" % number for number in range(5)]
     for message in sent:
         outbox.buffer.add(message, 100)

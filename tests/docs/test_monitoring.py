@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.cli_runs import run, run_json
 from tests.support.tephra_fixtures import missing
-from txaware.server.metrics.alarms import ALARMS, Alarm, all_numbers
+from txaware.server.metrics.alarms import ALARMS, AlertingRule, all_numbers
 from txaware.service.monitor import alarm_rules
 from txaware.service.monitor.alarm_rules import AlarmRule
 
@@ -48,7 +48,7 @@ def test_prometheus_takes_the_rules_and_the_configuration(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("alarm", ALARMS, ids=lambda alarm: alarm.name)
-def test_an_alarm_is_of_metrics_that_are_there(alarm: Alarm) -> None:
+def test_an_alarm_is_of_metrics_that_are_there(alarm: AlertingRule) -> None:
     numbers = all_numbers()
     metrics = metrics_in(alarm.expr)
     assert metrics

@@ -51,7 +51,7 @@ def no_bound(patch: Patch) -> None:
     def row(*args: Any, **options: Any) -> Any:
         return read_row(*args, **{**options, "before_ms": ever})
 
-    def row_range(connections: Any, wanted: rows.Range) -> Any:
+    def row_range(connections: Any, wanted: rows.CellRange) -> Any:
         return read_range(connections, attrs.evolve(wanted, before_ms=ever))
 
     patch.setattr(scanning, "read_row", row)

@@ -10,7 +10,7 @@ from txaware.errors import NotWritten
 from txaware.model.settings import Settings
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.database import HBaseDatabase
-from txaware.store.hbase.scans import Range, read_range
+from txaware.store.hbase.scans import CellRange, read_range
 from txaware.store.hbase.schema import META
 from txaware.store.hbase.table import HBaseTable
 from txaware.store.keys import MESSAGE, TOPIC, row_key
@@ -113,7 +113,7 @@ def test_a_large_record_that_comes_late_leaves_the_younger_one(
     connections = database.connections
     left, _ = read_range(
         connections,
-        Range(
+        CellRange(
             table=connections.address.table(META),
             start=b"\0redo",
             stop=b"\0redp",

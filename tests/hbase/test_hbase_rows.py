@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from txaware.model.interfaces import Row
-from txaware.store.hbase.scans import FIRST_ROWS, MOST_ROWS, Range, _rows
+from txaware.store.hbase.scans import FIRST_ROWS, MOST_ROWS, CellRange, _rows
 
 MIB = 1 << 20
 
@@ -30,7 +30,7 @@ class Scanner:
 
 
 def read(scanner: Scanner, limit: int, max_bytes: int = MIB) -> tuple[list[Row], bool]:
-    wanted = Range(
+    wanted = CellRange(
         table=b"t",
         start=b"\0",
         stop=b"\1",

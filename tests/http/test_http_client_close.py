@@ -20,7 +20,7 @@ from tests.support.http_served import served
 from tests.support.scripted_server import Act, ScriptedServer, answers
 from txaware.client import ClientSettings, HttpService, Link, Transport, transport
 from txaware.client.aio.async_messaging import connect_async
-from txaware.client.connections import Connections, destination
+from txaware.client.connections import ConnectionPool, destination
 from txaware.client.http11 import Deadline
 from txaware.client.http_connection import HttpConnection
 from txaware.errors import TxAwareError, Unavailable
@@ -123,7 +123,7 @@ def test_a_connection_closed_before_its_request_is_sent_is_a_lost_one(
     server: ScriptedServer,
 ) -> None:
     link = Link(server.url)
-    connections = Connections(1, partial(HttpConnection, destination(link)))
+    connections = ConnectionPool(1, partial(HttpConnection, destination(link)))
     in_time = Deadline(math.inf, time.monotonic)
     request = link.request("GET", "/x", [], b"", longer_s=0, deadline=in_time)
     with connections.one(1) as connection:
@@ -139,7 +139,7 @@ def test_a_connection_closed_before_its_request_is_sent_is_a_lost_one(
 class ClosingWhenAsked:
     """An idle connection; the client is closed while somebody looks at its age."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: ConnectionPool) -> None:
         self.connections = connections
         self.is_closed = False
 
@@ -152,7 +152,9 @@ class ClosingWhenAsked:
 
 
 def test_a_connection_whose_age_is_looked_at_during_a_close_is_closed_too() -> None:
-    connections = Connections(1, partial(HttpConnection, destination(Link("http://h"))))
+    connections = ConnectionPool(
+        1, partial(HttpConnection, destination(Link("http://h")))
+    )
     oldest: Any = ClosingWhenAsked(connections)
     connections._idle.append(oldest)
     connections._let_go_of_oldest()
@@ -202,11 +204,11 @@ def test_a_call_that_begins_during_a_close_leaves_no_connection(
     """It saw the client open, and has its first connections just behind the close."""
     service = connect(server.url, frames=False)
 
-    def late(*given: Any) -> Connections:
+    def late(*given: Any) -> ConnectionPool:
         service.close()
-        return Connections(*given)
+        return ConnectionPool(*given)
 
-    monkeypatch.setattr(transport, "Connections", late)
+    monkeypatch.setattr(transport, "ConnectionPool", late)
     with pytest.raises(Unavailable, match="this client is closed"):
         service.topics()
     assert server.connections == 0

@@ -29,7 +29,7 @@ from txaware.server.admission import Admission
 from txaware.server.metrics import request_counts
 from txaware.server.metrics.exposition import Exposition
 from txaware.server.metrics.moment import Moment
-from txaware.server.metrics.parts import PARTS, Rows, Table
+from txaware.server.metrics.parts import PARTS, MetricTable, Rows
 from txaware.server.metrics.request_counts import RequestCounts
 from txaware.server.metrics.topic_labels import FIELDS, TopicLabels, seen_families
 from txaware.service.monitor import overview_report
@@ -70,7 +70,7 @@ class Monitored:
         )
         self.exposition = self.exposed()
 
-    def exposed(self, parts: Mapping[str, Sequence[Table]] = PARTS) -> Exposition:
+    def exposed(self, parts: Mapping[str, Sequence[MetricTable]] = PARTS) -> Exposition:
         return Exposition(
             self.service,
             self.administration,
@@ -436,8 +436,8 @@ class Bad:
     bad: Annotated[Any, gauge("bad", "Bad.")]
 
 
-def _table(rows: Any, *labels: str) -> Table:
-    return Table(Bad, lambda _: rows, labels)
+def _table(rows: Any, *labels: str) -> MetricTable:
+    return MetricTable(Bad, lambda _: rows, labels)
 
 
 def _raises(_: Moment) -> Rows:
@@ -448,7 +448,7 @@ def test_a_family_that_fails_is_left_out_and_counted(
     monitored: Monitored, caplog: pytest.LogCaptureFixture
 ) -> None:
     parts = {
-        "raises": (_table({(): Bad(1)}), Table(Bad, _raises)),
+        "raises": (_table({(): Bad(1)}), MetricTable(Bad, _raises)),
         "bad_value": (_table({(): Bad("text")}),),
         "bad_label": (_table({(5,): Bad(1)}, "label"),),
     }

@@ -15,7 +15,7 @@ from coordinator.transaction import Transaction
 from tests.support.messagings import committed
 from txaware.messaging import Messaging
 from txaware.model.messages import Receipt
-from txaware.publish.outbox import Outbox
+from txaware.publish.outbox import TopicOutbox
 from txaware.spark.committing import Once, commit
 
 pytestmark = pytest.mark.spark
@@ -29,7 +29,7 @@ class Killed(BaseException):
 def dying_before_commit() -> Iterator[None]:
     calls: list[tuple[Any, str]] = [
         *((RemoteCoordinator, call) for call in ("_commit", "abort", "invalidate")),
-        (Outbox, "rollback"),
+        (TopicOutbox, "rollback"),
     ]
     with ExitStack() as stack, suppress(Killed):
         for owner, call in calls:

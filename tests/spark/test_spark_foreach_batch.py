@@ -22,7 +22,7 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.messaging import MessagingTransaction
-from txaware.publish.outbox import Outbox
+from txaware.publish.outbox import TopicOutbox
 from txaware.spark import once_per_batch, publish_batches, store_frame
 from txaware.spark.stream_sink import QUERY_ID
 
@@ -159,7 +159,7 @@ def test_readers_do_not_wait_for_a_driver_that_died_before_its_commit(
     with monkeypatch.context() as patched:
         for call in ("_commit", "abort", "invalidate"):
             patched.setattr(RemoteCoordinator, call, died)
-        patched.setattr(Outbox, "rollback", died)
+        patched.setattr(TopicOutbox, "rollback", died)
         with pytest.raises(Killed):
             publish_batches(url, "t")(frame, 0)
     assert shared.messaging.consumer("t").poll().blocked_by is not None

@@ -27,7 +27,7 @@ from txaware.errors import (
     TxAwareError,
 )
 from txaware.messaging import Messaging
-from txaware.publish.outbox import Outbox
+from txaware.publish.outbox import TopicOutbox
 from txaware.spark import committing, stream_sink
 from txaware.spark.options import Options
 from txaware.spark.storing import Extent
@@ -238,7 +238,7 @@ def test_an_abort_hides_what_a_commit_that_died_had_published(
     with monkeypatch.context() as patched:
         for call in ("commit", "abort", "invalidate"):
             patched.setattr(RemoteCoordinator, call, died)
-        patched.setattr(Outbox, "rollback", died)
+        patched.setattr(TopicOutbox, "rollback", died)
         with pytest.raises(KeyboardInterrupt):
             by_hand.commit("t", stored, 0)
     assert by_hand.messaging.consumer("t").poll().blocked_by is not None

@@ -24,10 +24,10 @@ from txaware.service.monitor.attention import (
     NO_RELAY_MS,
     OVERDUE_MS,
     RULES,
+    AlarmState,
     Attention,
     RecentCounts,
     Rise,
-    Seen,
 )
 from txaware.service.monitor.overview_report import Alarm, GroupOverview, OpenOverview
 from txaware.service.monitor.queue_overview import QueueOverview
@@ -53,7 +53,7 @@ class Looking:
         """The alarms of a state that comes so long after the one before."""
         self.now_ms += after_ms
         given = {"retention": RetentionMetrics(last_ended_ms=self.now_ms)} | seen
-        return self.attention.look(Seen(now_ms=self.now_ms, **given))
+        return self.attention.look(AlarmState(now_ms=self.now_ms, **given))
 
     def alarm(self, **seen: Any) -> Alarm:
         """The only alarm there is."""

@@ -15,7 +15,7 @@ from tests.support.consume_child import POISON
 from tests.support.consume_handlers import Handler, run_until_idle
 from tests.support.consume_setting import Setting
 from tests.support.doubles import failing
-from txaware.consume.durable_tries import Mark
+from txaware.consume.durable_tries import TriesMark
 from txaware.errors import (
     NotAuthorized,
     TransactionNotInProgress,
@@ -269,7 +269,7 @@ def test_what_another_member_is_at_work_on_is_not_counted(here: Setting) -> None
     here.publish("0")
     begun = here.embedded.start_short()
     with here.transaction() as tx:
-        mark = Mark.of(ids(here)[0], 5, begun.transaction_id, 1)
+        mark = TriesMark.of(ids(here)[0], 5, begun.transaction_id, 1)
         here.inner.save_position(
             "g.tries", "t", mark.position, transaction=tx.transaction
         )
@@ -277,7 +277,7 @@ def test_what_another_member_is_at_work_on_is_not_counted(here: Setting) -> None
     subscriber = here.subscriber(handler, tries=1)
     assert subscriber.run_once() == 1
     assert handler.calls == ["0"]
-    assert Mark.read(here.inner.position("g.tries", "t")) == mark
+    assert TriesMark.read(here.inner.position("g.tries", "t")) == mark
     here.embedded.abort(begun)
 
 
@@ -305,12 +305,12 @@ def test_who_may_not_keep_marks_goes_on_without(
 
 
 def test_a_mark_is_a_position_and_back() -> None:
-    mark = Mark.of(MessageId.of(5, 6, 7, 8), 3, 2**63 - 1, 100_000)
-    assert Mark.read(mark.position) == mark
+    mark = TriesMark.of(MessageId.of(5, 6, 7, 8), 3, 2**63 - 1, 100_000)
+    assert TriesMark.read(mark.position) == mark
     assert mark.is_of(MessageId.of(5, 6, 7, 8))
     assert not mark.is_of(MessageId.of(5, 6, 7, 9))
     assert mark.suspects == 65_535
-    assert Mark.read(MessageId.of(1_700_000_000_000)) is None
+    assert TriesMark.read(MessageId.of(1_700_000_000_000)) is None
 
 
 def test_a_dead_letter_keeps_key_and_headers(here: Setting) -> None:

@@ -11,7 +11,7 @@ import pytest
 from coordinator.codec import encode
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.file_journal import FileJournal
-from coordinator.embedded.ledger import Limits
+from coordinator.embedded.ledger import ChangeLimits
 from coordinator.embedded.recovery import AHEAD_MS
 from coordinator.errors import (
     BadRequest,
@@ -129,7 +129,9 @@ def test_an_unknown_id_changes_nothing_and_a_foreign_one_is_not_judged() -> None
 
 
 def test_a_change_set_over_the_limit_is_refused_with_the_numbers() -> None:
-    coordinator = EmbeddedCoordinator(limits=Limits(change_count=2, change_bytes=5))
+    coordinator = EmbeddedCoordinator(
+        limits=ChangeLimits(change_count=2, change_bytes=5)
+    )
     tx = coordinator.start_short()
     with pytest.raises(TransactionTooLarge, match="changes 3 keys of 3 bytes; at most"):
         coordinator.can_commit(tx, [b"a", b"b", b"c"])

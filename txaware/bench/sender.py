@@ -25,7 +25,7 @@ class SenderCounts:
         self.failed = 0
 
 
-class Sender(asyncio.Protocol):
+class BenchConnection(asyncio.Protocol):
     """A connection that sends its next request when the last one was answered."""
 
     def __init__(self, counts: SenderCounts) -> None:
@@ -73,7 +73,7 @@ async def send(asked: dict[str, Any]) -> dict[str, float]:
     loop, began_s = asyncio.get_running_loop(), time.perf_counter()
     made = [
         await loop.create_connection(
-            lambda: Sender(counts), asked["host"], asked["port"]
+            lambda: BenchConnection(counts), asked["host"], asked["port"]
         )
         for _ in range(asked["connections"])
     ]

@@ -82,7 +82,7 @@ def publish(
     batches = batches_of(messages, files, b"\0" if null else b"\n")
     with session.open() as messaging:
         messaging.topic(topic)
-        sent = Sent(messaging, topic, labelled(key, headers))
+        sent = SentBatches(messaging, topic, labelled(key, headers))
         if transaction:
             pointer: int | None = sent.in_one_transaction(batches, timeout)
         else:
@@ -96,7 +96,7 @@ def publish(
     click.echo(f"published {counted(sent.messages, 'message')} to {topic}{where}")
 
 
-class Sent:
+class SentBatches:
     """Publishes batches of messages, and counts them."""
 
     def __init__(

@@ -75,13 +75,19 @@ def run(
             crew = WorkerProcesses(
                 reach.url, reach.token, ["run", target], session.coordinator
             )
-            _run_children(crew, processes, stop, changes=Changes() if reloads else None)
+            _run_children(
+                crew, processes, stop, changes=SourceChanges() if reloads else None
+            )
         finally:
             app.stop()
 
 
 def _run_children(
-    crew: WorkerProcesses, processes: int, stop: Stop, *, changes: "Changes | None"
+    crew: WorkerProcesses,
+    processes: int,
+    stop: Stop,
+    *,
+    changes: "SourceChanges | None",
 ) -> None:
     while not stop.asked:
         with crew.working(processes):
@@ -95,7 +101,7 @@ def _run_children(
                     crew.drop_ended()
 
 
-class Changes:
+class SourceChanges:
     """The files of Python below a directory, and what has changed since the last look.
 
     Hidden directories and installed packages are left out.

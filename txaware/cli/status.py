@@ -34,7 +34,7 @@ class Attention:
 
 
 @attrs.frozen
-class DeadLetters:
+class WaitingLetters:
     """The letters of a queue that wait where its dead letters go."""
 
     queue: str
@@ -50,7 +50,7 @@ class Status:
     topics: tuple[str, ...]
     blocked: tuple[str, ...]
     queues: dict[str, QueueStats]
-    dead: tuple[DeadLetters, ...]
+    dead: tuple[WaitingLetters, ...]
     outboxes: tuple[OutboxReport, ...]
     metrics: Metrics
     now_ms: int
@@ -245,7 +245,9 @@ def _is_blocked(messaging: Messaging, topic: str) -> bool:
     return stable < messaging.bounds(topic).next
 
 
-def _dead(messaging: Messaging, queues: dict[str, QueueStats]) -> Iterator[DeadLetters]:
+def _dead(
+    messaging: Messaging, queues: dict[str, QueueStats]
+) -> Iterator[WaitingLetters]:
     for name, now in queues.items():
         if not now.dead_letters:
             continue
@@ -253,7 +255,7 @@ def _dead(messaging: Messaging, queues: dict[str, QueueStats]) -> Iterator[DeadL
         with suppress(QueueNotFound, NotAuthorized):
             waiting = queues.get(dead) or messaging.queue(dead).stats()
             if waiting.depth + waiting.in_work:
-                yield DeadLetters(name, waiting.depth + waiting.in_work, dead)
+                yield WaitingLetters(name, waiting.depth + waiting.in_work, dead)
 
 
 def _outboxes(messaging: Messaging) -> Iterator[OutboxReport]:

@@ -109,7 +109,7 @@ class FairSemaphore:
                 turn.granted = False
 
 
-class Connections:
+class ConnectionPool:
     """Connections, each for one request at a time; any number of threads may ask.
 
     No lock is held that a fork could find taken, but for the count of free ones.

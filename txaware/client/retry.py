@@ -39,7 +39,7 @@ _RETRY_AFTER = b"retry-after"
 _GATEWAYS = (502, 503, 504)
 
 
-class Answer(Protocol):
+class WholeAnswer(Protocol):
     """A whole answer, by HTTP or in frames; `is_verb` for one to a verb's number."""
 
     status: int
@@ -128,7 +128,7 @@ class Retry(Generic[T]):
             )
         self.way = way
 
-    def answered(self, parsed: Answer) -> T:
+    def answered(self, parsed: WholeAnswer) -> T:
         """Returns the value of an answer; raises what it says instead."""
         status, body = parsed.status, parsed.body()
         answer = HttpAnswer(

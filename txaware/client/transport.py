@@ -14,7 +14,7 @@ import tenacity
 from coordinator.brief_errors import shorten
 from txaware.client.calls.call import Call, Steps
 from txaware.client.calls.verb_calls import steps_of
-from txaware.client.connections import Connections, destination, shown
+from txaware.client.connections import ConnectionPool, destination, shown
 from txaware.client.frame_choice import (
     FRAMES,
     HTTP,
@@ -27,7 +27,7 @@ from txaware.client.frame_streams import FramedAnswer, head_of
 from txaware.client.http11 import HttpRequest
 from txaware.client.http_connection import HttpConnection, NotGranted
 from txaware.client.link import Link, ServerPlace
-from txaware.client.retry import FAILURES, Answer, Retry, again
+from txaware.client.retry import FAILURES, Retry, WholeAnswer, again
 from txaware.client.server_info import ServerInfo
 from txaware.errors import TxAwareError, Unavailable
 from txaware.model.reports import MessagingStatus
@@ -67,7 +67,7 @@ class Transport:
         self._destinations = {place: destination(link, place) for place in link.places}
         # By process, by place, and whether for calls that wait. Of a parent's nothing
         # may be used, not even its locks.
-        self._pools: dict[Key, Connections] = {}
+        self._pools: dict[Key, ConnectionPool] = {}
         # Frames have one connection for all, and begin with the first call.
         self._choice = FrameChoice(link, can=network_backend is None)
         self._framed: dict[tuple[int, ServerPlace], FrameConnection] = {}
@@ -170,7 +170,7 @@ class Transport:
             self._choice.used(tries.place, tries.way)
             if framed is not None:
                 head, body = head_of(tries.call, request)
-                answered: Answer = framed.ask(head, body, request)
+                answered: WholeAnswer = framed.ask(head, body, request)
             else:
                 request = tries.in_http(request)
                 with self._one(tries) as connection:
@@ -254,7 +254,7 @@ class Transport:
         pool = self._pools.get(key) or self._open(key)
         return pool.one(tries.deadline.within(self.link.settings.connect_timeout_s))
 
-    def _open(self, key: Key) -> Connections:
+    def _open(self, key: Key) -> ConnectionPool:
         if self._closed:
             raise Unavailable(f"{self.link.url}: this client is closed")
         for inherited in [one for one in list(self._pools) if one[0] != key[0]]:
@@ -264,7 +264,7 @@ class Transport:
         _, place, waits = key
         limit = self.link.settings.limit(waits=waits)
         connect = partial(HttpConnection, self._destinations[place], self._backend)
-        pool = self._pools.setdefault(key, Connections(limit, connect))
+        pool = self._pools.setdefault(key, ConnectionPool(limit, connect))
         if self._closed:  # just now, and the pool was not seen there
             self.close()
             raise Unavailable(f"{self.link.url}: this client is closed")

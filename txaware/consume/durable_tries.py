@@ -23,7 +23,7 @@ _DIGEST_BITS, _MOST = 46, 0xFFFF
 
 
 @attrs.frozen
-class Mark:
+class TriesMark:
     """A batch that was begun: a digest of its first message, and its tries alone.
 
     `pointer` is that of the transaction that began the batch. `suspects` is the number
@@ -36,12 +36,14 @@ class Mark:
     suspects: int
 
     @classmethod
-    def of(cls, first: MessageId, tries: int, pointer: int, suspects: int) -> "Mark":
+    def of(
+        cls, first: MessageId, tries: int, pointer: int, suspects: int
+    ) -> "TriesMark":
         """Makes the mark of a batch that begins with a message."""
         return cls(_digest(first), min(tries, _MOST), pointer, min(suspects, _MOST))
 
     @classmethod
-    def read(cls, position: MessageId | None) -> "Mark | None":
+    def read(cls, position: MessageId | None) -> "TriesMark | None":
         """Reads the mark that a position stands for; None where it stands for none."""
         if position is None or not counts_tries(position):
             return None
@@ -67,10 +69,10 @@ class Mark:
 class KeepsMark(Protocol):
     """The place where the mark of a group is kept."""
 
-    def read(self) -> tuple[Mark | None, bool]:
+    def read(self) -> tuple[TriesMark | None, bool]:
         """Returns the mark, and whether its transaction is still open."""
 
-    def write(self, mark: Mark) -> None:
+    def write(self, mark: TriesMark) -> None:
         """Writes the mark; on disk when it returns."""
 
 
@@ -81,17 +83,17 @@ class GroupMarks:
         self._group = attrs.evolve(group, name=tries_of(group.name), start=None)
         self._coordinator = coordinator
 
-    def read(self) -> tuple[Mark | None, bool]:
+    def read(self) -> tuple[TriesMark | None, bool]:
         """Returns the mark.
 
         An open transaction means that another member is at work on the batch, or that
         its transaction has not timed out yet.
         """
         snapshot = self._coordinator.snapshot()
-        mark = Mark.read(of_one(self._group.saved(snapshot), self._group.topic))
+        mark = TriesMark.read(of_one(self._group.saved(snapshot), self._group.topic))
         return mark, mark is not None and mark.pointer in snapshot.in_progress
 
-    def write(self, mark: Mark) -> None:
+    def write(self, mark: TriesMark) -> None:
         """Writes the mark in a transaction of its own."""
         kept = GroupPosition(self._group)
         context = TransactionContext(self._coordinator, kept)
@@ -113,11 +115,11 @@ class InboxMarks:
         self._positions = positions
         self._place = tries_of(group), topic
 
-    def read(self) -> tuple[Mark | None, bool]:
+    def read(self) -> tuple[TriesMark | None, bool]:
         """Returns the mark; no block is known to be open."""
-        return Mark.read(self._positions.committed_position(*self._place)), False
+        return TriesMark.read(self._positions.committed_position(*self._place)), False
 
-    def write(self, mark: Mark) -> None:
+    def write(self, mark: TriesMark) -> None:
         """Writes the mark, outside of the block."""
         self._positions.save_apart(*self._place, mark.position)
 
@@ -144,7 +146,7 @@ class DurableTries:
         self._is_fresh = True
         self._is_taken = False
         self._is_off = False
-        self._mark: Mark | None = None
+        self._mark: TriesMark | None = None
         self._has_counted = False
 
     @property
@@ -178,9 +180,9 @@ class DurableTries:
         first = chosen[0]
         if first in self._suspects:
             tries = self._suspects.failures(first) + 1
-            mark = Mark.of(first, tries, pointer, self._suspects.count_from(first))
+            mark = TriesMark.of(first, tries, pointer, self._suspects.count_from(first))
         elif self._is_fresh and not self._is_taken:
-            mark = Mark.of(first, 0, pointer, len(chosen))
+            mark = TriesMark.of(first, 0, pointer, len(chosen))
         else:
             return
         try:
@@ -199,14 +201,14 @@ class DurableTries:
     def passed(self) -> None:
         """Clears the mark after the commit of its batch: old tries count no more."""
         if self._mark is not None and self._mark.tries:
-            self._try_to_write(Mark(0, 0, 0, 0))
+            self._try_to_write(TriesMark(0, 0, 0, 0))
         self._mark, self._has_counted = None, False
 
-    def _write(self, mark: Mark) -> None:
+    def _write(self, mark: TriesMark) -> None:
         self._marks.write(mark)
         self._mark = mark
 
-    def _try_to_write(self, mark: Mark) -> None:
+    def _try_to_write(self, mark: TriesMark) -> None:
         """Writes a mark if it can; a failure loses no more than the count of a try."""
         try:
             self._write(mark)

@@ -44,7 +44,7 @@ class Instance:
         return message.id <= place_in_partition(self.position, message.partition)
 
 
-class Reads(Protocol):
+class ReadsTopics(Protocol):
     """Holds what a broadcast consumer works with, as a `Messaging` does."""
 
     @property
@@ -64,7 +64,7 @@ class Reads(Protocol):
 class Instances:
     """The rows of the instances of all topics, which go when their leases end."""
 
-    def __init__(self, messaging: Reads) -> None:
+    def __init__(self, messaging: ReadsTopics) -> None:
         self._table: Table = messaging.table(TABLE, conflicts="none")
         self._clock_ms = messaging.clock_ms
 
@@ -131,7 +131,7 @@ class BroadcastConsumer(Generic[T]):
 
     def __init__(
         self,
-        messaging: Reads,
+        messaging: ReadsTopics,
         topic: str,
         instance: str,
         *,

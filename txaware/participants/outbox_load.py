@@ -12,7 +12,7 @@ from txaware.queue.queue import Pusher
 
 
 @attrs.define
-class Push:
+class PushedItems:
     """Items that are pushed one after the other by one pusher, of one priority.
 
     They are due at `due_ms`, or at once.
@@ -35,9 +35,9 @@ class OutboxLoad:
         self.count = 0
         self._now_ms = now_ms
         self._messages: dict[str, list[Payload]] = {}
-        self._pushes: list[Push] = []
-        self._last: dict[str, Push] = {}
-        self._delayed: dict[tuple[str, int, int], Push] = {}
+        self._pushes: list[PushedItems] = []
+        self._last: dict[str, PushedItems] = {}
+        self._delayed: dict[tuple[str, int, int], PushedItems] = {}
         queues: dict[str, str | None] = {}
         for row in rows:
             payload = payload_of(row, now_ms=now_ms)
@@ -56,7 +56,7 @@ class OutboxLoad:
             else:
                 self._messages[topic] = [payload]
 
-    def _push_of(self, row: Row, queue: str) -> Push:
+    def _push_of(self, row: Row, queue: str) -> PushedItems:
         """Returns the push that an item is of; it keeps the order within its queue."""
         pusher, priority = row.pusher or "", row.priority or 0
         due_ms = (row.written_ms or 0) + (row.delay_s or 0) * 1000
@@ -64,14 +64,14 @@ class OutboxLoad:
             # A queue makes whole seconds of delays, and each has a pipe for all.
             key = (queue, priority, math.ceil(due_ms / 1000))
             if key not in self._delayed:
-                self._delayed[key] = Push(queue, pusher, priority)
+                self._delayed[key] = PushedItems(queue, pusher, priority)
                 self._pushes.append(self._delayed[key])
             found = self._delayed[key]
             found.due_ms = max(found.due_ms, due_ms)
             return found
         last = self._last.get(queue)
         if last is None or (last.pusher, last.priority) != (pusher, priority):
-            last = self._last[queue] = Push(queue, pusher, priority)
+            last = self._last[queue] = PushedItems(queue, pusher, priority)
             self._pushes.append(last)
         return last
 

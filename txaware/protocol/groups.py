@@ -27,20 +27,20 @@ _ANSWER = In(
 _POSITION = attrs.evolve(ID, given=by(checked_position)).or_null()
 
 
-class OfGroup(Struct):
+class GroupInTopic(Struct):
     """Names a group and a topic."""
 
     group: _Group
     topic: _Topic
 
 
-class Seen(OfGroup, forbid_unknown_fields=True):
+class SeenBy(GroupInTopic, forbid_unknown_fields=True):
     """Says what sees the position."""
 
     transaction: Annotated[Transaction, attrs.evolve(SNAPSHOT, given=SEEN_BY.given)]
 
 
-class NewPosition(OfGroup, forbid_unknown_fields=True):
+class NewPosition(GroupInTopic, forbid_unknown_fields=True):
     """Says where a group goes, and with which transaction."""
 
     position: Annotated[MessageId | None, _POSITION]
@@ -51,7 +51,7 @@ POSITION = Verb(
     does=MessagingService.position,
     method="GET",
     path=POSITION_PATH,
-    request=OfGroup,
+    request=GroupInTopic,
     fixed={"transaction": None},
     answer=_ANSWER,
     right=in_group(),
@@ -63,7 +63,7 @@ POSITION_SEEN = Verb(
     does=MessagingService.position,
     method="POST",
     path=POSITION_PATH,
-    request=Seen,
+    request=SeenBy,
     answer=_ANSWER,
     right=in_group(),
     summary="How far a group has come, as a transaction sees it.",
@@ -88,7 +88,7 @@ LAG = Verb(
     does=OperatorService.lag_ms,
     method="GET",
     path=POSITION_PATH + "/lag",
-    request=OfGroup,
+    request=GroupInTopic,
     answer=Annotated[
         dict[str, int], fields({"lagMs": whole(0), "oldestUnreadMs": whole(0)})
     ],

@@ -150,14 +150,14 @@ class Push(Struct, rename="camel"):
     priority: Annotated[int, _PRIORITY] = 0
 
 
-class Pusher(Struct, forbid_unknown_fields=True):
+class OfPusher(Struct, forbid_unknown_fields=True):
     """Names a pusher."""
 
     name: _Name
     pusher: Annotated[str, _NO_ZERO]
 
 
-class Options(Struct, kw_only=True):
+class PushedWith(Struct, kw_only=True):
     """The options of a push, which come last."""
 
     pusher: Annotated[str, _NO_ZERO] = ""
@@ -165,14 +165,14 @@ class Options(Struct, kw_only=True):
     priority: Annotated[int, _PRIORITY] = 0
 
 
-class PipeOf(Options, forbid_unknown_fields=True):
+class PipeOf(PushedWith, forbid_unknown_fields=True):
     """Asks for a pipe to push to in a transaction."""
 
     name: _Name
     transaction: Annotated[int, POINTER]
 
 
-class PipesOf(Options, forbid_unknown_fields=True):
+class PipesOf(PushedWith, forbid_unknown_fields=True):
     """Asks for pipes with room for items."""
 
     name: _Name
@@ -192,7 +192,7 @@ class Pop(Struct, forbid_unknown_fields=True, rename="camel"):
     has_inbox: Annotated[bool, FLAG] = False
 
 
-class Job(Struct, forbid_unknown_fields=True):
+class OfJob(Struct, forbid_unknown_fields=True):
     """Names a job of a queue, by its item and its lease."""
 
     name: _Name
@@ -200,14 +200,14 @@ class Job(Struct, forbid_unknown_fields=True):
     lease: Annotated[str, _LEASE]
 
 
-class Commit(Job, forbid_unknown_fields=True, rename="camel"):
+class Commit(OfJob, forbid_unknown_fields=True, rename="camel"):
     """Says what a job ends with."""
 
     transaction: Annotated[Transaction | None, _ENDS_WITH] = None
     has_inbox: Annotated[bool, FLAG] = False
 
 
-class Handled(Struct, forbid_unknown_fields=True):
+class OfHandled(Struct, forbid_unknown_fields=True):
     """Names items that were handled."""
 
     name: _Name
@@ -217,14 +217,14 @@ class Handled(Struct, forbid_unknown_fields=True):
     transaction: Annotated[int | None, POINTER.or_null()] = None
 
 
-class Rollback(Job, forbid_unknown_fields=True):
+class RollbackJob(OfJob, forbid_unknown_fields=True):
     """Says when a job waits again, and why."""
 
     delay_s: Annotated[float, _DELAY] = field(default=0, name="delayMs")
     error: Annotated[str, _NO_ZERO] = ""
 
 
-class Extend(Job, forbid_unknown_fields=True):
+class Extend(OfJob, forbid_unknown_fields=True):
     """Says how long a lease lasts from now on."""
 
     seconds: Annotated[float, _LASTS] = field(name="forMs")
@@ -286,7 +286,7 @@ CLOSE_PUSHER = Verb(
     does=QueueService.close_pusher,
     method="POST",
     path=QUEUE + "/close-pusher",
-    request=Pusher,
+    request=OfPusher,
     right=on_queue("push"),
     summary="Has the pipes of a pusher take no more pushes.",
     tag=TAG,
@@ -311,7 +311,7 @@ ROLLBACK_JOB = Verb(
     does=QueueService.rollback_job,
     method="POST",
     path=QUEUE + "/rollback",
-    request=Rollback,
+    request=RollbackJob,
     right=on_queue("pop"),
     repeat=Repeat.KEYED,
     work=Work.COORDINATOR,
@@ -329,7 +329,7 @@ def _gives_back(asked: Pop) -> GiveBack[list[Popped]] | None:
     return lambda popped: [
         (
             ROLLBACK_JOB,
-            Rollback(asked.name, one.id, one.lease, error="its pop was cancelled"),
+            RollbackJob(asked.name, one.id, one.lease, error="its pop was cancelled"),
         )
         for one in popped
     ]
@@ -361,7 +361,7 @@ END_HANDLED = Verb(
     does=QueueService.end_handled,
     method="POST",
     path=QUEUE + "/end-handled",
-    request=Handled,
+    request=OfHandled,
     answer=In("left", list[str]),
     right=on_queue("pop"),
     work=Work.COORDINATOR,

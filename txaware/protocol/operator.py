@@ -161,13 +161,13 @@ class CleaningUp(Struct):
     on_progress: _Called = None
 
 
-class Plan(Struct):
+class PlanCleanUp(Struct):
     """Says into how many pieces each topic is cut."""
 
     pieces: Annotated[int, plain(1, MOST_PIECES, given=by(checked_pieces))] = 1
 
 
-class Piece(Struct):
+class PlannedPiece(Struct):
     """Names a piece of a plan."""
 
     plan: _Plan
@@ -311,7 +311,7 @@ PLAN_CLEAN_UP = Verb(
     does=OperatorService.plan_clean_up,
     method="POST",
     path=ADMIN + "/clean-up/plan",
-    request=Plan,
+    request=PlanCleanUp,
     answer=OpenPlan,
     right=operator,
     work=Work.SLOW,
@@ -325,7 +325,7 @@ CLEAN_PIECE = Verb(
     does=OperatorService.clean_piece,
     method="POST",
     path=ADMIN + "/clean-up/piece",
-    request=Piece,
+    request=PlannedPiece,
     answer=In("rows", Annotated[int, whole(0)]),
     right=operator,
     work=Work.SLOW,

@@ -62,7 +62,7 @@ class Named(Struct):
     name: _Name
 
 
-class Settings(Struct, forbid_unknown_fields=True, rename="camel"):
+class QueueSettings(Struct, forbid_unknown_fields=True, rename="camel"):
     """Settings of a queue, those that are named; a client checks them together."""
 
     name: _Name
@@ -76,13 +76,13 @@ class Settings(Struct, forbid_unknown_fields=True, rename="camel"):
     ttl_s: Annotated[Any, plain(1, MAX_TTL_S).or_null()] = UNSET
 
 
-class NewQueue(Settings, forbid_unknown_fields=True, rename="camel"):
+class NewQueue(QueueSettings, forbid_unknown_fields=True, rename="camel"):
     """Settings of a new queue, and whether it may exist."""
 
     exist_ok: Annotated[bool, FLAG] = False
 
 
-class Peek(Struct):
+class PeekItems(Struct):
     """Asks for some items."""
 
     name: _Name
@@ -139,7 +139,7 @@ UPDATE_QUEUE = Verb(
     does=QueueService.update_queue,
     method="PATCH",
     path=QUEUE,
-    request=Settings,
+    request=QueueSettings,
     without_body="the body is a JSON object of what to change",
     answer=QueueDescriptor,
     right=on_queue("manage"),
@@ -185,7 +185,7 @@ PEEK_QUEUE = Verb(
     does=QueueService.peek_queue,
     method="GET",
     path=QUEUE + "/peek",
-    request=Peek,
+    request=PeekItems,
     answer=list[Waiting],
     right=on_queue("pop"),
     work=Work.COORDINATOR,

@@ -228,7 +228,7 @@ class OneTopic(Struct):
     topic: Annotated[str, places.TOPIC]
 
 
-class Named(OneTopic):
+class TopicSettings(OneTopic):
     """Says how long the messages of a topic live, and its properties."""
 
     ttl_s: Annotated[Any, _ttl_kind(str(DEFAULT_TTL_S))] = field(
@@ -239,14 +239,14 @@ class Named(OneTopic):
     ] = None
 
 
-class Properties(Named):
+class Properties(TopicSettings):
     """Says all properties of a topic; partitions that are not said stay."""
 
     compact: Annotated[bool | None, _IS_COMPACT] = None
     partitions: Annotated[Any, _PARTITIONS] = None
 
 
-class NewTopic(Named, rename="camel"):
+class NewTopic(TopicSettings, rename="camel"):
     """Says the properties of a new topic, and whether it may exist."""
 
     exist_ok: Annotated[bool, FLAG] = False

@@ -135,7 +135,7 @@ class Enter(OfId, forbid_unknown_fields=True):
     ahead: Annotated[bool, FLAG] = True
 
 
-class Leave(OfId, forbid_unknown_fields=True):
+class LeaveTransaction(OfId, forbid_unknown_fields=True):
     """Says whose transaction it is no more."""
 
     transaction: Annotated[int, POINTER]
@@ -191,7 +191,7 @@ LEAVE_TRANSACTION = Verb(
     does=ProducerService.leave_transaction,
     method="POST",
     path=TRANSACTIONAL_ID + "/leave",
-    request=Leave,
+    request=LeaveTransaction,
     right=with_transactional_id,
     repeat=Repeat.KEYED,
     work=Work.COORDINATOR,

@@ -12,7 +12,7 @@ from txaware.model.interfaces import MessagingService, Payload
 from txaware.model.partitions import full_name
 from txaware.publish.background import Background
 from txaware.publish.publisher import checked_setting
-from txaware.publish.repeated_publish import PublishesOnce
+from txaware.publish.repeated_publish import KnowsRepeats
 from txaware.publish.send_batch import Sent, SentFuture
 from txaware.publish.send_machine import MOST_IN_FLIGHT, NEVER_S, Retries, SendLimits
 from txaware.publish.send_way import Pause, PlainWay, SendsBatches
@@ -113,7 +113,7 @@ class AsyncPublisher(_TopicSender):
 
     def __init__(
         self,
-        service: PublishesOnce | MessagingService,
+        service: KnowsRepeats | MessagingService,
         topic: str,
         *,
         message_limit_bytes: int,

@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 
 @attrs.define
-class Instance:
+class ProducerInstance:
     """One instance of a transactional id; `fenced` is set once it was replaced.
 
     `begins` is the service if its coordinator begins the transactions.
@@ -67,7 +67,7 @@ class CommitCount(Participant):
 
     flushes_last = True
 
-    def __init__(self, instance: Instance, *, key: str | None = None) -> None:
+    def __init__(self, instance: ProducerInstance, *, key: str | None = None) -> None:
         self.shares_journal = instance.shares_journal
         self.transaction_aware_name = f"producer {instance.transactional_id}"
         self.entered = Entered(0)

@@ -66,7 +66,7 @@ ATTEMPT_BYTES = 16
 STORE_BYTES = 1 << 20
 
 
-class Outbox:
+class TopicOutbox:
     """The messages for one topic and one commit: in memory, or stored ahead of it.
 
     A call publishes the messages or a reference to the stored ones, and never both,
@@ -218,7 +218,7 @@ class TransactionPublisher(Participant):
         self.shares_journal = shares_journal
         self._service = service
         self._tx: Transaction | None = None
-        self._outboxes: dict[str, Outbox] = {}
+        self._outboxes: dict[str, TopicOutbox] = {}
         self._held_bytes = 0
         self._limit_bytes = 0
         self._cargo: CargoCounted | None = None
@@ -356,14 +356,14 @@ class TransactionPublisher(Participant):
             raise ExceptionGroup("not all messages could be rolled back", failures)
         return certain
 
-    def _outbox(self, topic: str) -> Outbox:
+    def _outbox(self, topic: str) -> TopicOutbox:
         if topic not in self._outboxes:
             if self._tx is None:
                 raise MisusedTransaction("this publisher takes part in no transaction")
-            self._outboxes[topic] = Outbox(self._service, topic, self._tx)
+            self._outboxes[topic] = TopicOutbox(self._service, topic, self._tx)
         return self._outboxes[topic]
 
-    def _largest(self) -> Outbox:
+    def _largest(self) -> TopicOutbox:
         return max(self._outboxes.values(), key=lambda outbox: outbox.buffer.size_bytes)
 
     def _let_go(self) -> None:

@@ -9,7 +9,7 @@ from txaware.model.producers import MAX_PRODUCER_ID, SEQUENCES, ProducerIdentity
 
 
 @runtime_checkable
-class PublishesOnce(Protocol):
+class KnowsRepeats(Protocol):
     """A service that knows the repeat of a publish again; see `ProducerService`."""
 
     def publish_once(

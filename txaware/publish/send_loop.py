@@ -36,7 +36,7 @@ async def _pause(event: asyncio.Event, seconds: float) -> None:
 
 
 def _tell(
-    begun: tracing.Begun,
+    begun: tracing.BegunOperation,
     topic: str,
     payloads: Payloads,
     outcome: MessageId | BaseException,

@@ -11,7 +11,7 @@ from txaware.model.messages import MessageId
 from txaware.model.partitions import partition_name
 from txaware.model.producers import ProducerIdentity
 from txaware.model.requests import Payloads
-from txaware.publish.repeated_publish import PublishesOnce
+from txaware.publish.repeated_publish import KnowsRepeats
 
 if TYPE_CHECKING:  # most programs have no event loop
     import asyncio
@@ -66,11 +66,9 @@ class PlainWay:
     A service that knows producers stores each batch once. Others get plain publishes.
     """
 
-    def __init__(
-        self, service: PublishesOnce | MessagingService, *, once: bool
-    ) -> None:
+    def __init__(self, service: KnowsRepeats | MessagingService, *, once: bool) -> None:
         self._service: Any = service
-        self._once = once and isinstance(service, PublishesOnce)
+        self._once = once and isinstance(service, KnowsRepeats)
 
     def send(self, request: SendRequest, told: Told) -> None:
         """Publishes a batch."""

@@ -26,7 +26,7 @@ from txaware.model.topics import checked_transactional_id
 from txaware.publish.fenced_transaction import (
     CommitCount,
     FencedTransaction,
-    Instance,
+    ProducerInstance,
 )
 from txaware.publish.producer import Producer, one_or_many
 from txaware.publish.producer_states import REFUSALS, State
@@ -64,7 +64,7 @@ class TransactionalProducer:
     ) -> None:
         opened = service.open_producer(checked_transactional_id(transactional_id))
         self.transactional_id = transactional_id
-        self._instance = Instance(
+        self._instance = ProducerInstance(
             service, transactional_id, opened.identity, shares_journal, begins
         )
         self._producer = Producer(

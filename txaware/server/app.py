@@ -18,7 +18,7 @@ from txaware.server.streams import Send, gathered, send_stream
 Scope = Mapping[str, Any]
 
 
-class App:
+class AsgiApp:
     """Answers requests of ASGI by the table of routes; of one event loop only.
 
     The `lane` answers others before they come here, by the same rules. `frames` grants

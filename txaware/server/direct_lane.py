@@ -28,7 +28,7 @@ KNOWN_BYTES = 4096
 LINE = b"%s: %s\r\n"
 
 
-class Line(Peer, Protocol):
+class RequestLine(Peer, Protocol):
     """The connection of a request, as far as its answer needs it."""
 
     tasks: set[Any]
@@ -60,7 +60,7 @@ class Lane:
         match: Match,
         query_string: bytes,
         listed: Headers,
-        line: Line,
+        line: RequestLine,
         *,
         keep_alive: bool,
     ) -> "DirectRequest | None":
@@ -77,7 +77,9 @@ class Lane:
         head = Head("POST", match.path, query_string, headers, listed, line)
         return DirectRequest(self, match, head, line, keep_alive=keep_alive)
 
-    def again(self, known: "KnownHead", data: bytes, line: Line) -> "DirectRequest":
+    def again(
+        self, known: "KnownHead", data: bytes, line: RequestLine
+    ) -> "DirectRequest":
         """Returns the request that came with a head that is known."""
         request = DirectRequest(self, known.match, known.head, line, keep_alive=True)
         request.body, request.more_body = data[len(known.sent) :], False
@@ -128,7 +130,13 @@ class DirectRequest:
     _repeat: KeyedRequest | None = None
 
     def __init__(
-        self, lane: Lane, match: Match, head: Head, line: Line, *, keep_alive: bool
+        self,
+        lane: Lane,
+        match: Match,
+        head: Head,
+        line: RequestLine,
+        *,
+        keep_alive: bool,
     ) -> None:
         self.keep_alive = keep_alive
         self._began_s = time.perf_counter()

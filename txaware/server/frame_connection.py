@@ -46,7 +46,7 @@ from txaware.server.connection_limits import ConnectionLimits
 from txaware.server.direct_lane import Lane
 from txaware.server.exchange import Head, Headers, Reply
 from txaware.server.failures import error_reply
-from txaware.server.frame_request import Stream, shared_headers
+from txaware.server.frame_request import RequestStream, shared_headers
 from txaware.server.routes.frame_routes import UPGRADE, FrameRoute
 
 log = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ class FrameConnection(asyncio.Protocol):
         self._upgrade = attrs.evolve(upgrade, headers=self.headers)
         self._reader = FrameReader()
         self.queue = SendQueue(REPLY)
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, RequestStream] = {}
         self._instance = rules.lane.rules.repeats.instance
         self._greeted = False
         self._is_paused = self._is_reading_paused = self._flushes = False
@@ -152,7 +152,7 @@ class FrameConnection(asyncio.Protocol):
         # Called once when it is lost.
         self._lost: set[Callable[[], object]] = set()
         # Streams whose answer goes on when what was made of it is on its way.
-        self.waiting: set[Stream] = set()
+        self.waiting: set[RequestStream] = set()
 
     @property
     def connection(self) -> "FrameConnection":
@@ -317,7 +317,7 @@ class FrameConnection(asyncio.Protocol):
         head, body = read_head(RequestHead, one.body)
         if head.size_bytes < len(body):
             raise WrongFrame("a request has more bytes than it says")
-        stream = Stream(self, one.stream, head)
+        stream = RequestStream(self, one.stream, head)
         try:
             if self._ends:
                 raise Full("the server stops")
@@ -327,7 +327,7 @@ class FrameConnection(asyncio.Protocol):
             return
         stream.begin(bytes(body))
 
-    def _admit(self, stream: Stream) -> None:
+    def _admit(self, stream: RequestStream) -> None:
         """Lets a request in: its body may come."""
         rules, lane = self.rules, self.rules.lane
         most = rules.limits.most_of_connection
@@ -352,7 +352,7 @@ class FrameConnection(asyncio.Protocol):
         self._streams[stream.number] = stream
 
     # ---- what goes
-    def answer(self, stream: Stream, reply: Reply) -> None:
+    def answer(self, stream: RequestStream, reply: Reply) -> None:
         """Sends a whole answer; where a token is gone, that ends the connection."""
         head = stream.reply_head(reply)
         head.size_bytes = len(reply.body)
@@ -364,14 +364,14 @@ class FrameConnection(asyncio.Protocol):
             log.info("frames of %s end: their token is gone", self.host_and_port)
             self._close_soon()
 
-    def ended(self, stream: Stream) -> None:
+    def ended(self, stream: RequestStream) -> None:
         """Counts a request no more: it is answered, or nobody wants that."""
         if self._streams.get(stream.number) is stream:
             del self._streams[stream.number]
             self.rules.limits.leave(stream.holder)
         self._close_if_done()
 
-    def take_more(self, stream: Stream, size_bytes: int) -> None:
+    def take_more(self, stream: RequestStream, size_bytes: int) -> None:
         """Lets the client send so much more of a body."""
         self.queue.add(credit_frame(stream.number, size_bytes))
         self.flush()

@@ -49,7 +49,7 @@ class StreamLine(Protocol):
     routes: Mapping[int, FrameRoute]
     headers: Mapping[bytes, bytes]
     body_timeout_s: float
-    waiting: "set[Stream]"
+    waiting: "set[RequestStream]"
     is_closed: bool
     address: str | None
     host_and_port: str | None
@@ -58,20 +58,20 @@ class StreamLine(Protocol):
     def when_lost(self, call: Callable[[], object]) -> bool:
         """Has `call` called once it is lost."""
 
-    def answer(self, stream: "Stream", reply: Reply) -> None:
+    def answer(self, stream: "RequestStream", reply: Reply) -> None:
         """Sends a whole answer; the stream has ended with it."""
 
-    def ended(self, stream: "Stream") -> None:
+    def ended(self, stream: "RequestStream") -> None:
         """Counts the request no more."""
 
-    def take_more(self, stream: "Stream", size_bytes: int) -> None:
+    def take_more(self, stream: "RequestStream", size_bytes: int) -> None:
         """Lets the client send so much more of the body."""
 
     def flush(self) -> None:
         """Writes what has its turn."""
 
 
-class Stream:
+class RequestStream:
     """A request on its way; the peer of the routes that answer it.
 
     `holder` is who has its share of what all have, once it was let in.
@@ -318,7 +318,9 @@ class Stream:
 class FrameRequest(DirectRequest):
     """A request of frames that has come as a whole, by the rules of all requests."""
 
-    def __init__(self, stream: Stream, match: Match, head: Head, body: bytes) -> None:
+    def __init__(
+        self, stream: RequestStream, match: Match, head: Head, body: bytes
+    ) -> None:
         super().__init__(
             stream.line.lane,
             match,

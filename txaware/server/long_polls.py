@@ -42,7 +42,7 @@ class Begin(Protocol):
 
 
 @attrs.frozen
-class Look:
+class PollLook:
     """Says how to look at a topic, and how long to wait for something to be there.
 
     The topic is found anew for every look. `asks_coordinator` tells whether a look
@@ -63,7 +63,7 @@ class LongPolls:
     def __init__(self, server_context: ServerContext) -> None:
         self._server_context = server_context
 
-    def at_once(self, look: Look, place: Place) -> AnyScan | None:
+    def at_once(self, look: PollLook, place: Place) -> AnyScan | None:
         """Looks as far as nothing waits; the scan is paused where there is more.
 
         Returns None where the look itself would wait.
@@ -76,7 +76,7 @@ class LongPolls:
             look.read(scan, quick=True)
         return scan
 
-    async def first_piece(self, look: Look, scan: AnyScan | None = None) -> AnyScan:
+    async def first_piece(self, look: PollLook, scan: AnyScan | None = None) -> AnyScan:
         """Returns the scan of the last look, whose first piece is read.
 
         `scan` is a look that has begun. Rows that a signal tells of were written just
@@ -113,7 +113,7 @@ class LongPolls:
             server_context.answers.require_room()
             scan = None
 
-    async def _looked(self, look: Look, *, is_fresh: bool) -> AnyScan:
+    async def _looked(self, look: PollLook, *, is_fresh: bool) -> AnyScan:
         server_context = self._server_context
         place = await server_context.place(look.topic)
         is_here = is_fresh and not isinstance(place, PartitionedTopic)

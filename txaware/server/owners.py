@@ -25,11 +25,11 @@ REMEMBERED = 100_000
 T = TypeVar("T", bound=Any)
 
 
-class Line(Protocol):
+class ClientLine(Protocol):
     """A connection of a client, or a stream of it."""
 
     @property
-    def connection(self) -> "Line":
+    def connection(self) -> "ClientLine":
         """The connection as a whole."""
 
     @property
@@ -42,7 +42,7 @@ class Line(Protocol):
 
 
 @attrs.frozen
-class Owner:
+class TransactionOwner:
     """The principal that began a transaction, by name, and its client's HOST:PORT.
 
     `line` leads to the connection that it was begun over.
@@ -50,7 +50,7 @@ class Owner:
 
     name: str
     address: str | None
-    line: "weakref.ref[Line] | None" = attrs.field(default=None, eq=False)
+    line: "weakref.ref[ClientLine] | None" = attrs.field(default=None, eq=False)
 
     @property
     def is_there(self) -> bool:
@@ -87,7 +87,7 @@ class Owners:
         self._barrier = None if here is None else here.barrier
         self._remembered = remembered
         self._lock = threading.Lock()
-        self._owners: dict[int, Owner] = {}
+        self._owners: dict[int, TransactionOwner] = {}
         self._heard_ms: dict[int, int] = {}
         self._by_name: dict[str, OrderedDict[int, None]] = {}
         # Of each principal: what it began and has not ended, and what it begins now.
@@ -151,7 +151,7 @@ class Owners:
         )
 
     def began(
-        self, pointer: int, principal: Principal, line: Line | None = None
+        self, pointer: int, principal: Principal, line: ClientLine | None = None
     ) -> None:
         """Notes who began a transaction, which counts until it is `ended`."""
         self.given((pointer,), principal, line)
@@ -182,14 +182,14 @@ class Owners:
         self,
         pointers: Iterable[int],
         principal: Principal,
-        line: Line | None = None,
+        line: ClientLine | None = None,
     ) -> None:
         """Notes whose these pointers are: those of transactions, and of checkpoints."""
         with self._lock:
             owner = (
-                Owner(principal.name, None)
+                TransactionOwner(principal.name, None)
                 if line is None
-                else Owner(
+                else TransactionOwner(
                     principal.name, line.host_and_port, weakref.ref(line.connection)
                 )
             )

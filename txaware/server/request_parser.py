@@ -17,7 +17,7 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 _EMPTY = memoryview(b"")
 
 
-class Part(enum.Enum):
+class RequestPart(enum.Enum):
     """The part of a request that comes next."""
 
     NOTHING = enum.auto()
@@ -25,7 +25,7 @@ class Part(enum.Enum):
     BODY = enum.auto()
 
 
-NOTHING, HEAD, BODY = Part
+NOTHING, HEAD, BODY = RequestPart
 
 
 class WrongHead(Exception):

@@ -27,7 +27,7 @@ from txaware.model.loopback import is_local
 from txaware.protocol.frames import VERSION, Hello
 from txaware.server.admission import Admission, Bodies
 from txaware.server.answer_memory import AnswerMemory
-from txaware.server.app import App
+from txaware.server.app import AsgiApp
 from txaware.server.cluster.forwarding import Forwarding
 from txaware.server.cluster.membership import Membership
 from txaware.server.cluster.peers import Peers
@@ -378,7 +378,7 @@ class HttpServer:
             await asyncio.sleep(AUDIT_FLUSH_S)
             self._audit.flush()
 
-    def _app(self, threads: Threads) -> App:
+    def _app(self, threads: Threads) -> AsgiApp:
         served, access = self._served, self._access
         hidden_paths = HiddenPaths.of(served.directory)
         server_context = ServerContext(
@@ -444,7 +444,7 @@ class HttpServer:
                 rules,
             )
         self.facts = server_facts(server_context)
-        app = App(rules, Bodies(served.settings))
+        app = AsgiApp(rules, Bodies(served.settings))
         if served.settings.frames:
             app.frames = self._frames(server_context, app.lane)
         return app

@@ -30,7 +30,7 @@ MOST_WRITERS, MOST_ENDS = 1000, 100_000
 WriterName = tuple[str, str]
 
 
-class Line(Protocol):
+class WholeConnection(Protocol):
     """A connection as a whole, which one client has and no other."""
 
     @property
@@ -42,7 +42,7 @@ class Line(Protocol):
 class _Entry:
     """A write that is inside the barrier, and the connection that it came over."""
 
-    line: Line | None
+    line: WholeConnection | None
     inside: EnteredElsewhere | None = None
 
 
@@ -94,7 +94,7 @@ class WriteEntries:
         return pointer in self._told
 
     def enter(
-        self, name: WriterName, write: int, pointer: int, line: Line | None
+        self, name: WriterName, write: int, pointer: int, line: WholeConnection | None
     ) -> str:
         """Has a write enter, once the start of its transaction is on disk.
 
@@ -153,7 +153,7 @@ class WriteEntries:
         with self._lock:
             return writer.since, writer.after(after if since == writer.since else 0)
 
-    def lost(self, line: Line) -> None:
+    def lost(self, line: WholeConnection) -> None:
         """Ends the transactions of writes that are inside, as their line was lost."""
         with self._lock:
             found = [

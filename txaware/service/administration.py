@@ -45,7 +45,7 @@ from txaware.service.monitor.message_search import MessageSearch
 from txaware.service.monitor.row_counts import RowCounts
 from txaware.service.monitor.turns import Failures
 from txaware.service.read.first_undecided import first_undecided
-from txaware.service.read.split_planner import Splits
+from txaware.service.read.split_planner import TopicSplits
 from txaware.service.retention.clean_up import Retention
 from txaware.service.retention.open_plans import OpenPlans
 from txaware.service.store_context import StoreContext
@@ -154,7 +154,7 @@ class Administration:
         """Returns the ids between both where parts of about that size begin; cheap."""
         wanted = checked_wanted(start, stop, part_bytes)
         prefix = self._service.place(topic).topic.prefix
-        return Splits(self._table, prefix, wanted).ids()
+        return TopicSplits(self._table, prefix, wanted).ids()
 
     def first_undecided(
         self, topic: str, *, start: MessageId, stop: MessageId, snapshot: Transaction

@@ -106,7 +106,7 @@ class PartitionedTopic:
 
     topic: Topic
     signal: Signal
-    _turns: "Turns"
+    _turns: "PartitionTurns"
     _handles: "TopicHandles" = attrs.field(repr=False)
     _known: dict[int, TopicHandle] = attrs.field(factory=dict, repr=False, init=False)
 
@@ -146,7 +146,7 @@ class PartitionedTopic:
         return [(self.at(number), part) for number, part in parts.items()]
 
 
-class Turns:
+class PartitionTurns:
     """Goes round the partitions of a topic."""
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class TopicHandles:
         self._counters: dict[TopicName, TopicCounters] = {}
         # Each with the count of changes to topics at which it was read.
         self._current: dict[str, tuple[int, TopicHandle]] = {}
-        self._whole: dict[TopicName, tuple[Signal, Turns]] = {}
+        self._whole: dict[TopicName, tuple[Signal, PartitionTurns]] = {}
         self._spread: dict[TopicName, PartitionedTopic] = {}
         # Finds the pipes of queues, which are written to like topics.
         self.pipes: Callable[[str], TopicHandle | None] = _no_pipe
@@ -227,7 +227,9 @@ class TopicHandles:
         known = self._spread.get(found.topic)
         if known is not None and known.topic is found:
             return known
-        signal, turns = self._whole.setdefault(found.topic, (Signal(), Turns()))
+        signal, turns = self._whole.setdefault(
+            found.topic, (Signal(), PartitionTurns())
+        )
         made = self._spread[found.topic] = PartitionedTopic(found, signal, turns, self)
         return made
 

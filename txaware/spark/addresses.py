@@ -18,7 +18,7 @@ from txaware.model.settings import Settings
 from txaware.server.server_file import read_server_file
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.connections import HBaseConnections
-from txaware.store.hbase.ownership import Ownership, Sign
+from txaware.store.hbase.ownership import Ownership, SignOfLife
 
 
 @attrs.frozen
@@ -129,7 +129,7 @@ def _server_of_hbase(url: str) -> str:
     return served_at
 
 
-def _whose(owner: Sign | None) -> str:
+def _whose(owner: SignOfLife | None) -> str:
     if owner is None or owner.process.has_ended:
         return ""
     where = "" if owner.url_apart is None else f", at {owner.url_apart} for its host"

@@ -81,7 +81,7 @@ class NarrowedSource(Source):
 
 
 @attrs.frozen
-class Peek(InputPartition):
+class PeekPartition(InputPartition):
     """The only part of a read: the oldest items of a queue."""
 
     queue: str
@@ -111,7 +111,7 @@ class QueueSource(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plans one task."""
-        return [Peek(self._queue)]
+        return [PeekPartition(self._queue)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads the oldest items, in their order."""

@@ -138,7 +138,7 @@ def expires(version: bytes) -> bool:
     return EXPIRY in decode(version).more
 
 
-class Judge(Protocol):
+class JudgesVersions(Protocol):
     """A reader, as far as it decides about versions."""
 
     def verdict(self, pointer: int | None) -> int:
@@ -168,7 +168,7 @@ class VersionedRows:
             stop, limit = rows[-1][0], MOST_ROWS
 
     def visible(
-        self, prefix: bytes, judge: Judge, *, but: int | None = None
+        self, prefix: bytes, judge: JudgesVersions, *, but: int | None = None
     ) -> bytes | None:
         """Returns the newest version that the judge delivers, or None.
 

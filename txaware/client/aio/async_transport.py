@@ -32,7 +32,7 @@ from txaware.client.http_connection import (
     NotGranted,
 )
 from txaware.client.link import Link, ServerPlace
-from txaware.client.retry import FAILURES, Answer, Retry, again
+from txaware.client.retry import FAILURES, Retry, WholeAnswer, again
 from txaware.client.server_info import ServerInfo
 from txaware.client.transport import AsksInFrames, Transport
 from txaware.errors import TxAwareError, Unavailable
@@ -119,7 +119,7 @@ async def _close(connection: AsyncHttpConnection) -> None:
         await connection.aclose()
 
 
-async def _rest_of(connection: AsyncHttpConnection) -> Answer:
+async def _rest_of(connection: AsyncHttpConnection) -> WholeAnswer:
     try:
         return await connection.rest()
     finally:
@@ -309,7 +309,7 @@ class AsyncTransport:
     def _give_back_soon(
         self,
         tries: Retry[T],
-        rest: Coroutine[Any, Any, Answer],
+        rest: Coroutine[Any, Any, WholeAnswer],
         given_back: Callable[[T], Iterable[Steps[None]]],
     ) -> None:
         task = asyncio.create_task(self._give_back(tries, rest, given_back))
@@ -319,7 +319,7 @@ class AsyncTransport:
     async def _give_back(
         self,
         tries: Retry[T],
-        rest: Coroutine[Any, Any, Answer],
+        rest: Coroutine[Any, Any, WholeAnswer],
         given_back: Callable[[T], Iterable[Steps[None]]],
     ) -> None:
         try:

@@ -147,7 +147,7 @@ def _message(value: object, known: Mapping[str, MessageField | None]) -> Payload
 
 
 @attrs.frozen
-class Messages:
+class MessageArrays:
     """The kind of arrays of messages: strings, or objects with all declared fields."""
 
     least: int = 0
@@ -173,7 +173,7 @@ class Messages:
         return [_message(one, known) for one in items(value, what=what)]
 
 
-MESSAGES = Messages()
+MESSAGES = MessageArrays()
 RECEIPT = Body(
     "a receipt",
     (

@@ -89,7 +89,7 @@ class _Fields(
     """An object of named fields; one that has its default is left out."""
 
 
-class Messages(_Fields, kw_only=True):
+class MessageLists(_Fields, kw_only=True):
     """Messages to publish: a list for each of their fields that any of them has."""
 
     messages: Annotated[list[bytes], _MANY]
@@ -107,7 +107,7 @@ class ReceiptFields(_Fields):
     count: _Int
 
 
-class PublishFields(Messages, kw_only=True):
+class PublishFields(MessageLists, kw_only=True):
     """Says what to publish or to store."""
 
     transaction_write_pointer: _Long | None = None
@@ -115,7 +115,7 @@ class PublishFields(Messages, kw_only=True):
     attempt: bytes | None = None
 
 
-class OnceFields(Messages, kw_only=True):
+class OnceFields(MessageLists, kw_only=True):
     """Says what a producer publishes, from a sequence on."""
 
     producer_id: Annotated[int, Meta(ge=0, le=MAX_PRODUCER_ID)]
@@ -249,7 +249,7 @@ def _label_columns(labels: Labels | None) -> tuple[Any, Any]:
     )
 
 
-def _payloads_of(sent: Messages) -> Payloads:
+def _payloads_of(sent: MessageLists) -> Payloads:
     """Returns messages as a service takes them, checked but for their sizes."""
     payloads, after_ms = sent.messages, sent.expire_after_ms
     size_bytes, labels, after_s = sum(map(len, payloads)), None, None

@@ -14,7 +14,7 @@ from txaware.protocol.fields import Body, Field, plain
 from txaware.protocol.formats import msgpack_format
 from txaware.protocol.formats.avro_format import AVRO
 from txaware.protocol.formats.interfaces import Format
-from txaware.protocol.formats.json_format import JSON, Messages
+from txaware.protocol.formats.json_format import JSON, MessageArrays
 from txaware.protocol.formats.msgpack_format import MSGPACK
 from txaware.protocol.formats.requests import OnceRequest
 from txaware.protocol.json_values import read_quickly
@@ -25,7 +25,7 @@ ONCE = Body(
         Field("producerId", plain(0, MAX_PRODUCER_ID)),
         Field("epoch", plain(0, MAX_EPOCH)),
         Field("sequence", plain(0, SEQUENCES - 1)),
-        Field("messages", Messages(least=1)),
+        Field("messages", MessageArrays(least=1)),
     ),
 )
 

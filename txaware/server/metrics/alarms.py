@@ -13,7 +13,7 @@ PREFIX = "txaware_"
 
 
 @attrs.frozen
-class Alarm:
+class AlertingRule:
     """An alarm: an expression over metrics, how long it has to hold, and what to do.
 
     `says` and `do` are for whoever is called, with labels as Prometheus has them.
@@ -42,7 +42,7 @@ def _told(rule: AlarmRule) -> str:
 
 
 ALARMS = (
-    Alarm(
+    AlertingRule(
         "TxawareDown",
         "txaware_up == 0",
         "1m",
@@ -50,7 +50,7 @@ ALARMS = (
         "/health says why not.",
         severity="critical",
     ),
-    Alarm(
+    AlertingRule(
         "TxawareTopicBlocked",
         f"txaware_blocked_topic_seconds > {alarm_rules.TOPIC_BLOCKED.limit_s}",
         "1m",
@@ -59,14 +59,14 @@ ALARMS = (
         _told(alarm_rules.TOPIC_BLOCKED),
         severity="critical",
     ),
-    Alarm(
+    AlertingRule(
         "TxawareDeadLetters",
         "increase(txaware_queue_dead_letters_total[15m]) > 0",
         "0m",
         "Jobs of queue {{ $labels.queue }} fail for good.",
         _told(alarm_rules.DEAD_LETTERS),
     ),
-    Alarm(
+    AlertingRule(
         "TxawareOutboxSetAside",
         "txaware_outbox_set_aside > 0",
         "1m",
@@ -74,14 +74,14 @@ ALARMS = (
         _told(alarm_rules.OUTBOX_SET_ASIDE),
         severity="critical",
     ),
-    Alarm(
+    AlertingRule(
         "TxawareOutboxWaits",
         "txaware_outbox_waiting > 0",
         f"{alarm_rules.OUTBOX_WAITS.limit_s // 60}m",
         "The outbox of {{ $labels.database }} has waited for minutes.",
         _told(alarm_rules.OUTBOX_WAITS),
     ),
-    Alarm(
+    AlertingRule(
         "TxawareOutboxAlone",
         "time() - txaware_outbox_last_look_seconds > "
         f"{alarm_rules.OUTBOX_ALONE.limit_s}",
@@ -89,7 +89,7 @@ ALARMS = (
         "No relay looks at the outbox of {{ $labels.database }}.",
         _told(alarm_rules.OUTBOX_ALONE),
     ),
-    Alarm(
+    AlertingRule(
         "TxawareFailedWrites",
         "increase(txaware_failed_writes_total[5m]) > 0",
         "0m",
@@ -97,7 +97,7 @@ ALARMS = (
         _told(alarm_rules.FAILED_WRITES),
         severity="critical",
     ),
-    Alarm(
+    AlertingRule(
         "TxawareExpiredUnseen",
         "increase(txaware_expired_unseen_total[1h]) > 0",
         "0m",
@@ -105,14 +105,14 @@ ALARMS = (
         _told(alarm_rules.EXPIRED_UNSEEN),
         severity="critical",
     ),
-    Alarm(
+    AlertingRule(
         "TxawareGroupLate",
         f"txaware_group_oldest_unread_seconds > {alarm_rules.GROUP_LATE.limit_s}",
         "5m",
         "Group {{ $labels.group }} has not read {{ $labels.topic }} for a while.",
         _told(alarm_rules.GROUP_LATE),
     ),
-    Alarm(
+    AlertingRule(
         "TxawareQueueLate",
         f"txaware_queue_oldest_seconds > {alarm_rules.QUEUE_LATE.limit_s} "
         "and txaware_queue_paused == 0",
@@ -120,42 +120,42 @@ ALARMS = (
         "Jobs of queue {{ $labels.queue }} wait for a quarter of an hour.",
         _told(alarm_rules.QUEUE_LATE),
     ),
-    Alarm(
+    AlertingRule(
         "TxawareQueuePaused",
         "txaware_queue_paused == 1",
         "1h",
         "Queue {{ $labels.queue }} is paused.",
         _told(alarm_rules.QUEUE_PAUSED),
     ),
-    Alarm(
+    AlertingRule(
         "TxawareLeasesExpire",
         "increase(txaware_queue_expired_leases_total[15m]) > 0",
         "0m",
         "Leases of queue {{ $labels.queue }} run out.",
         _told(alarm_rules.LEASES_EXPIRE),
     ),
-    Alarm(
+    AlertingRule(
         "TxawareTransactionOld",
         "txaware_oldest_transaction_seconds > 86400",
         "0m",
         "A transaction is open for more than a day.",
         "txaware transaction find-hanging finds those that nobody will end.",
     ),
-    Alarm(
+    AlertingRule(
         "TxawarePreparedOld",
         "txaware_oldest_prepared_seconds > 3600",
         "0m",
         "A prepared transaction waits for its decision.",
         _told(alarm_rules.PREPARED),
     ),
-    Alarm(
+    AlertingRule(
         "TxawareInvalidHeldBack",
         "txaware_invalid_transactions_held_back > 0",
         "1d",
         "Invalid transactions cannot be forgotten, and transactions get slower.",
         _told(alarm_rules.HELD_BACK),
     ),
-    Alarm(
+    AlertingRule(
         "TxawareNotCleanedUp",
         "time() - txaware_retention_last_end_seconds > "
         f"{alarm_rules.NOT_CLEANED_UP.limit_s} "
@@ -164,7 +164,7 @@ ALARMS = (
         "Nothing is cleaned up.",
         _told(alarm_rules.NOT_CLEANED_UP),
     ),
-    Alarm(
+    AlertingRule(
         "TxawareSlowDisk",
         "histogram_quantile(0.99, sum by (instance, le) "
         f"(rate(txaware_sync_seconds_bucket[5m]))) > {alarm_rules.SLOW_SYNCS.limit_s}",
@@ -172,7 +172,7 @@ ALARMS = (
         "One in a hundred syncs of {{ $labels.instance }} takes more than a second.",
         _told(alarm_rules.SLOW_SYNCS),
     ),
-    Alarm(
+    AlertingRule(
         "TxawareFenced",
         "increase(txaware_fenced_publishes_total[15m]) > 0 "
         "or increase(txaware_out_of_order_publishes_total[15m]) > 0",
@@ -180,7 +180,7 @@ ALARMS = (
         "Two programs use one transactional id, or a producer has lost messages.",
         "txaware producer list shows which.",
     ),
-    Alarm(
+    AlertingRule(
         "TxawareMetricsMissing",
         "increase(txaware_metric_failures_total[15m]) > 0",
         "0m",

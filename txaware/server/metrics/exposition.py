@@ -15,7 +15,7 @@ from prometheus_client.process_collector import ProcessCollector
 from txaware.errors import TopicNotFound, TxAwareError
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.server.metrics.moment import InFlight, Moment, Sources
-from txaware.server.metrics.parts import FAILURES, PARTS, Table
+from txaware.server.metrics.parts import FAILURES, PARTS, MetricTable
 from txaware.server.metrics.request_counts import RequestCounts
 from txaware.server.metrics.topic_labels import SeenOnly, TopicLabels
 from txaware.service.administration import Administration
@@ -43,7 +43,7 @@ class Exposition:
         in_flight: InFlight,
         *,
         refusals: Callable[[], Mapping[str, int]] = dict,
-        parts: Mapping[str, Sequence[Table]] = PARTS,
+        parts: Mapping[str, Sequence[MetricTable]] = PARTS,
         clock_ms: ClockMs = system_clock_ms,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -62,7 +62,7 @@ _FAMILIES: Mapping[str, Any] = {
 
 
 @attrs.frozen
-class Table:
+class MetricTable:
     """Values of one kind, each with the numbers that its class declares.
 
     `which` says in each help which values are told where not all are. Of its numbers
@@ -124,24 +124,24 @@ def _family(number: Number, samples: Iterable[tuple[tuple[str, ...], Any]]) -> M
     return found
 
 
-def _now(*only: str, when: Callable[[Moment], bool] = lambda _: True) -> Table:
-    return Table(
+def _now(*only: str, when: Callable[[Moment], bool] = lambda _: True) -> MetricTable:
+    return MetricTable(
         Moment, lambda moment: {(): moment} if when(moment) else None, only=only
     )
 
 
-def _counts(*only: str) -> Table:
-    return Table(Counts, lambda moment: {(): moment.counts()}, only=only)
+def _counts(*only: str) -> MetricTable:
+    return MetricTable(Counts, lambda moment: {(): moment.counts()}, only=only)
 
 
 def _report(
     *only: str, when: Callable[[OverviewReport], bool] = lambda _: True
-) -> Table:
+) -> MetricTable:
     def rows(moment: Moment) -> Rows:
         report = moment.report()
         return {(): report} if when(report) else None
 
-    return Table(OverviewReport, rows, only=only)
+    return MetricTable(OverviewReport, rows, only=only)
 
 
 def _lists(part: str) -> Callable[[OverviewReport], bool]:
@@ -186,9 +186,9 @@ def _writes(moment: Moment) -> Rows:
 
 
 # By the name that `txaware_metric_failures` has for what could not be told.
-PARTS: dict[str, tuple[Table, ...]] = {
+PARTS: dict[str, tuple[MetricTable, ...]] = {
     "topic_counts": (
-        Table(
+        MetricTable(
             TopicMetrics,
             lambda moment: moment.by_label(),
             (TOPIC,),
@@ -202,14 +202,14 @@ PARTS: dict[str, tuple[Table, ...]] = {
     "expired_unseen": (_counts("expired_unseen"),),
     "blocked": (
         _report("blocked_count"),
-        Table(
+        MetricTable(
             TopicOverview, _blocked, (TOPIC, "transaction"), only=("blocked_since_ms",)
         ),
     ),
     "stable_positions": (_now("topic_stable_ms"),),
     "groups": (
         _report("group_count", when=_lists("groups")),
-        Table(
+        MetricTable(
             GroupOverview,
             _groups,
             ("group", TOPIC),
@@ -223,7 +223,7 @@ PARTS: dict[str, tuple[Table, ...]] = {
         _report("invalid_transactions", when=_knows_open),
     ),
     "producers": (
-        Table(
+        MetricTable(
             ProducerMetrics,
             lambda moment: {(): moment.counts().producers},
             first=("live", "transactional_ids"),
@@ -231,7 +231,7 @@ PARTS: dict[str, tuple[Table, ...]] = {
     ),
     "queues": (
         _report("queue_count", when=_lists("queues")),
-        Table(
+        MetricTable(
             QueueStats,
             _queues,
             (QUEUE,),
@@ -242,12 +242,12 @@ PARTS: dict[str, tuple[Table, ...]] = {
             ),
         ),
     ),
-    "outboxes": (Table(OutboxReport, _outboxes, (DATABASE, "outbox")),),
+    "outboxes": (MetricTable(OutboxReport, _outboxes, (DATABASE, "outbox")),),
     "latencies": (_counts("publish_latency_s", "poll_latency_s"),),
-    "writes": (Table(WriteMetrics, _writes),),
+    "writes": (MetricTable(WriteMetrics, _writes),),
     "cache": (_counts("cache_hits", "cache_misses", "cache_bytes"),),
     "retention": (
-        Table(
+        MetricTable(
             RetentionMetrics,
             lambda moment: {(): moment.counts().retention},
             first=(
@@ -257,7 +257,7 @@ PARTS: dict[str, tuple[Table, ...]] = {
         ),
     ),
     "parts": (_now("up"),),
-    "requests": (Table(RequestMetrics, lambda moment: {(): moment.requests()}),),
+    "requests": (MetricTable(RequestMetrics, lambda moment: {(): moment.requests()}),),
     "network_transactions": (_now("refusals"),),
     "in_flight": (_now("in_flight", "body_bytes"),),
     "process": (_now("started_ms", "build"),),

@@ -74,7 +74,7 @@ _PRODUCER = Body(
 )
 
 
-class Publish(NamedTuple):
+class CommittedPublish(NamedTuple):
     """The messages for a topic, and the transaction that they name, if any."""
 
     topic: str
@@ -82,15 +82,15 @@ class Publish(NamedTuple):
     pointer: int | None = None
 
 
-def _read_publish(value: object, *, what: str) -> Publish:
+def _read_publish(value: object, *, what: str) -> CommittedPublish:
     """Reads the messages for a topic: listed, or as the body of a publish."""
     if not isinstance(value, dict) or "body" not in value:
-        return Publish(**_PUBLISH.read(value, what=what))
+        return CommittedPublish(**_PUBLISH.read(value, what=what))
     sent = _OWN_PUBLISH.read(value, what=what)
     request = format_of(sent["contentType"]).publish_request(sent["body"])
     if request.receipts is not None or request.attempt is not None:
         raise BadRequest("a commit publishes messages, and refers to none")
-    return Publish(sent["topic"], request.messages, request.pointer)
+    return CommittedPublish(sent["topic"], request.messages, request.pointer)
 
 
 CARRIED = Body(
@@ -273,7 +273,7 @@ class CommitRoutes:
             yield _whole(service.cargo(coordinator, tx, published))
 
 
-def _check_pointers(publishes: list[Publish], pointer: int) -> None:
+def _check_pointers(publishes: list[CommittedPublish], pointer: int) -> None:
     """Refuses messages that name another transaction than the one that commits."""
     for publish in publishes:
         if publish.pointer not in (None, pointer):

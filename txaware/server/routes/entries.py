@@ -23,7 +23,7 @@ from txaware.server.owners import Owners
 from txaware.server.routes.transactions import holder_or_operator, route_of
 from txaware.server.routing import Begun, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext, Threads
-from txaware.server.write_entries import Line, WriteEntries, WriterName
+from txaware.server.write_entries import WholeConnection, WriteEntries, WriterName
 
 
 @attrs.frozen
@@ -32,7 +32,7 @@ class _Lost:
 
     entries: WriteEntries
     threads: Threads
-    line: Line
+    line: WholeConnection
 
     def __call__(self) -> None:
         self.threads.coordinator.submit(self.entries.lost, self.line)

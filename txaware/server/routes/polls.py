@@ -16,7 +16,7 @@ from txaware.protocol.formats import AVRO, Format, PageWriter, PollRequest
 from txaware.protocol.messages import BOUNDS, AskBounds, Wait
 from txaware.protocol.shape import Unread
 from txaware.server.exchange import Reply, Stream
-from txaware.server.long_polls import LongPolls, Look, Read, read_piece
+from txaware.server.long_polls import LongPolls, PollLook, Read, read_piece
 from txaware.server.page_encoders import PIECE_MESSAGES, gathering
 from txaware.server.routing import Answer
 from txaware.server.server_context import ServerContext
@@ -63,16 +63,18 @@ class Polls:
             asked = read(unread.body)
         return await self._poll_on(self._asked(caller, unread, asked), None)
 
-    async def _poll_on(self, poll: "Poll", scan: AnyScan | None) -> Answer:
+    async def _poll_on(self, poll: "PendingPoll", scan: AnyScan | None) -> Answer:
         scan = await self._long_polls.first_piece(poll.look, scan)
         return self._answer(poll, scan)
 
-    def _asked(self, caller: Caller, unread: Unread, asked: PollRequest) -> "Poll":
+    def _asked(
+        self, caller: Caller, unread: Unread, asked: PollRequest
+    ) -> "PendingPoll":
         page = PollAnswer(unread.format.page_writer(asked))
         look = self._look(caller, unread.topic, asked, page.read)
-        return Poll(page, look, unread.format.media_type)
+        return PendingPoll(page, look, unread.format.media_type)
 
-    def _answer(self, poll: "Poll", scan: AnyScan) -> Answer:
+    def _answer(self, poll: "PendingPoll", scan: AnyScan) -> Answer:
         page = poll.page
         first = page.begin() + page.take()
         if scan.is_over or not scan.count:
@@ -90,9 +92,11 @@ class Polls:
             yield page.take()
         yield page.end(scan)
 
-    def _look(self, caller: Caller, topic: str, asked: PollRequest, read: Read) -> Look:
+    def _look(
+        self, caller: Caller, topic: str, asked: PollRequest, read: Read
+    ) -> PollLook:
         _check_wait(asked)
-        return Look(
+        return PollLook(
             topic,
             partial(self._begin, caller, asked),
             read,
@@ -150,11 +154,11 @@ class Polls:
 
 
 @attrs.frozen
-class Poll:
+class PendingPoll:
     """A poll that was asked for: how to look, and the answer as far as it has come."""
 
     page: "PollAnswer"
-    look: Look
+    look: PollLook
     media_type: str
 
 

@@ -22,7 +22,7 @@ from txaware.server.verb_performer import (
     Soon,
     ToldValue,
 )
-from txaware.service.queue.event_loop_queues import EventLoopQueues, Look
+from txaware.service.queue.event_loop_queues import EventLoopQueues, PopLook
 from txaware.service.wakeups import WouldWait
 
 # An answer to a pop ends with the job that makes it so large.
@@ -78,7 +78,7 @@ class PopInTurns:
             return look.popped
         return self._wait(look, until_s)
 
-    async def _wait(self, look: Look | None, until_s: float) -> list[Popped]:
+    async def _wait(self, look: PopLook | None, until_s: float) -> list[Popped]:
         context, asked, peer = self._server_context, self._asked, self._caller.peer
         while True:
             if look is None:
@@ -99,7 +99,7 @@ class PopInTurns:
             if look is not None and look.popped:
                 return await popped.future
 
-    def _look_here(self, told: ToldValue) -> Look | None:
+    def _look_here(self, told: ToldValue) -> PopLook | None:
         """Looks for one job; `told` gets it once its lease is on disk.
 
         Returns None where a thread has to look.
@@ -135,7 +135,7 @@ class PopInTurns:
             lambda _: told(ClientGone()),
         )
 
-    async def _look_in_thread(self) -> Look:
+    async def _look_in_thread(self) -> PopLook:
         context = self._server_context
         self._require_there()
         look = await context.in_coordinator_thread(self._look)
@@ -145,7 +145,7 @@ class PopInTurns:
             raise ClientGone
         return look
 
-    def _look(self) -> Look:
+    def _look(self) -> PopLook:
         asked, queues = self._asked, self._queues
         signal = queues.signal(asked.name)
         seen = signal.count
@@ -159,7 +159,9 @@ class PopInTurns:
             is_local=False,
             most_bytes=ANSWER_BYTES,
         )
-        return Look(popped, signal, seen, 0 if popped else queues.pause_s(asked.name))
+        return PopLook(
+            popped, signal, seen, 0 if popped else queues.pause_s(asked.name)
+        )
 
     def _require_there(self) -> None:
         """Raises where its client is gone, or may no longer ask."""

@@ -40,7 +40,7 @@ MANY_PRODUCERS = 10_000
 
 
 @attrs.frozen(kw_only=True)
-class Seen:
+class AlarmState:
     """The state that alarms are raised from, all of it as of one look."""
 
     now_ms: int
@@ -63,7 +63,7 @@ class Attention:
         self._counts = RecentCounts(started_ms)
         self._backlog_since_ms: dict[str, int] = {}
 
-    def look(self, seen: Seen) -> list[Alarm]:
+    def look(self, seen: AlarmState) -> list[Alarm]:
         """Returns what needs somebody now, the gravest first."""
         found = [
             attrs.evolve(alarm, metric=metric)
@@ -75,7 +75,7 @@ class Attention:
 
     # ---- what stands
 
-    def _overdue(self, seen: Seen) -> Iterator[Alarm]:
+    def _overdue(self, seen: AlarmState) -> Iterator[Alarm]:
         for one in seen.transactions:
             age_ms = seen.now_ms - one.began_ms
             ends_later = one.expires_ms is not None and one.expires_ms >= seen.now_ms
@@ -89,7 +89,7 @@ class Attention:
                 name=str(one.id),
             )
 
-    def _prepared(self, seen: Seen) -> Iterator[Alarm]:
+    def _prepared(self, seen: AlarmState) -> Iterator[Alarm]:
         for one in seen.transactions:
             age_ms = seen.now_ms - one.began_ms
             if one.prepared and age_ms >= OVERDUE_MS:
@@ -100,7 +100,7 @@ class Attention:
                     name=str(one.id),
                 )
 
-    def _late_groups(self, seen: Seen) -> Iterator[Alarm]:
+    def _late_groups(self, seen: AlarmState) -> Iterator[Alarm]:
         for group in seen.groups:
             if group.unread_since_ms is None or group.reader_seen_ms is None:
                 continue
@@ -116,7 +116,7 @@ class Attention:
                 topic=group.topic,
             )
 
-    def _late_queues(self, seen: Seen) -> Iterator[Alarm]:
+    def _late_queues(self, seen: AlarmState) -> Iterator[Alarm]:
         for queue in seen.queues:
             age_ms = int(queue.stats.oldest_age_s * 1000)
             if age_ms >= BEHIND_MS and queue.stats.in_work:
@@ -127,7 +127,7 @@ class Attention:
                     "its workers are slower than what is pushed: start more of them",
                 )
 
-    def _dead_letters(self, seen: Seen) -> Iterator[Alarm]:
+    def _dead_letters(self, seen: AlarmState) -> Iterator[Alarm]:
         for queue in seen.queues:
             if queue.dead_letters:
                 yield _of_queue(
@@ -140,7 +140,7 @@ class Attention:
                     state="dead",
                 )
 
-    def _set_aside(self, seen: Seen) -> Iterator[Alarm]:
+    def _set_aside(self, seen: AlarmState) -> Iterator[Alarm]:
         for outbox in seen.outboxes:
             if outbox.set_aside:
                 yield _of_outbox(
@@ -151,7 +151,7 @@ class Attention:
                     is_grave=True,
                 )
 
-    def _backlog(self, seen: Seen) -> Iterator[Alarm]:
+    def _backlog(self, seen: AlarmState) -> Iterator[Alarm]:
         since_ms = {
             outbox.outbox: self._backlog_since_ms.get(outbox.outbox, seen.now_ms)
             for outbox in seen.outboxes
@@ -168,7 +168,7 @@ class Attention:
                     alarm_rules.OUTBOX_WAITS.to_do(),
                 )
 
-    def _no_relay(self, seen: Seen) -> Iterator[Alarm]:
+    def _no_relay(self, seen: AlarmState) -> Iterator[Alarm]:
         for outbox in seen.outboxes:
             ago_ms = seen.now_ms - outbox.looked_ms
             if ago_ms >= NO_RELAY_MS:
@@ -179,7 +179,7 @@ class Attention:
                     alarm_rules.OUTBOX_ALONE.to_do(database=outbox.database),
                 )
 
-    def _held_back(self, seen: Seen) -> Iterator[Alarm]:
+    def _held_back(self, seen: AlarmState) -> Iterator[Alarm]:
         if count := seen.retention.held_back_count:
             yield Alarm(
                 f"{_count(count, 'invalid transaction')} of more than a day ago cannot "
@@ -187,7 +187,7 @@ class Attention:
                 f"{seen.retention.held_back}; {alarm_rules.HELD_BACK.to_do()}",
             )
 
-    def _no_clean_up(self, seen: Seen) -> Iterator[Alarm]:
+    def _no_clean_up(self, seen: AlarmState) -> Iterator[Alarm]:
         ended_ms = seen.retention.last_ended_ms
         ago_ms = seen.now_ms - (self._started_ms if ended_ms is None else ended_ms)
         if ago_ms >= NO_CLEAN_UP_MS:
@@ -197,7 +197,7 @@ class Attention:
                 alarm_rules.NOT_CLEANED_UP.to_do(),
             )
 
-    def _left_out(self, seen: Seen) -> Iterator[Alarm]:
+    def _left_out(self, seen: AlarmState) -> Iterator[Alarm]:
         if seen.left_out:
             parts = ", ".join(seen.left_out).replace("_", " ")
             to_do = alarm_rules.METRICS_MISSING.to_do()
@@ -205,7 +205,7 @@ class Attention:
 
     # ---- what rises
 
-    def _expired(self, seen: Seen) -> Iterator[Alarm]:
+    def _expired(self, seen: AlarmState) -> Iterator[Alarm]:
         for topic, count in seen.expired_unseen.items():
             if rise := self._rise(seen, f"expired {topic}", count, from_start=True):
                 yield Alarm(
@@ -217,7 +217,7 @@ class Attention:
                     name=topic,
                 )
 
-    def _expired_leases(self, seen: Seen) -> Iterator[Alarm]:
+    def _expired_leases(self, seen: AlarmState) -> Iterator[Alarm]:
         for queue in seen.queues:
             count = queue.stats.expired_leases
             if rise := self._rise(seen, f"leases {queue.queue}", count):
@@ -229,7 +229,7 @@ class Attention:
                     state="in_work",
                 )
 
-    def _failed_writes(self, seen: Seen) -> Iterator[Alarm]:
+    def _failed_writes(self, seen: AlarmState) -> Iterator[Alarm]:
         failed = 0 if seen.writes is None else seen.writes.failed
         if rise := self._rise(seen, "writes", failed, from_start=True):
             yield Alarm(
@@ -238,7 +238,7 @@ class Attention:
                 is_grave=True,
             )
 
-    def _slow_syncs(self, seen: Seen) -> Iterator[Alarm]:
+    def _slow_syncs(self, seen: AlarmState) -> Iterator[Alarm]:
         if seen.writes is None:
             return
         slow = _above(seen.writes.sync_s, SLOW_SYNC_S)
@@ -251,7 +251,7 @@ class Attention:
                 alarm_rules.SLOW_SYNCS.to_do(),
             )
 
-    def _fenced(self, seen: Seen) -> Iterator[Alarm]:
+    def _fenced(self, seen: AlarmState) -> Iterator[Alarm]:
         counts = seen.producers
         if rise := self._rise(seen, "fenced", counts.fenced, from_start=True):
             yield Alarm(
@@ -262,7 +262,7 @@ class Attention:
                 kind="producers",
             )
 
-    def _out_of_order(self, seen: Seen) -> Iterator[Alarm]:
+    def _out_of_order(self, seen: AlarmState) -> Iterator[Alarm]:
         counts = seen.producers
         if rise := self._rise(seen, "order", counts.out_of_order, from_start=True):
             yield Alarm(
@@ -272,14 +272,14 @@ class Attention:
                 kind="producers",
             )
 
-    def _many_producers(self, seen: Seen) -> Iterator[Alarm]:
+    def _many_producers(self, seen: AlarmState) -> Iterator[Alarm]:
         yield from self._many(seen, "producers", seen.producers.live)
 
-    def _many_ids(self, seen: Seen) -> Iterator[Alarm]:
+    def _many_ids(self, seen: AlarmState) -> Iterator[Alarm]:
         names = seen.producers.transactional_ids
         yield from self._many(seen, "transactional ids", names)
 
-    def _many(self, seen: Seen, what: str, count: int) -> Iterator[Alarm]:
+    def _many(self, seen: AlarmState, what: str, count: int) -> Iterator[Alarm]:
         rise = self._counts.rise(what, count, seen.now_ms)
         if rise and count >= MANY_PRODUCERS:
             yield Alarm(
@@ -290,13 +290,13 @@ class Attention:
             )
 
     def _rise(
-        self, seen: Seen, name: str, count: int, *, from_start: bool = False
+        self, seen: AlarmState, name: str, count: int, *, from_start: bool = False
     ) -> "Rise | None":
         return self._counts.rise(name, count, seen.now_ms, from_start=from_start)
 
 
 # By the metric that says the same.
-RULES: Mapping[str, Callable[[Attention, Seen], Iterator[Alarm]]] = {
+RULES: Mapping[str, Callable[[Attention, AlarmState], Iterator[Alarm]]] = {
     "txaware_oldest_transaction_seconds": Attention._overdue,
     "txaware_oldest_prepared_seconds": Attention._prepared,
     "txaware_group_oldest_unread_seconds": Attention._late_groups,

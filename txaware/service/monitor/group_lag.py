@@ -16,7 +16,7 @@ from txaware.service.local import LocalService
 from txaware.service.monitor.blocked_topics import Blocker
 from txaware.service.monitor.overview_report import GroupOverview
 from txaware.service.monitor.turns import Budget, Failures, Remembered, Turns
-from txaware.service.monitor.unread import MOST_ROWS, Unread, first_unread
+from txaware.service.monitor.unread import MOST_ROWS, FirstUnread, first_unread
 from txaware.service.store_context import StoreContext
 from txaware.service.visibility import Visibility
 from txaware.store.keys import MESSAGE, POSITION
@@ -138,7 +138,7 @@ class GroupStates:
 
     def first_unread(
         self, state: GroupState, snapshot: Transaction, *, start: bytes
-    ) -> Unread:
+    ) -> FirstUnread:
         """Looks from `start` on for its next message, at a bounded number of rows."""
         return first_unread(
             self._table,
@@ -258,14 +258,14 @@ class GroupRounds:
 
     def _first_unread(
         self, pair: Pair, state: GroupState, snapshot: Transaction
-    ) -> Unread:
+    ) -> FirstUnread:
         """Finds the group's next message, from where the last look stopped."""
         before, start = self._unread.get(pair), state.start
         begin = start
         if before is not None and before[0] == state.prefix and before[1] <= start:
             begin = max(start, before[2])
         if state.has_read(begin):
-            return Unread(begin, None, 0)  # mostly, and without a look
+            return FirstUnread(begin, None, 0)  # mostly, and without a look
         unread = self._states.first_unread(state, snapshot, start=begin)
         self._unread[pair] = (state.prefix, start, unread.key)
         return unread

@@ -19,7 +19,7 @@ from txaware.model.partitions import named_partition, shown_partitions
 from txaware.model.reports import OutboxReport
 from txaware.model.topics import QueueName, Topic
 from txaware.service.local import LocalService
-from txaware.service.monitor.attention import Attention, Seen
+from txaware.service.monitor.attention import AlarmState, Attention
 from txaware.service.monitor.blocked_topics import Blocked
 from txaware.service.monitor.group_lag import (
     GroupRounds,
@@ -248,7 +248,7 @@ class Overview:
         )
         last, self._before = self._before, metrics
         alarms = self._attention.look(
-            Seen(
+            AlarmState(
                 now_ms=self._store_context.clock_ms(),
                 transactions=transactions,
                 groups=[*self._lags.groups.values()],

@@ -14,7 +14,7 @@ MOST_READERS = 100_000
 
 
 @attrs.frozen
-class Unread:
+class FirstUnread:
     """The first message that a reader gets from a place on, if there is one.
 
     Rows before `key` are passed over for good, so that the next look begins there.
@@ -34,7 +34,7 @@ def first_unread(
     start: bytes,
     stop: bytes,
     now_ms: int,
-) -> Unread:
+) -> FirstUnread:
     """Looks from `start` on, but not behind a row that stops readers.
 
     It reads a bounded number of rows: where all of those are passed over, the next look
@@ -53,14 +53,14 @@ def first_unread(
         for key, value in found:
             verdict = judge.verdict(pointer_of(value))
             if verdict == DELIVER and not _has_expired(value, now_ms):
-                return Unread(key, int.from_bytes(key[:8], "big"), rows)
+                return FirstUnread(key, int.from_bytes(key[:8], "big"), rows)
             if verdict not in (DELIVER, SKIP):
-                return Unread(key, None, rows)
+                return FirstUnread(key, None, rows)
             start = key + b"\0"
         if not found:
             break
         limit = MOST_ROWS
-    return Unread(start, None, rows)
+    return FirstUnread(start, None, rows)
 
 
 def _has_expired(value: bytes, now_ms: int) -> bool:

@@ -18,7 +18,7 @@ from txaware.service.queue.letter_headers import (
     with_origin,
     without_origin,
 )
-from txaware.service.queue.popping import Popper
+from txaware.service.queue.popping import PopCaller
 from txaware.service.queue.work_queue import WorkQueue
 
 MOST_BYTES = 2**62
@@ -81,7 +81,7 @@ def send_all_back(
     moved, kept = 0, list[Popped]()
     try:
         while moved < most:
-            found = letters.pop(Popper(popper), None, limit=1)
+            found = letters.pop(PopCaller(popper), None, limit=1)
             if not found:
                 break
             kept += found

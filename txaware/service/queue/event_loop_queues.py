@@ -14,7 +14,7 @@ from txaware.model.queues import (
 )
 from txaware.model.requests import Payload
 from txaware.service.queue.local_queues import LocalQueues
-from txaware.service.queue.popping import Popper
+from txaware.service.queue.popping import PopCaller
 from txaware.service.queue.step_driver import Step
 from txaware.service.queue.work_queue import WorkQueue
 from txaware.service.wakeups import Signal, WouldWait
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 @attrs.frozen
-class Look:
+class PopLook:
     """One look for items; a popper that waits looks again when the signal is told.
 
     `seen` is the count of the signal before the look, and after `pause_s` something may
@@ -77,18 +77,18 @@ class EventLoopQueues:
 
     def pop(
         self, name: str, then: Then, *, popper: str = "", owns_pipe: bool = False
-    ) -> Look:
+    ) -> PopLook:
         """Leases an item to a popper elsewhere.
 
         `then` is told when that is on disk, and it may be handed out. Where none is
         there, `then` is not called.
         """
         queue = self._queue(name)
-        who = Popper(checked_text("popper", popper), None, False, owns_pipe)
+        who = PopCaller(checked_text("popper", popper), None, False, owns_pipe)
         signal = queue.state.signal
         seen = signal.count
         popped = queue.driver.begin(queue.popping(who, None, limit=1), then).popped
-        return Look(popped, signal, seen, 0 if popped else queue.pause_s())
+        return PopLook(popped, signal, seen, 0 if popped else queue.pause_s())
 
     def commit_job(
         self,

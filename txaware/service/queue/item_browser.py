@@ -28,7 +28,7 @@ from txaware.store.queue_table import NO_TIME
 _WAITING = (LeaseState.WAITING, LeaseState.PARKED)
 
 
-class Found(NamedTuple):
+class FoundItem(NamedTuple):
     """An item that is there, in its pipe; with its lease if it was popped before."""
 
     id: MessageId
@@ -71,7 +71,7 @@ class ItemBrowser:
         )
         return _within_room(shown, limit)
 
-    def _waiting(self, limit: int) -> Iterator[Found]:
+    def _waiting(self, limit: int) -> Iterator[FoundItem]:
         """Yields what waits and is due, the oldest first, of as many as are popped."""
         back = self._leased(
             lease
@@ -89,12 +89,12 @@ class ItemBrowser:
             if found.item.expires_ms is None or found.item.expires_ms > self._now_ms
         )
 
-    def _in_work(self) -> Iterator[Found]:
+    def _in_work(self) -> Iterator[FoundItem]:
         leases = self._state.leases.values()
         in_work = [one for one in leases if one.state is LeaseState.IN_WORK]
         return self._leased(sorted(in_work, key=lambda lease: lease.popped_ms))
 
-    def _delayed(self, limit: int) -> Iterator[Found]:
+    def _delayed(self, limit: int) -> Iterator[FoundItem]:
         back = (
             lease
             for lease in self._state.leases.values()
@@ -115,27 +115,27 @@ class ItemBrowser:
             if pipe is not None and (pipe.waiting > 0 or pipe.takes_pushes):
                 yield pipe
 
-    def _unread(self, pipe: Pipe) -> Iterator[Found]:
+    def _unread(self, pipe: Pipe) -> Iterator[FoundItem]:
         known = partial(self._state.known, pipe)
         for item in self._reader.items(pipe, self._judge, known):
-            yield Found(item.id, item, pipe)
+            yield FoundItem(item.id, item, pipe)
 
-    def _leased(self, leases: Iterable[Lease]) -> Iterator[Found]:
+    def _leased(self, leases: Iterable[Lease]) -> Iterator[FoundItem]:
         for lease in leases:
             item = self._reader.look(lease.pipe.prefix, lease.id)
             if item is not None:
-                yield Found(lease.id, item, lease.pipe, lease)
+                yield FoundItem(lease.id, item, lease.pipe, lease)
 
 
-def _id(found: Found) -> MessageId:
+def _id(found: FoundItem) -> MessageId:
     return found.id
 
 
-def _due_ms(found: Found) -> int:
+def _due_ms(found: FoundItem) -> int:
     return found.pipe.due_ms if found.lease is None else found.lease.due_ms
 
 
-def _waiting(found: Found) -> Waiting:
+def _waiting(found: FoundItem) -> Waiting:
     item, lease = found.item, found.lease
     return Waiting(
         item_text(found.pipe.name, item.id),
@@ -147,7 +147,7 @@ def _waiting(found: Found) -> Waiting:
     )
 
 
-def _shown(found: Found) -> QueueItem:
+def _shown(found: FoundItem) -> QueueItem:
     fields = attrs.asdict(_waiting(found), recurse=False)
     lease, due_ms = found.lease, _due_ms(found)
     if lease is None:

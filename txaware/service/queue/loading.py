@@ -14,7 +14,7 @@ from txaware.service.queue.pipe_reader import Judge, PipeReader, deletion
 from txaware.service.queue.popping import Popping
 from txaware.service.queue.queue_state import QueueState
 from txaware.service.queue.resting_pipes import PipeRange
-from txaware.service.queue.step_batch import Batch
+from txaware.service.queue.step_batch import StepBatch
 from txaware.service.visibility import DELIVER, SKIP, STOP, Visibility
 from txaware.store.columns import is_reference, pointer_of
 from txaware.store.keys import LEASE, MARK, MESSAGE, PAYLOAD, PIPE
@@ -65,7 +65,7 @@ class Loading:
 
     def run(self, now_ms: int) -> list[Write]:
         """Reads leases and the first pipes; returns what has changed since then."""
-        state, batch = self._state, Batch()
+        state, batch = self._state, StepBatch()
         last = self._table.scan(PIPE + state.prefix, limit=1, reverse=True)
         if last:
             state.last_pipe = self._last = int.from_bytes(last[0][0], "big")
@@ -183,14 +183,14 @@ class Loading:
         )
         return int.from_bytes(rows[0][0][:PIPE_BYTES], "big") if rows else None
 
-    def more(self, now_ms: int, batch: Batch) -> bool:
+    def more(self, now_ms: int, batch: StepBatch) -> bool:
         """Reads some more pipes, or has some empty ones go; False if that is all."""
         if not self.is_unfinished:
             return False
         batch.wait_here()
         return self.read_piece() or self._sweep(now_ms, batch)
 
-    def _sweep(self, now_ms: int, batch: Batch) -> bool:
+    def _sweep(self, now_ms: int, batch: StepBatch) -> bool:
         """Has some pipes go that rest, and in which nothing is."""
         state, resting = self._state, self._state.resting
         if not resting.empty:
@@ -284,7 +284,7 @@ class Loading:
         row: LeaseRow,
         have_own: Container[tuple[int, MessageId]],
         now_ms: int,
-        batch: Batch,
+        batch: StepBatch,
     ) -> None:
         """Takes in those items of a run that are not gone, and have no other row.
 
@@ -316,7 +316,7 @@ class Loading:
         item: MessageId,
         row: LeaseRow,
         now_ms: int,
-        batch: Batch,
+        batch: StepBatch,
         run: LeaseRun | None = None,
     ) -> None:
         pipe = self._state.pipe(number)
@@ -358,7 +358,9 @@ class Loading:
         else:
             self._state.wait_again(lease, due_ms)
 
-    def _ended(self, lease: Lease, row: LeaseRow, now_ms: int, batch: Batch) -> None:
+    def _ended(
+        self, lease: Lease, row: LeaseRow, now_ms: int, batch: StepBatch
+    ) -> None:
         """Ends a lease whose transaction is over, or whose owner died with us."""
         if row.pointer is None:
             if row.is_local or row.until_ms <= now_ms:
@@ -370,7 +372,7 @@ class Loading:
         elif verdict == SKIP:
             self._give_back(lease, now_ms, batch)
 
-    def _give_back(self, lease: Lease, now_ms: int, batch: Batch) -> None:
+    def _give_back(self, lease: Lease, now_ms: int, batch: StepBatch) -> None:
         lease.pipe.counts.expired_leases += 1
         said = lease.error or f"{lease.popper} ended without a commit"
         self._popping.lose(lease, now_ms, batch, said)

@@ -54,7 +54,7 @@ from txaware.model.topics import QueueName, checked_namespace
 from txaware.service.local import LocalService
 from txaware.service.queue.dead_letters import bury, check_way, send_all_back
 from txaware.service.queue.loading import loaded
-from txaware.service.queue.popping import Popper
+from txaware.service.queue.popping import PopCaller
 from txaware.service.queue.pushing import Pushing
 from txaware.service.queue.work_queue import WorkQueue
 from txaware.service.read.reading import Reading
@@ -291,7 +291,7 @@ class LocalQueues:
                 f"keep its jobs for a day: pop in short ones"
             )
         pointer = None if transaction is None else transaction.transaction_id
-        who = Popper(
+        who = PopCaller(
             checked_text("popper", popper),
             pointer,
             is_local,

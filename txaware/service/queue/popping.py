@@ -20,7 +20,7 @@ from txaware.service.queue.lease import (
 from txaware.service.queue.pipe import Item, Pipe
 from txaware.service.queue.pipe_reader import Judge, PipeReader, deletion
 from txaware.service.queue.queue_state import QueueState
-from txaware.service.queue.step_batch import Batch
+from txaware.service.queue.step_batch import StepBatch
 from txaware.store.queue_table import NO_TIME
 
 # Every so many pops begin with the lane that has the oldest pipe, whatever its
@@ -30,7 +30,7 @@ OLDEST_EVERY = 10
 MOST_PARKED = 10_000
 
 
-class Popper(NamedTuple):
+class PopCaller(NamedTuple):
     """The one that pops: its name, its transaction, and how it takes turns.
 
     With `owns_pipe` it keeps to one pipe, which nobody else pops from meanwhile. The
@@ -54,7 +54,7 @@ class Popping:
         self._state = state
 
     def pop(
-        self, popper: Popper, judge: Judge, now_ms: int, limit: int, batch: Batch
+        self, popper: PopCaller, judge: Judge, now_ms: int, limit: int, batch: StepBatch
     ) -> Taken:
         """Leases up to `limit` items."""
         taken = Taken()
@@ -92,7 +92,7 @@ class Popping:
                     self._lease_run(lease.pipe, more, popper, now_ms, batch, taken)
         return taken
 
-    def _is_alone(self, pipe: Pipe, popper: Popper) -> bool:
+    def _is_alone(self, pipe: Pipe, popper: PopCaller) -> bool:
         """Tells whether no other pipe has a turn, nor anything that came back."""
         state = self._state
         return (
@@ -128,9 +128,9 @@ class Popping:
         self,
         pipe: Pipe,
         items: list[Item],
-        popper: Popper,
+        popper: PopCaller,
         now_ms: int,
-        batch: Batch,
+        batch: StepBatch,
         taken: Taken,
     ) -> None:
         """Leases items of one pipe that are popped for the first time."""
@@ -157,13 +157,13 @@ class Popping:
         taken.runs.append(run)
         taken.popped += popped
 
-    def _until_ms(self, popper: Popper, now_ms: int) -> int:
+    def _until_ms(self, popper: PopCaller, now_ms: int) -> int:
         """Returns when a lease ends that begins now; in a transaction with that."""
         if popper.transaction is not None:
             return NO_TIME
         return now_ms + (int(self._state.descriptor.lease_s * 1000) or 1)
 
-    def _lease(self, lease: Lease, popper: Popper, now_ms: int) -> None:
+    def _lease(self, lease: Lease, popper: PopCaller, now_ms: int) -> None:
         lease.popped_ms = now_ms
         lease.deliveries += 1
         lease.token = new_token()
@@ -175,7 +175,7 @@ class Popping:
         self._state.begin_work(lease)
 
     def _next(
-        self, popper: Popper, judge: Judge, now_ms: int, batch: Batch
+        self, popper: PopCaller, judge: Judge, now_ms: int, batch: StepBatch
     ) -> tuple[Lease, Item] | None:
         state = self._state
         if state.descriptor.order == "strict":
@@ -209,7 +209,7 @@ class Popping:
         return lanes
 
     def _next_strict(
-        self, judge: Judge, now_ms: int, batch: Batch
+        self, judge: Judge, now_ms: int, batch: StepBatch
     ) -> tuple[Lease, Item] | None:
         state = self._state
         state.next_back(now_ms)  # drops what is no longer so
@@ -242,7 +242,12 @@ class Popping:
         return None
 
     def _from_lane(
-        self, priority: int, popper: Popper, judge: Judge, now_ms: int, batch: Batch
+        self,
+        priority: int,
+        popper: PopCaller,
+        judge: Judge,
+        now_ms: int,
+        batch: StepBatch,
     ) -> tuple[Lease, Item] | None:
         found_out = (-1, -1)
         # Behind a pipe that is drained, or was empty from the start, the next is free.
@@ -255,7 +260,7 @@ class Popping:
                     return found
         return None
 
-    def _had_turn(self, pipe: Pipe, popper: Popper, now_ms: int) -> None:
+    def _had_turn(self, pipe: Pipe, popper: PopCaller, now_ms: int) -> None:
         self._state.turns[pipe.priority] = pipe.id
         if popper.owns_pipe:
             idle_ms = int(self._state.descriptor.lease_s * 1000) + 1000
@@ -263,7 +268,7 @@ class Popping:
             self._state.are_owned = True
 
     def _in_turn(
-        self, priority: int, popper: Popper, now_ms: int, batch: Batch
+        self, priority: int, popper: PopCaller, now_ms: int, batch: StepBatch
     ) -> Iterable[Pipe]:
         """Returns the pipes that a popper may pop from now, its own one first."""
         free: Iterable[Pipe] = self._state.candidates(priority, batch)
@@ -279,7 +284,7 @@ class Popping:
         return sorted(width, key=lambda pipe: (pipe.owner != popper.name, pipe.id))
 
     def _from_pipe(
-        self, pipe: Pipe, judge: Judge, now_ms: int, batch: Batch
+        self, pipe: Pipe, judge: Judge, now_ms: int, batch: StepBatch
     ) -> tuple[Lease, Item] | None:
         state = self._state
         while True:
@@ -324,7 +329,7 @@ class Popping:
     def _is_crowded(self) -> bool:
         return sum(map(len, self._state.parked.values())) >= MOST_PARKED
 
-    def _from_back(self, now_ms: int, batch: Batch) -> tuple[Lease, Item] | None:
+    def _from_back(self, now_ms: int, batch: StepBatch) -> tuple[Lease, Item] | None:
         while (lease := self._state.next_back(now_ms)) is not None:
             batch.wait_here()
             item = self._look(lease)
@@ -337,7 +342,7 @@ class Popping:
         return self._reader.look(lease.pipe.prefix, lease.id)
 
     def _returned(
-        self, lease: Lease, item: Item | None, now_ms: int, batch: Batch
+        self, lease: Lease, item: Item | None, now_ms: int, batch: StepBatch
     ) -> tuple[Lease, Item] | None:
         """Returns an item that waits again; None if it is gone or expires now."""
         if item is None:
@@ -352,7 +357,7 @@ class Popping:
         batch.drained.append(lease.pipe)
         return None
 
-    def put_back(self, lease: Lease, now_ms: int, batch: Batch) -> None:
+    def put_back(self, lease: Lease, now_ms: int, batch: StepBatch) -> None:
         """Has an item wait again as if it had not been popped."""
         lease.deliveries -= 1
         lease.pipe.counts.popped -= 1
@@ -362,7 +367,7 @@ class Popping:
         self,
         lease: Lease,
         due_ms: int,
-        batch: Batch,
+        batch: StepBatch,
         *,
         error: str = "",
         may_die: bool = True,
@@ -383,7 +388,7 @@ class Popping:
         batch.touch(lease.pipe)
         batch.writes.append(lease.write())
 
-    def lose(self, lease: Lease, now_ms: int, batch: Batch, said: str) -> None:
+    def lose(self, lease: Lease, now_ms: int, batch: StepBatch, said: str) -> None:
         """Has an item wait again whose popper, or its transaction, was lost.
 
         One that an inbox may name does not die: whoever pops it next looks there.
@@ -395,13 +400,13 @@ class Popping:
         most = self._state.descriptor.max_deliveries
         return most is not None and lease.deliveries >= most
 
-    def finish(self, lease: Lease, now_ms: int, batch: Batch) -> None:
+    def finish(self, lease: Lease, now_ms: int, batch: StepBatch) -> None:
         """Has a job end for good."""
         lease.pipe.counts.committed += 1
         self.count_end(lease, now_ms)
         self.forget(lease, now_ms, batch)
 
-    def finish_all(self, pointer: int, now_ms: int, batch: Batch) -> None:
+    def finish_all(self, pointer: int, now_ms: int, batch: StepBatch) -> None:
         """Has all jobs of a transaction that is committed end for good.
 
         It does what `finish` does, for all of them in one loop.
@@ -431,18 +436,18 @@ class Popping:
         second.committed += 1
         second.worked_ms += max(0, now_ms - lease.popped_ms)
 
-    def delete(self, lease: Lease, batch: Batch) -> None:
+    def delete(self, lease: Lease, batch: StepBatch) -> None:
         """Has the rows of an item go."""
         batch.touch(lease.pipe)
         batch.writes += lease.deletions()
 
-    def forget(self, lease: Lease, now_ms: int, batch: Batch) -> None:
+    def forget(self, lease: Lease, now_ms: int, batch: StepBatch) -> None:
         """Removes an item, with all that is known of it."""
         self.delete(lease, batch)
         self._state.remove(lease, now_ms)
         batch.drained.append(lease.pipe)
 
-    def end_leases(self, now_ms: int, batch: Batch) -> None:
+    def end_leases(self, now_ms: int, batch: StepBatch) -> None:
         """Gives back what was not committed within its lease."""
         ends = self._state.ends
         while ends and ends[0][0] <= now_ms:

@@ -21,7 +21,7 @@ from txaware.service.queue.meter import Meter
 from txaware.service.queue.pipe import FIRST, Pipe
 from txaware.service.queue.pipe_reader import READ_BYTES, READ_ROWS, item_of
 from txaware.service.queue.resting_pipes import RestingPipes
-from txaware.service.queue.step_batch import Batch
+from txaware.service.queue.step_batch import StepBatch
 from txaware.service.wakeups import Signal
 from txaware.store.keys import ROW_KEY_BYTES
 from txaware.store.queue_table import (
@@ -51,7 +51,7 @@ class PipeSource(Protocol):
     def read_piece(self) -> bool:
         """Reads some more pipes of those from before; False once all were read."""
 
-    def more(self, now_ms: int, batch: Batch) -> bool:
+    def more(self, now_ms: int, batch: StepBatch) -> bool:
         """Reads some more pipes, or has some empty ones go; False if that is all."""
 
     def count_some(self) -> bool:
@@ -569,7 +569,7 @@ class QueueState:
         times += [self.ends[0][0]] if self.ends else []
         return min(times) if times else None
 
-    def candidates(self, priority: int, batch: Batch) -> Iterator[Pipe]:
+    def candidates(self, priority: int, batch: StepBatch) -> Iterator[Pipe]:
         """Yields the pipes of a lane in turn that are not idle, behind the last one.
 
         Those at rest are read for that. It ends early where it `skipped` empty ones,

@@ -6,7 +6,7 @@ from coordinator.optional_ports import in_process
 from coordinator.transaction import Transaction
 from txaware.service.queue.popping import Popping
 from txaware.service.queue.queue_state import QueueState
-from txaware.service.queue.step_batch import Batch
+from txaware.service.queue.step_batch import StepBatch
 from txaware.service.store_context import StoreContext
 from txaware.service.visibility import DELIVER, STOP, Visibility
 
@@ -39,13 +39,13 @@ class Settling:
         """True where it knows which transactions are over, and asks nobody."""
         return self._barrier is not None
 
-    def judge(self, batch: Batch, tx: Transaction | None) -> Visibility:
+    def judge(self, batch: StepBatch, tx: Transaction | None) -> Visibility:
         """Makes a judge in a step; a snapshot may have to be waited for."""
         if tx is None and (self._here is None or self._here.may_wait()):
             batch.wait_here()
         return self._make_judge(tx)
 
-    def settle(self, now_ms: int, batch: Batch) -> None:
+    def settle(self, now_ms: int, batch: StepBatch) -> None:
         """Ends what is known to be over by now, one way or the other."""
         if self._barrier is None:
             batch.wait_here()
@@ -70,7 +70,7 @@ class Settling:
         return self._barrier is not None and not self._barrier.is_open(pointer)
 
     def _ended(
-        self, pointer: int, now_ms: int, batch: Batch, *, committed: bool
+        self, pointer: int, now_ms: int, batch: StepBatch, *, committed: bool
     ) -> None:
         for pipe in self._state.watched.pop(pointer, ()):
             count = pipe.let_go(pointer)

@@ -8,7 +8,7 @@ from txaware.service.wakeups import WouldWait
 
 
 @attrs.define
-class Batch:
+class StepBatch:
     """The writes of one step, and the pipes whose counts go with them.
 
     The `drained` pipes may be over now. A step that may not wait raises `WouldWait`

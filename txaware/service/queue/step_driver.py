@@ -15,7 +15,7 @@ from txaware.service.queue.pipe import Pipe
 from txaware.service.queue.popping import Popping
 from txaware.service.queue.queue_state import QueueState
 from txaware.service.queue.settling import Settling
-from txaware.service.queue.step_batch import Batch
+from txaware.service.queue.step_batch import StepBatch
 from txaware.service.wakeups import WouldWait
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class Step(Generic[T]):
     `wakes` poppers does so whatever came of the batch.
     """
 
-    take: Callable[[int, Batch], T]
+    take: Callable[[int, StepBatch], T]
     leases: Callable[[T], Sequence[Lease | LeaseRun]] = lambda _: ()
     ended: Callable[[T], object] = lambda _: None
     is_nothing: Callable[[T], bool] = lambda _: False
@@ -55,16 +55,16 @@ class StepLock:
     def __init__(
         self,
         lock: threading.RLock,
-        begin: Callable[[Batch], int],
-        end: Callable[[Batch], None],
-        batch: Batch,
+        begin: Callable[[StepBatch], int],
+        end: Callable[[StepBatch], None],
+        batch: StepBatch,
     ) -> None:
         self._lock = lock
         self._begin = begin
         self._end = end
         self._batch = batch
 
-    def __enter__(self) -> tuple[int, Batch]:
+    def __enter__(self) -> tuple[int, StepBatch]:
         batch = self._batch
         if not self._lock.acquire(batch.may_wait):
             raise WouldWait
@@ -90,7 +90,7 @@ class StepDriver:
         state: QueueState,
         popping: Popping,
         settling: Settling,
-        tidy: Callable[[int, Batch], object],
+        tidy: Callable[[int, StepBatch], object],
     ) -> None:
         self._table = table
         self._state = state
@@ -157,10 +157,10 @@ class StepDriver:
         Without `may_wait` it raises `WouldWait` where it had to, also for the lock.
         What ended by itself has ended, whatever comes of the rest.
         """
-        batch = Batch(may_wait)
+        batch = StepBatch(may_wait)
         return StepLock(self._state.lock, self._catch_up, self.hand_over, batch)
 
-    def _catch_up(self, batch: Batch) -> int:
+    def _catch_up(self, batch: StepBatch) -> int:
         """Has end what ended by itself since the last step, or failed; returns now."""
         state, now_ms = self._state, self._table.clock.now_ms()
         if state.is_gone:
@@ -202,7 +202,7 @@ class StepDriver:
                 self._tidy(now_ms, batch)
         return now_ms
 
-    def _repair(self, batch: Batch) -> None:
+    def _repair(self, batch: StepBatch) -> None:
         """Writes what a failed write may lack; later, while the disk is away."""
         batch.wait_here()
         self._state.spread_doubt()
@@ -211,7 +211,7 @@ class StepDriver:
         except Unavailable:
             self._state.is_in_doubt = True
 
-    def _take_back(self, lease: Lease, now_ms: int, batch: Batch) -> None:
+    def _take_back(self, lease: Lease, now_ms: int, batch: StepBatch) -> None:
         """Takes back a pop, or the end of a job, that may not be on disk."""
         if lease.state is LeaseState.ENDING:
             lease.pipe.counts.committed -= 1
@@ -219,7 +219,7 @@ class StepDriver:
         elif lease.state is LeaseState.IN_WORK:
             self._popping.put_back(lease, now_ms, batch)
 
-    def hand_over(self, batch: Batch) -> None:
+    def hand_over(self, batch: StepBatch) -> None:
         """Hands over what is left to write; nobody waits for it."""
         if not (batch.writes or batch.pipes or batch.drained):
             return  # nearly always
@@ -234,7 +234,7 @@ class StepDriver:
         if error is not None:
             self._state.is_in_doubt = True
 
-    def _writes(self, batch: Batch) -> list[Write]:
+    def _writes(self, batch: StepBatch) -> list[Write]:
         if batch.drained:
             for pipe in dict.fromkeys(batch.drained):
                 self._drop_if_over(pipe, batch)
@@ -247,7 +247,7 @@ class StepDriver:
         batch.writes, batch.pipes, batch.drained = [], {}, []
         return writes
 
-    def _drop_if_over(self, pipe: Pipe, batch: Batch) -> None:
+    def _drop_if_over(self, pipe: Pipe, batch: StepBatch) -> None:
         if self._state.pipes.get(pipe.id) is not pipe:
             return
         if pipe.unresolved or pipe.takes_pushes:

@@ -25,12 +25,12 @@ from txaware.service.queue.item_browser import ItemBrowser
 from txaware.service.queue.lease import Lease, LeaseState, Taken
 from txaware.service.queue.pipe import Item
 from txaware.service.queue.pipe_reader import Judge, PipeReader
-from txaware.service.queue.popping import Popper, Popping
+from txaware.service.queue.popping import PopCaller, Popping
 from txaware.service.queue.pushing import Pushing
 from txaware.service.queue.queue_state import QueueState
 from txaware.service.queue.settling import MakeJudge, Settling
 from txaware.service.queue.statistics import Statistics
-from txaware.service.queue.step_batch import Batch
+from txaware.service.queue.step_batch import StepBatch
 from txaware.service.queue.step_driver import Step, StepDriver
 from txaware.service.store_context import StoreContext
 from txaware.service.wakeups import WouldWait
@@ -76,7 +76,7 @@ class WorkQueue:
         return self._table.clock.now_ms()
 
     def pop(
-        self, popper: Popper, tx: Transaction | None, *, limit: int
+        self, popper: PopCaller, tx: Transaction | None, *, limit: int
     ) -> list[Popped]:
         """Leases up to `limit` items; on disk when it returns.
 
@@ -100,11 +100,11 @@ class WorkQueue:
             self._transaction_writes.leave(entry)
 
     def popping(
-        self, popper: Popper, tx: Transaction | None, *, limit: int
+        self, popper: PopCaller, tx: Transaction | None, *, limit: int
     ) -> Step[Taken]:
         """Leases up to `limit` items."""
 
-        def take(now_ms: int, batch: Batch) -> Taken:
+        def take(now_ms: int, batch: StepBatch) -> Taken:
             state = self.state
             if state.descriptor.is_paused:
                 return Taken()
@@ -137,7 +137,7 @@ class WorkQueue:
         Raises `LeaseLost` when its lease is over, with who has it now.
         """
 
-        def take(now_ms: int, batch: Batch) -> Lease:
+        def take(now_ms: int, batch: StepBatch) -> Lease:
             lease = self.state.held(item, token)
             if lease.transaction is not None:
                 raise BadRequest(
@@ -171,7 +171,7 @@ class WorkQueue:
             self.state.gone_soon.append(lease)
             return
         with self.state.lock:
-            batch = Batch()
+            batch = StepBatch()
             freed = self.state.remove(lease, self.now_ms())
             batch.drained.append(lease.pipe)
             self.driver.hand_over(batch)
@@ -195,7 +195,7 @@ class WorkQueue:
                 if lease.state is not state:
                     return False
                 self._count_move(lease, 1, is_dead=is_dead)
-                lease.state, batch = LeaseState.ENDING, Batch()
+                lease.state, batch = LeaseState.ENDING, StepBatch()
                 self._popping.delete(lease, batch)
                 also = batch.take()
                 handle.writer.publish_soon(
@@ -216,7 +216,7 @@ class WorkQueue:
     ) -> None:
         """Has the end of a job come with the commit of a transaction."""
 
-        def take(_: int, batch: Batch) -> None:
+        def take(_: int, batch: StepBatch) -> None:
             lease = self.state.held(item, token)
             if lease.transaction is None:
                 self.state.attach(lease, tx.transaction_id)
@@ -233,7 +233,7 @@ class WorkQueue:
         delay_ms = int(checked_delay_s(delay_s) * 1000)
         said = checked_text("error", error, most=MOST_REPORTED)
 
-        def take(now_ms: int, batch: Batch) -> None:
+        def take(now_ms: int, batch: StepBatch) -> None:
             job = self.state.held(item, lease)
             self._popping.give_back(job, now_ms + delay_ms, batch, error=said)
             job.pipe.counts.rolled_back += 1
@@ -243,7 +243,7 @@ class WorkQueue:
     def put_back(self, item: str, token: str) -> None:
         """Has an item wait again as if it had not been popped."""
 
-        def take(now_ms: int, batch: Batch) -> None:
+        def take(now_ms: int, batch: StepBatch) -> None:
             self._popping.put_back(self.state.held(item, token), now_ms, batch)
 
         self.driver.perform(Step(take))
@@ -266,7 +266,7 @@ class WorkQueue:
         """Has a lease end `seconds` from now; answers that time in ms."""
         checked_seconds("the time of a lease", seconds, most=MAX_LEASE_S)
 
-        def take(now_ms: int, batch: Batch) -> int:
+        def take(now_ms: int, batch: StepBatch) -> int:
             job = self.state.held(item, lease)
             if job.transaction is not None:
                 raise BadRequest(
@@ -283,7 +283,7 @@ class WorkQueue:
     def release(self, pointer: int) -> Step[None]:
         """Gives back what a transaction popped that is being rolled back."""
 
-        def take(now_ms: int, batch: Batch) -> None:
+        def take(now_ms: int, batch: StepBatch) -> None:
             for lease in self.state.leases_of(pointer):
                 lease.pipe.counts.rolled_back += 1
                 said = lease.error or f"transaction {pointer} was rolled back"
@@ -298,7 +298,7 @@ class WorkQueue:
         becomes of it.
         """
 
-        def take(now_ms: int, batch: Batch) -> list[str]:
+        def take(now_ms: int, batch: StepBatch) -> list[str]:
             left = []
             for item in items:
                 lease = self.state.lease_of(item)
@@ -362,7 +362,7 @@ class WorkQueue:
         with self.driver.step() as (now_ms, batch):
             self._tidy(now_ms, batch)
 
-    def _tidy(self, now_ms: int, batch: Batch) -> None:
+    def _tidy(self, now_ms: int, batch: StepBatch) -> None:
         """Has empty pipes go whose pushers left them, and others leave the memory."""
         self.pushing.close_old(now_ms)
         judge = Judge(self._make_judge)

@@ -237,7 +237,7 @@ class Reference:
     attempts: frozenset[bytes] | None
 
 
-class Search:
+class ReferenceSearch:
     """Looks for references among many rows; reads at most `SEARCHES_BYTES`."""
 
     def __init__(self, table: OrderedTable, rows: Stretch) -> None:
@@ -279,7 +279,7 @@ MOST_REFERENCES = 10_000
 _FIRST, _END = bytes(ROW_KEY_BYTES), b"\xff" * ROW_KEY_BYTES
 
 
-class Splits:
+class TopicSplits:
     """The cuts of one topic for one call.
 
     A small topic is counted. For a large one the store tells the sizes of ranges, and
@@ -392,7 +392,7 @@ class Splits:
         weights = self._weighing.estimated(
             everything, grain_bytes=self._grain_bytes(whole_bytes), samples=SAMPLES
         )
-        search = Search(self._table, self._rows)
+        search = ReferenceSearch(self._table, self._rows)
         for pointer, group in groupby(self._real(weights), lambda one: one[0][:8]):
             found = [(key[POINTER_BYTES:], size_bytes) for key, size_bytes in group]
             number, row_key = int.from_bytes(pointer, "big"), None

@@ -12,7 +12,7 @@ from coordinator.cargo import JoinedCargo, load
 from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
 from coordinator.interfaces import Loading, Told
-from coordinator.optional_ports import Entered
+from coordinator.optional_ports import EnteredWrite
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import (
     BadRequest,
@@ -340,7 +340,7 @@ class Publishing:
         rows: Rows,
         *,
         pointer: int,
-        entry: Entered | None,
+        entry: EnteredWrite | None,
     ) -> PublishResponse:
         if entry is not None:
             self._endings.expect(pointer, place.writer.signal)

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.interfaces import Coordinator
-from coordinator.optional_ports import AdmitsWrites, Entered
+from coordinator.optional_ports import AdmitsWrites, EnteredWrite
 from coordinator.transaction import Transaction
 from txaware.errors import TransactionNotInProgress
 from txaware.model.interfaces import OrderedTable, Write
@@ -101,7 +101,7 @@ class TransactionWrites:
                 self._persisted.pop(oldest, None)
         return pointer
 
-    def enter(self, pointer: int, write: object = None) -> Entered | None:
+    def enter(self, pointer: int, write: object = None) -> EnteredWrite | None:
         """Holds back the end of a transaction until `leave`; None if it is not ours.
 
         A write that ends in another thread has an object that stands for it.
@@ -114,7 +114,7 @@ class TransactionWrites:
             return None
         return self._admission.enter(pointer, write)
 
-    def require_start(self, entry: Entered | None, shard: int) -> None:
+    def require_start(self, entry: EnteredWrite | None, shard: int) -> None:
         """Returns once the start is on disk, before rows of another shard can be.
 
         Otherwise these could outlive a crash that their transaction does not. What an
@@ -135,7 +135,7 @@ class TransactionWrites:
             return False
         return barrier is None or not barrier.owns(pointer)
 
-    def leave(self, entry: Entered | None, write: object = None) -> None:
+    def leave(self, entry: EnteredWrite | None, write: object = None) -> None:
         """Ends a write that `enter` began, whether it succeeded or failed."""
         admission = self._admission
         if entry is None or admission is None or admission.leave(entry, write):
@@ -174,7 +174,7 @@ class TransactionWrites:
             admission.leave(entry)
 
 
-def waits_for_commit(entry: Entered | None, shard: int = HOME) -> bool:
+def waits_for_commit(entry: EnteredWrite | None, shard: int = HOME) -> bool:
     """Tells whether rows may wait for the commit: the transaction ends with us.
 
     Those of another shard than the journal's never do.

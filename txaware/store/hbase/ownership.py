@@ -121,7 +121,7 @@ class StoreInUse(Unavailable):
 
 
 @attrs.frozen
-class Sign:
+class SignOfLife:
     """A sign of life: what an owner says of itself, and the time by HBase's clock."""
 
     row: bytes
@@ -237,7 +237,7 @@ class Ownership:
         with suppress(TxAwareError, ConnectionLost):
             self._connections.once(self._put_beat)
 
-    def sign_of_owner(self) -> Sign | None:
+    def sign_of_owner(self) -> SignOfLife | None:
         """Returns the last sign of the owner, of whichever process that is."""
         found = self._cell.read()
         return None if found is None else self._sign(found.owner)
@@ -290,7 +290,7 @@ class Ownership:
             served_apart=sign.url_apart,
         )
 
-    def _next_sign(self, owner: bytes, last: Sign) -> Sign | None:
+    def _next_sign(self, owner: bytes, last: SignOfLife) -> SignOfLife | None:
         """Waits for the next sign; None if the owner ends, or is silent too long."""
         address, waited_s = self._connections.address, 0.0
         while waited_s < SILENCE_S:
@@ -308,7 +308,7 @@ class Ownership:
         log.warning("%s is taken over from %s, which hangs", address, last.process)
         return None
 
-    def _has_just_beaten(self, sign: Sign) -> bool:
+    def _has_just_beaten(self, sign: SignOfLife) -> bool:
         """Tells whether a neighbour surely lives, by HBase's times of both signs.
 
         For other hosts that is unknown, and this process may be the earlier owner.
@@ -334,14 +334,14 @@ class Ownership:
         mutation = self._connections.structs.Mutation(column=WHOLE, value=value)
         client.mutateRow(self._table, OWNER_ROWS + self.owner, [mutation], {})
 
-    def _sign(self, owner: bytes) -> Sign | None:
+    def _sign(self, owner: bytes) -> SignOfLife | None:
         found = self._connections.repeat(
             lambda client: client.getRow(self._table, OWNER_ROWS + owner, {})
         )
         if not found:
             return None
         cell = found[0].columns[WHOLE]
-        return Sign(cell.value, cell.timestamp)
+        return SignOfLife(cell.value, cell.timestamp)
 
     def _forget(self, owner: bytes) -> None:
         """Removes the row of an owner that is gone; a row that stays does no harm."""

@@ -37,7 +37,7 @@ def read_row(
 
 
 @attrs.frozen(kw_only=True)
-class Range:
+class CellRange:
     """A range of a table, by the cells from before a time, with limits.
 
     Reading stops once the values have `max_bytes`. The first `cut` bytes of the keys
@@ -67,7 +67,9 @@ class Range:
         return options
 
 
-def read_range(connections: HBaseConnections, wanted: Range) -> tuple[list[Row], bool]:
+def read_range(
+    connections: HBaseConnections, wanted: CellRange
+) -> tuple[list[Row], bool]:
     """Reads rows of a range, and tells whether those are all."""
     options = connections.structs.TScan(**wanted.options())
 
@@ -78,7 +80,9 @@ def read_range(connections: HBaseConnections, wanted: Range) -> tuple[list[Row],
     return connections.repeat(scan)
 
 
-def _rows(wanted: Range, more: Callable[[int], list[Any]]) -> tuple[list[Row], bool]:
+def _rows(
+    wanted: CellRange, more: Callable[[int], list[Any]]
+) -> tuple[list[Row], bool]:
     """Reads rows piece by piece, up to the limits."""
     rows: list[Row] = []
     limit, start, stop, cut = wanted.limit, wanted.start, wanted.stop, wanted.cut
@@ -227,7 +231,7 @@ class Scanning:
             start, stop = salt + start[1:], salt + (stop[1:] if is_below else ABOVE_ALL)
         return read_range(
             self._connections,
-            Range(
+            CellRange(
                 table=self._connections.address.table(kind_of(ask.prefix)),
                 start=start,
                 stop=stop,
