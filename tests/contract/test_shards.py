@@ -376,3 +376,23 @@ def test_a_copy_places_anew_and_merges_into_one(tmp_path: Path) -> None:
     with opened(three) as messaging:
         assert {messaging.topic("orders").shard_of(n) for n in (0, 1)} < {0, 1, 2}
         assert len({one.partitions for one in messaging.shards()}) == 1
+
+
+def test_a_producer_is_known_in_whatever_shard_it_was_opened(tmp_path: Path) -> None:
+    """At a server that has further shards alone it is opened in one of them."""
+    with opened(tmp_path, 2) as messaging:
+        messaging.create_topic("orders", partitions=2)
+        with messaging.producer() as producer:
+            producer.publish("orders.1", b"x")
+        home, other = (sharded(messaging).store_of(number) for number in (0, 1))
+        rows = home.scan(b"sp")
+        assert rows
+        other.submit([(b"sp" + key, value) for key, value in rows])()
+        home.submit([(b"sp" + key, None) for key, _ in rows])()
+    with opened(tmp_path) as messaging:
+        assert messaging.check().is_clean
+        [found] = messaging.producers()
+        messaging.forget_producer(found.producer_id)
+        assert messaging.producers() == []
+        assert messaging.check().is_clean
+    assert problems(tmp_path) == []

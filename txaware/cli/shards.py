@@ -41,7 +41,15 @@ def list_(session: Session, *, as_json: bool) -> None:
         return
     echo_columns(
         ("SHARD", "PARTITIONS", "BYTES", "STATUS"),
-        [(one.number, one.partitions, one.size_bytes, one.status) for one in found],
+        [
+            (
+                one.number,
+                one.partitions,
+                "-" if one.size_bytes is None else one.size_bytes,
+                one.status,
+            )
+            for one in found
+        ],
         empty="no shards",
     )
 

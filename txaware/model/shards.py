@@ -20,12 +20,13 @@ DIRECTORY = "shards"
 class Shard:
     """A shard as it is: how many partitions lie in it, and about how large it is.
 
-    `status` is `OK`, or a sentence about what is wrong with it.
+    `status` is `OK`, or a sentence about what is wrong with it, or that it is at
+    another server, which knows its size.
     """
 
     number: int
     partitions: int
-    size_bytes: int
+    size_bytes: int | None
     status: str
 
 

@@ -9,6 +9,7 @@ from txaware.model.shards import HOME, Shard
 from txaware.shards.opening import ShardsInMemory, add_shards, place_beside
 from txaware.shards.sharded_table import ShardedTable
 from txaware.store.interfaces import numbered_stores
+from txaware.store.shard_rows import shards_in
 from txaware.store.topic_table import TopicTable
 
 _ABOVE_ALL = b"\xff" * 64
@@ -24,15 +25,16 @@ class ShardDirectory:
         self._table = table
 
     def all(self) -> list[Shard]:
-        """Returns the shards that are here, by their numbers."""
+        """Returns all shards by their numbers, also those at other servers."""
         partitions: Counter[int] = Counter()
         for topic in TopicTable(self._table).all():
             if topic.generation > 0:
                 partitions.update(map(topic.shard_of, range(topic.partitions)))
+        here = dict(numbered_stores(self._table))
+        known = shards_in(here[HOME]) if HOME in here else None
         return [
-            Shard(number, partitions[number], table.size_bytes(b"", _ABOVE_ALL), status)
-            for number, table in numbered_stores(self._table)
-            for status in (table.status(),)
+            Shard(number, partitions[number], *_size_and_status(here.get(number)))
+            for number in sorted(here.keys() | set(known.shards if known else ()))
         ]
 
     def add(self, count: int) -> list[int]:
@@ -53,3 +55,9 @@ class ShardDirectory:
         for number in made:
             alone.store_of(number).close()
         return [*made]
+
+
+def _size_and_status(table: OrderedTable | None) -> tuple[int | None, str]:
+    if table is None:
+        return None, "at another server, as /v1/servers says"
+    return table.size_bytes(b"", _ABOVE_ALL), table.status()

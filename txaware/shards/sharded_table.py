@@ -67,6 +67,16 @@ class ShardedTable:
             raise ShardAway(f"shard {HOME} is not at this server now; ask again")
         return place
 
+    def _written_to(self, key: bytes) -> int:
+        """Returns the shard that a row is written to: where it is, or belongs."""
+        place = self.place_of(key)
+        if place is not None:
+            return place
+        for number, table in self._tables.items():
+            if table.get(key) is not None:
+                return number
+        return HOME
+
     def _home(self, key: bytes) -> Iterable[OrderedTable]:
         """Returns the tables that may have a row of the first shard, or its copy."""
         if HOME not in self._tables and key[:1] == TOPIC:
@@ -138,24 +148,24 @@ class ShardedTable:
     ) -> list[tuple[OrderedTable, Sequence[Write]]]:
         found: dict[int, list[Write]] = {}
         for write in writes:
-            found.setdefault(self.place_of(write[0]) or HOME, []).append(write)
+            found.setdefault(self._written_to(write[0]), []).append(write)
         if len(found) > 1:
             return [(self.store_of(one), own) for one, own in found.items()]
         return [(self.store_of(next(iter(found), HOME)), writes)]
 
     def hold(self, pointer: int, writes: Sequence[Write]) -> bool:
         """Holds rows for the commit; False where they are not of the first shard."""
-        if any(self.place_of(key) != HOME for key, _ in writes):
+        if any(self._written_to(key) != HOME for key, _ in writes):
             return False
         return self.store_of(HOME).hold(pointer, writes)
 
     def replace_held(self, key: bytes, value: bytes) -> bool:
         """Changes a row that is held; False if it is not held (any more)."""
-        return self.store_of(self.place_of(key) or HOME).replace_held(key, value)
+        return self.store_of(self._written_to(key)).replace_held(key, value)
 
     def compare_and_set(self, key: bytes, old: bytes | None, new: bytes) -> bool:
         """Sets the value of a key if it is still `old`; returns once that is kept."""
-        place = self.place_of(key) or HOME
+        place = self._written_to(key)
         return self.store_of(place).compare_and_set(key, old, new)
 
     @property

@@ -9,7 +9,14 @@ from txaware.model.shards import HOME
 from txaware.model.topics import Topic, TopicName
 from txaware.store.batch_writer import TIME
 from txaware.store.interfaces import CheckedRows
-from txaware.store.keys import MARK, MESSAGE, PAYLOAD, SEQUENCE_ROW, TOPIC
+from txaware.store.keys import (
+    MARK,
+    MESSAGE,
+    PAYLOAD,
+    PRODUCER_ROW,
+    SEQUENCE_ROW,
+    TOPIC,
+)
 from txaware.store.producer_table import sequence_prefix
 
 # The rows of partitions begin with these bytes, and then name the topic.
@@ -34,6 +41,9 @@ class ShardPlaces:
             return self._in(key, 1)
         if key.startswith(SEQUENCE_ROW):
             return self._in(key, _BEFORE_TOPIC)
+        # A producer is where it was opened: at the server of a shard in that one.
+        if key.startswith(PRODUCER_ROW):
+            return None
         return None if SEQUENCE_ROW.startswith(key) else HOME
 
     def _in(self, key: bytes, start: int) -> int | None:
@@ -84,7 +94,8 @@ class ShardedRows:
         if key == TIME:
             return max(rows.get(key) or b"" for rows in self._shards.values()) or None
         for rows in self._readable(key):
-            return rows.get(key)
+            if (value := rows.get(key)) is not None:
+                return value
         return None
 
     def scan(

@@ -49,7 +49,6 @@ from txaware.store.keys import (
     PAYLOAD,
     PRODUCER,
     STATE,
-    STORE_SHARD,
     TOPIC,
 )
 from txaware.store.kinds import KINDS
@@ -261,7 +260,7 @@ def check_directory(
                     if isinstance(error, DirectoryInUse):
                         raise
                     findings.problem(
-                        "shard", STORE_SHARD, f"shard {number} is missing: {error}"
+                        "shard", b"", f"shard {number} is missing: {error}"
                     )
 
             def size_bytes(start: bytes, stop: bytes) -> int:
