@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -183,6 +184,65 @@ def test_a_publish_without_a_key_stays_at_its_server(cluster: Cluster) -> None:
             topic = messaging.topic("keyless")
             here = [n for n in range(6) if topic.shard_of(n) == shard]
             assert sum(len(messaging.poll(f"keyless.{n}")) for n in here) == 1
+
+
+def test_what_is_stored_ahead_is_published_in_all_shards(cluster: Cluster) -> None:
+    with txaware.connect(cluster.own[2]) as messaging:
+        messaging.create_topic("large", partitions=4)
+        publisher = messaging.publisher("large", buffer_limit_bytes=100)
+        sent = [b"%040d" % number for number in range(30)]
+        with messaging.transaction():
+            for one in sent:
+                publisher.publish(one, key=one)
+        with suppress(KeyError), messaging.transaction():
+            for one in sent:
+                publisher.publish(one, key=one)
+            raise KeyError
+        with messaging.transaction():
+            found = [one.payload for one in messaging.poll("large", limit=1000)]
+        assert sorted(found) == sent
+
+
+def test_a_producer_of_home_publishes_once_at_every_server(cluster: Cluster) -> None:
+    with txaware.connect(cluster.own[1]) as messaging:
+        messaging.create_topic("once", partitions=3)
+        with messaging.producer() as producer:
+            for number in range(3):
+                producer.publish(f"once.{number}", [b"one", b"two"])
+        assert [len(messaging.poll(f"once.{n}")) for n in range(3)] == [2] * 3
+        with messaging.sender() as sender:
+            for number in range(60):
+                sender.send("once", b"%d" % number, key=b"%d" % number)
+        assert len(messaging.poll("once", limit=1000)) == 66
+
+
+def test_members_share_partitions_of_all_servers(cluster: Cluster) -> None:
+    with txaware.connect(cluster.own[1]) as messaging:
+        messaging.create_topic("shared", partitions=3)
+        for number in range(3):
+            messaging.publish(f"shared.{number}", [b"%d" % number])
+        found: list[bytes] = []
+        with messaging.member("readers", topics=["shared"]) as member:
+
+            def read() -> bool:
+                with messaging.transaction():
+                    found.extend(one.payload for one in member.poll())
+                return len(found) == 3
+
+            assert until(read, timeout_s=PATIENCE_S)
+        assert sorted(found) == [b"0", b"1", b"2"]
+
+
+def test_a_client_goes_to_the_owner_by_itself(cluster: Cluster) -> None:
+    _, second, third = cluster.own
+    with txaware.connect(f"{third},http://127.0.0.1:1") as messaging:
+        for _ in range(2):
+            messaging.poll("second")
+            messaging.topic("second")
+        service: Any = messaging._parts.service
+        link = service._transport.link
+        assert link.place_of("second").url == second
+        assert link.place_of("").url == cluster.own[0]
 
 
 def test_a_forged_mark_of_a_server_is_refused(cluster: Cluster) -> None:

@@ -34,6 +34,8 @@ from txaware.model.settings import Settings
 from txaware.model.shards import HOME
 from txaware.server.cluster.membership import Membership
 from txaware.server.cluster.parent_link import ParentLink, Sign, channel
+from txaware.server.cluster.producers_at_home import ask_home
+from txaware.server.cluster.sealed_calls import SealedCalls
 from txaware.server.cluster.server_map import (
     ServerEntry,
     ServerMap,
@@ -85,7 +87,9 @@ class ChildPlace:
     secret: bytes = attrs.field(repr=False)
     token: str = attrs.field(repr=False)
 
-    def membership(self, server_map: ServerMap, certificate: str | None) -> Membership:
+    def membership(
+        self, server_map: ServerMap, certificate: str | None, shards: Sequence[int]
+    ) -> Membership:
         """Returns the part that the child has in the cluster."""
         return Membership(
             self.entry.id,
@@ -94,6 +98,7 @@ class ChildPlace:
             token=self.token,
             certificate=certificate,
             leads=self.index == 0,
+            shards=shards,
         )
 
     def shards(self, numbers: Sequence[int]) -> list[int]:
@@ -574,10 +579,12 @@ def _serve_in_child(
     audit_log = given.pop("audit_log")
     first_map = link.start()
     certificate = given["certificate"]
-    membership = place.membership(
-        first_map, None if certificate is None else own_certificate(certificate)
-    )
     own = place.shards(known.shards)
+    membership = place.membership(
+        first_map,
+        None if certificate is None else own_certificate(certificate),
+        own,
+    )
     access = Access(
         host=given["host"],
         tokens=given["tokens"],
@@ -591,7 +598,8 @@ def _serve_in_child(
         stopped_by_signal(reloads=True) as stop,
         suppress(Stopped),
         closing(AuditLog(audit_log)) as audit,
-        closing(HomeCopies(membership)) as home_copies,
+        closing(SealedCalls(membership)) as calls,
+        closing(HomeCopies(membership, calls)) as home_copies,
         ExitStack() as opened,
     ):
         parts = _opened(session, known, own, membership, home_copies, opened)
@@ -605,6 +613,8 @@ def _serve_in_child(
                     facts["limits"]["carriedBytes"] = 0
             if HOME in own:
                 home_copies.follow(parts.served.service.handles.topics)
+            else:
+                ask_home(parts.served.service.producing.ids, calls)
             link.serve(server.call_soon, server.take_map, Sign(own, facts))
             try:
                 while not stop.wait(TICK_S):

@@ -5,7 +5,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Self
 from urllib.parse import urlsplit
@@ -74,8 +74,12 @@ class Address:
 
 log = logging.getLogger(__name__)
 
-# A path may have a comma, so the next address begins with its scheme.
+# A path may have a comma, so the next address with one begins with its scheme.
 _NEXT = re.compile(r"\s*,\s*(?=https?://)", re.IGNORECASE)
+# A server that was named as an owner and cannot be reached is left for so long.
+_LEFT_S = 60.0
+# Names that were followed to their owners; more of them are asked for anew.
+_MOST_FOLLOWED = 100_000
 
 
 class ServerPlace:
@@ -110,6 +114,10 @@ class Link:
     ) -> None:
         self.places = _places(url)
         self.place = self.places[0]
+        # Other servers of the data, by their URLs, and by what each of them owns.
+        self._others: dict[str, ServerPlace] = {}
+        self._owners: dict[str, ServerPlace] = {}
+        self._left_until_s: dict[ServerPlace, float] = {}
         self.url = ",".join(place.url for place in self.places)
         self.settings = settings or ClientSettings()
         self.clock_s = clock_s
@@ -127,9 +135,47 @@ class Link:
         """The instance that answered last at the place that is asked now."""
         return self.place.instance
 
+    def place_of(self, about: str) -> ServerPlace:
+        """Returns the server to ask about something: its owner, where that is known."""
+        owner = self._owners.get(about)
+        if owner is None:
+            return self.place
+        until_s = self._left_until_s.get(owner)
+        if until_s is not None and self.clock_s() < until_s:
+            return self.place
+        return owner
+
+    def follow(self, about: str, url: str, asked: ServerPlace) -> None:
+        """Asks the owner of something next time, which an answer has named.
+
+        A server elsewhere does not lead to this machine, nor one with TLS to one
+        without it: the token goes there.
+        """
+        owner = self._others.get(url)
+        if owner is None:
+            try:
+                owner = ServerPlace(url)
+            except BadRequest:
+                log.warning("%s names an owner that has no address: %r", asked.url, url)
+                return
+            there, here = owner.address, asked.address
+            is_here = is_local(there.host) and not is_local(here.host)
+            if is_here or there.scheme != here.scheme:
+                return
+            self._others[url] = owner
+        if len(self._owners) >= _MOST_FOLLOWED:
+            self._owners.clear()
+        owner.instance = owner.instance or asked.instance
+        self._owners[about] = owner
+
     def leave(self, place: ServerPlace) -> None:
-        """Asks the next place from now on, unless another thread has left this one."""
-        if self.place is place:
+        """Asks the next place from now on, unless another thread has left this one.
+
+        An owner that was followed is left for a minute.
+        """
+        if place not in self.places:
+            self._left_until_s[place] = self.clock_s() + _LEFT_S
+        elif self.place is place:
             at = self.places.index(place) + 1
             self.place = self.places[at % len(self.places)]
 
@@ -187,11 +233,19 @@ def _places(url: object) -> tuple[ServerPlace, ...]:
     """Returns the places that an address names, with commas between them."""
     if not isinstance(url, str):
         raise BadRequest(f"a server is named by its URL, not {url!r}")
-    return tuple(
-        {
-            place.url: place for place in map(ServerPlace, _NEXT.split(url.strip()))
-        }.values()
-    )
+    places = map(ServerPlace, _addresses(url))
+    return tuple({place.url: place for place in places}.values())
+
+
+def _addresses(urls: str) -> Iterator[str]:
+    """Yields the addresses of a list; hosts may share the scheme before them."""
+    for url in _NEXT.split(urls.strip()):
+        scheme, colon, hosts = url.partition("://")
+        if "/" in hosts:
+            yield url
+        else:
+            for host in hosts.split(","):
+                yield f"{scheme}{colon}{host.strip()}"
 
 
 def _checked(token: object) -> bytes:

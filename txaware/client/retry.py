@@ -34,7 +34,7 @@ FAILURES = (
 _NOT_SENT = (httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.PoolTimeout)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 _INSTANCE, _OUTCOME = b"txaware-instance", b"txaware-outcome"
-_RETRY_AFTER = b"retry-after"
+_RETRY_AFTER, _OWNER = b"retry-after", b"txaware-owner"
 # A proxy says this of a server that is not there.
 _GATEWAYS = (502, 503, 504)
 
@@ -61,8 +61,8 @@ class Retry(Generic[T]):
 
     def __init__(self, call: Call[T], link: Link) -> None:
         self.pause_s: float | None = None
-        self.place = link.place
         self.call = call
+        self.place = link.place_of(call.about)
         self.way = ""
         self._link = link
         self._began_s = link.clock_s()
@@ -85,7 +85,7 @@ class Retry(Generic[T]):
 
     def request(self) -> HttpRequest:
         """Returns what the next try sends, in a frame; `in_http` makes the rest."""
-        self.pause_s, self.place = None, self._link.place
+        self.pause_s, self.place = None, self._link.place_of(self.call.about)
         call, headers = self.call, self._headers
         if not self._in_doubt:
             self._asked = self.place.instance
@@ -139,6 +139,9 @@ class Retry(Generic[T]):
             self.place.instance = instance
         elif status in _GATEWAYS:
             self._link.leave(self.place)
+        owner = answer.header(_OWNER)
+        if owner is not None:
+            self._link.follow(self.call.about, owner.decode("latin-1"), self.place)
         if status in (429, 503):
             self._refused(answer)
         return self.call.read(answer)

@@ -25,7 +25,11 @@ from txaware.client.frame_choice import (
 from txaware.client.frame_connection import FrameConnection, upgrade_request
 from txaware.client.frame_streams import FramedAnswer, head_of
 from txaware.client.http11 import HttpRequest
-from txaware.client.http_connection import HttpConnection, NotGranted
+from txaware.client.http_connection import (
+    HttpConnection,
+    NotGranted,
+    ServerAddress,
+)
 from txaware.client.link import Link, ServerPlace
 from txaware.client.retry import FAILURES, Retry, WholeAnswer, again
 from txaware.client.server_info import ServerInfo
@@ -222,7 +226,7 @@ class Transport:
             raise Unavailable(f"{self.link.url}: this client is closed")
         for key in [key for key in list(self._framed) if key[0] != pid]:
             self._framed.pop(key).forsake()
-        http = HttpConnection(self._destinations[place], self._backend)
+        http = HttpConnection(self._destination(place), self._backend)
         made = FrameConnection(http)
         self._upgrading.add((pid, http))
         try:
@@ -240,6 +244,12 @@ class Transport:
         if self._closed:  # just now, and it was not seen there
             made.close()
         return made
+
+    def _destination(self, place: ServerPlace) -> ServerAddress:
+        found = self._destinations.get(place)
+        if found is None:
+            found = self._destinations[place] = destination(self.link, place)
+        return found
 
     def _keep(self, http: HttpConnection, key: Key) -> None:
         """Goes on in HTTP on the connection that asked for frames."""
@@ -263,7 +273,7 @@ class Transport:
                 pool.forsake()
         _, place, waits = key
         limit = self.link.settings.limit(waits=waits)
-        connect = partial(HttpConnection, self._destinations[place], self._backend)
+        connect = partial(HttpConnection, self._destination(place), self._backend)
         pool = self._pools.setdefault(key, ConnectionPool(limit, connect))
         if self._closed:  # just now, and the pool was not seen there
             self.close()

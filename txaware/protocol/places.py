@@ -100,3 +100,14 @@ class InNamespace(msgspec.Struct):
     """Names a namespace."""
 
     namespace: Annotated[str, NAMESPACE] = "default"
+
+
+_OF_A_TOPIC = "/v1/namespaces/{namespace}/topics/{topic}/"
+
+
+def is_of_partition(path: str) -> bool:
+    """Tells whether what has this path is about the messages of a topic, or of a part.
+
+    It is done where these messages are. What else there is of a topic is in one place.
+    """
+    return path.startswith(_OF_A_TOPIC) and not path.endswith("/properties")

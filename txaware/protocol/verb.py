@@ -23,6 +23,7 @@ from coordinator.remote.wire import to_base64
 from txaware.errors import BadRequest
 from txaware.protocol.formats import MSGPACK, Format
 from txaware.protocol.json_schema import Schema
+from txaware.protocol.places import is_of_partition
 from txaware.protocol.rights import Allow
 from txaware.protocol.shape import Binary, BodyFormats, Shape, pack, unpack
 from txaware.protocol.values import (
@@ -158,12 +159,17 @@ class Verb(Generic[P, T]):
     schema_name: str | None = None
     gives_back: "Callable[[Any], GiveBack[T] | None]" = _nothing_back
     shape: Shape = attrs.field(init=False, repr=False)
+    is_of_partition: bool = attrs.field(init=False, repr=False)
 
     _parameters: tuple[str, ...] = attrs.field(init=False, repr=False)
 
     @_parameters.default
     def _default_parameters(self) -> tuple[str, ...]:
         return tuple(signature(self.does).parameters)[1:]
+
+    @is_of_partition.default
+    def _is_of_partition(self) -> bool:
+        return is_of_partition(self.path)
 
     @shape.default
     def _shape(self) -> Shape:

@@ -22,6 +22,7 @@ from txaware.errors import (
     QueueExists,
     QueueNotFound,
     RequestTooLarge,
+    ShardAway,
     StoreCorrupted,
     TooManyPipes,
     TopicExists,
@@ -116,6 +117,6 @@ def last_answer(status: int, name: str, message: str) -> bytes:
 def _headers(error: TxAwareError) -> Headers:
     if isinstance(error, NotAuthenticated):
         return ((b"www-authenticate", b"Bearer"),)
-    if isinstance(error, Full):
+    if isinstance(error, Full | ShardAway):
         return ((b"retry-after", b"%d" % RETRY_AFTER_S),)
     return (UNKNOWN,) if isinstance(error, OutcomeUnknown) else ()

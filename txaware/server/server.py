@@ -31,9 +31,11 @@ from txaware.server.app import AsgiApp
 from txaware.server.cluster.forwarding import Forwarding
 from txaware.server.cluster.membership import Membership
 from txaware.server.cluster.peers import Peers
+from txaware.server.cluster.producers_at_home import producer_route
 from txaware.server.cluster.server_map import ServerMap
 from txaware.server.cluster.shard_finder import ShardFinder
 from txaware.server.cluster.topic_copies import copy_route
+from txaware.server.cluster.whole_topics import stored_route
 from txaware.server.connection import CUT_S, Connection
 from txaware.server.connection_limits import ConnectionLimits
 from txaware.server.direct_lane import Lane
@@ -419,7 +421,11 @@ class HttpServer:
             needs_tokens=access.tokens is not None,
         )
         if membership is not None:
-            routes.append(copy_route(server_context, membership))
+            routes += [
+                copy_route(server_context, membership),
+                producer_route(server_context),
+                stored_route(server_context),
+            ]
         rules = self._rules = RequestRules(
             routes,
             admission=admission,

@@ -229,6 +229,10 @@ class LocalService:
             raise BadRequest("a publish has messages or receipts, not both")
         return self._spreading.transactional(place, payloads, pointer)
 
+    def stored_in(self, topic: str, pointer: int) -> dict[bytes, int]:
+        """Returns what a transaction has stored in one partition, by attempt."""
+        return self._spreading.stored_in(self._places.at(topic), pointer)
+
     def cargo(
         self,
         coordinator: Coordinator,

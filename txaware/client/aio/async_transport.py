@@ -30,6 +30,7 @@ from txaware.client.http_connection import (
     AsyncHttpConnection,
     HttpConnection,
     NotGranted,
+    ServerAddress,
 )
 from txaware.client.link import Link, ServerPlace
 from txaware.client.retry import FAILURES, Retry, WholeAnswer, again
@@ -146,16 +147,9 @@ class AsyncTransport:
     ) -> None:
         self.link = link
         self._sleep = sleep
+        self._backend = network_backend
         self._destinations = {place: destination(link, place) for place in link.places}
-        limit = link.settings.limit
         self._pools: dict[tuple[ServerPlace, bool], AsyncConnections] = {}
-        for place in link.places:
-            connect = partial(
-                AsyncHttpConnection, self._destinations[place], network_backend
-            )
-            for waits in (False, True):
-                pool = AsyncConnections(limit(waits=waits), connect)
-                self._pools[place, waits] = pool
         # Frames have one connection for all, and begin with the first call.
         self._choice = FrameChoice(link, can=network_backend is None)
         self._framed: dict[ServerPlace, AsyncFrameConnection] = {}
@@ -201,9 +195,25 @@ class AsyncTransport:
         retrying = tenacity.AsyncRetrying(**again(tries), sleep=self._sleep)
         return await retrying(one_more)
 
+    def _destination(self, place: ServerPlace) -> ServerAddress:
+        found = self._destinations.get(place)
+        if found is None:
+            found = self._destinations[place] = destination(self.link, place)
+        return found
+
+    def _pool(self, place: ServerPlace, *, waits: bool) -> AsyncConnections:
+        found = self._pools.get((place, waits))
+        if found is None:
+            connect = partial(
+                AsyncHttpConnection, self._destination(place), self._backend
+            )
+            limit = self.link.settings.limit(waits=waits)
+            found = self._pools[place, waits] = AsyncConnections(limit, connect)
+        return found
+
     async def _try(self, tries: Retry[T]) -> T:
         request = tries.request()
-        pool = self._pools[tries.place, tries.waits]
+        pool = self._pool(tries.place, waits=tries.waits)
         if self._closed:
             raise Unavailable(f"{self.link.url}: this client is closed")
         try:
@@ -280,7 +290,7 @@ class AsyncTransport:
     async def _connect_frames(
         self, place: ServerPlace, request: HttpRequest
     ) -> AsyncFrameConnection | None:
-        made = AsyncFrameConnection(HttpConnection(self._destinations[place]))
+        made = AsyncFrameConnection(HttpConnection(self._destination(place)))
         try:
             await made.open(upgrade_request(request, place.address.path))
         except NotGranted as error:

@@ -49,7 +49,8 @@ class Call(Generic[T]):
     Its path and its body are those of HTTP, and may be made when they are needed.
     `read` makes its value of the answer, or raises what went wrong. `given_back` makes
     the calls that give the value back, where nobody waits for it any more. That of a
-    verb is `framed` as its number and its fields.
+    verb is `framed` as its number and its fields. It is `about` a topic or a partition,
+    or about what one server of several has for all.
     """
 
     method: str
@@ -62,6 +63,7 @@ class Call(Generic[T]):
     longer_s: float = 0
     given_back: "Callable[[T], Iterable[Steps[None]]] | None" = None
     framed: Callable[[], tuple[int, bytes]] | None = None
+    about: str = ""
 
     @property
     def path(self) -> str:

@@ -30,6 +30,7 @@ def msgpack_call(
     repeat: Repeat = Repeat.HARMLESS,
     longer_s: float = 0,
     framed: Callable[[], tuple[int, bytes]] | None = None,
+    about: str = "",
 ) -> Call[T]:
     """Returns a call in msgpack, which says so where the server does not know that."""
 
@@ -48,4 +49,5 @@ def msgpack_call(
     return Call(
         *("POST", path, read_or_tell, body, _KIND, _KIND, repeat, longer_s),
         framed=framed,
+        about=about,
     )

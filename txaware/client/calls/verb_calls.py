@@ -31,6 +31,7 @@ def call_of(
     shape, path = verb.shape, partial(verb.shape.path_of, asked)
     read = reading(partial(verb.answered, asked), partial(verb.unpacked, asked))
     framed = _framed(verb, asked, body)
+    about = asked.topic if verb.is_of_partition else ""
     if verb.formats is not None:
         return msgpack_call(
             path,
@@ -39,6 +40,7 @@ def call_of(
             repeat=verb.repeat,
             longer_s=longer_s,
             framed=framed,
+            about=about,
         )
     return Call(
         verb.method,
@@ -48,6 +50,7 @@ def call_of(
         repeat=verb.repeat,
         longer_s=LONG_S if verb.work.is_long else longer_s,
         framed=framed,
+        about=about,
     )
 
 

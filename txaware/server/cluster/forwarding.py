@@ -16,10 +16,11 @@ from txaware.errors import ShardAway
 from txaware.model.settings import Settings
 from txaware.model.shards import HOME
 from txaware.protocol.frames import ANY_ROUTE, SERVER, RequestHead
-from txaware.protocol.topics import TOPIC
+from txaware.protocol.places import is_of_partition
 from txaware.server.admission import ClientGone
 from txaware.server.cluster.membership import Membership
 from txaware.server.cluster.peers import AnswerLost, NotAsked, PeerCall, Peers
+from txaware.server.cluster.producers_at_home import PRODUCER_PATH
 from txaware.server.cluster.server_map import ServerEntry
 from txaware.server.cluster.topic_copies import COPIES_PATH
 from txaware.server.cluster.whole_topics import WholeTopics
@@ -38,10 +39,16 @@ _PAUSE_S = 0.05
 _OWN_PATHS = frozenset(
     (
         *("/ping", "/health", "/v1/server", "/v1/servers", "/v1/schemas", "/metrics"),
-        *("/openapi.json", "/v1/frames", "/v1/rights", COPIES_PATH, *FILES),
+        *(
+            "/openapi.json",
+            "/v1/frames",
+            "/v1/rights",
+            COPIES_PATH,
+            PRODUCER_PATH,
+            *FILES,
+        ),
     )
 )
-_OF_A_TOPIC, _PROPERTIES = TOPIC + "/", TOPIC + "/properties"
 
 
 class FindsShards(Protocol):
@@ -94,7 +101,7 @@ class Forwarding:
         route, topic, shard = match.route, None, HOME
         if route.path in _OWN_PATHS:
             return match
-        if route.path.startswith(_OF_A_TOPIC) and route.path != _PROPERTIES:
+        if is_of_partition(route.path):
             topic = request.topic
             place = self._shards.at_once(topic)
             if isinstance(place, PartitionedTopic):

@@ -1,7 +1,7 @@
 """The part that this server has in its cluster: the map, and what is here."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Protocol
 
@@ -38,9 +38,11 @@ class Membership:
         token: str,
         certificate: str | None = None,
         leads: bool = False,
+        shards: Iterable[int] = (),
     ) -> None:
         self.id = server_id
         self.leads = leads
+        self._shards = frozenset(shards)
         self.map = server_map
         self.seal = ServerSeal(secret)
         self.token = token
@@ -63,9 +65,8 @@ class Membership:
         return self.has(HOME)
 
     def has(self, shard: int) -> bool:
-        """Tells whether a shard is here."""
-        owner = self.map.owner(shard)
-        return owner is not None and owner.id == self.id
+        """Tells whether a shard is here, also before the map says so."""
+        return shard in self._shards
 
     def other_owner(self, shard: int) -> ServerEntry | None:
         """Returns the other server that has a shard; None while nobody does."""

@@ -1,7 +1,6 @@
 """Copies of topics' rows in the shards that serve them: kept here, and sent by home."""
 
 import logging
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -9,17 +8,14 @@ from functools import partial
 import msgspec
 
 from txaware.client.calls.call import Call, done
-from txaware.client.link import Link
-from txaware.client.settings import ClientSettings
-from txaware.client.transport import Transport
-from txaware.errors import NotAuthorized, ShardAway, TxAwareError
+from txaware.errors import ShardAway, TxAwareError
 from txaware.model.shards import HOME
 from txaware.model.topics import Topic, TopicName
-from txaware.protocol.frames import SERVER
 from txaware.protocol.rights import operator
 from txaware.protocol.verb import Repeat
 from txaware.server.cluster.membership import Membership
-from txaware.server.cluster.server_map import ServerEntry, ServerMap
+from txaware.server.cluster.sealed_calls import SealedCalls, require_server
+from txaware.server.cluster.server_map import ServerMap
 from txaware.server.exchange import DONE, Reply, Request
 from txaware.server.routing import Route
 from txaware.server.server_context import ServerContext
@@ -28,8 +24,6 @@ from txaware.store.topic_table import TopicTable
 log = logging.getLogger(__name__)
 
 COPIES_PATH = "/v1/cluster/copies"
-# A change of a topic waits so long for the server of a shard.
-_ANSWER_S = 10.0
 
 
 class SentCopies(msgspec.Struct, array_like=True):
@@ -60,8 +54,7 @@ def copy_route(server_context: ServerContext, membership: Membership) -> Route:
     """Returns the route by which home has a shard keep copies."""
 
     async def keep(request: Request) -> Reply:
-        if SERVER not in request.headers:
-            raise NotAuthorized("only the servers of a store send each other topics")
+        require_server(request)
         sent, copies = _decode(request.body), membership.copies
         if copies is None or not membership.has(sent.shard):
             raise ShardAway(f"shard {sent.shard} is not at this server")
@@ -81,23 +74,16 @@ class HomeCopies:
     A shard is mended each time that its server may be another one.
     """
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: Membership, calls: SealedCalls) -> None:
         self._membership = membership
+        self._calls = calls
         self._topics: TopicTable | None = None
-        self._transports: dict[str, Transport] = {}
-        self._lock = threading.Lock()
         self._mended: dict[int, str] = {}
         self._mending = ThreadPoolExecutor(1, "txaware-copies")
 
     def keep(self, shard: int, topic: Topic) -> None:
         """Has a shard elsewhere keep a copy; `ShardAway` while it is away."""
-        owner = self._membership.other_owner(shard)
-        if owner is None:
-            raise ShardAway(
-                f"shard {shard} is at no server just now, and topic {topic.topic} lies "
-                f"there; try again in a moment"
-            )
-        self._send(owner, SentCopies.of(shard, [topic], is_all=False))
+        self._send(shard, SentCopies.of(shard, [topic], is_all=False))
 
     def follow(self, topics: TopicTable) -> None:
         """Mends the shards of other servers from now on."""
@@ -112,22 +98,22 @@ class HomeCopies:
                 continue
             if self._mended.get(one.number) != server_map.instance:
                 self._mended[one.number] = server_map.instance
-                self._mending.submit(self._mend, one.number, owner)
+                self._mending.submit(self._mend, one.number)
 
-    def _mend(self, shard: int, owner: ServerEntry) -> None:
+    def _mend(self, shard: int) -> None:
         topics = self._topics
         assert topics is not None
         try:
-            topics.unchanged(partial(self._send_all, shard, owner))
+            topics.unchanged(partial(self._send_all, shard))
         except TxAwareError as error:
             log.info("shard %d has not heard of all topics yet: %s", shard, error)
             self._mended.pop(shard, None)  # with the next map
 
-    def _send_all(self, shard: int, owner: ServerEntry, topics: list[Topic]) -> None:
+    def _send_all(self, shard: int, topics: list[Topic]) -> None:
         own = [one for one in topics if shard in one.serving]
-        self._send(owner, SentCopies.of(shard, own, is_all=True))
+        self._send(shard, SentCopies.of(shard, own, is_all=True))
 
-    def _send(self, owner: ServerEntry, body: bytes) -> None:
+    def _send(self, shard: int, body: bytes) -> None:
         call = Call(
             "PUT",
             COPIES_PATH,
@@ -136,28 +122,8 @@ class HomeCopies:
             content_type=b"application/octet-stream",
             repeat=Repeat.HARMLESS,
         )
-        self._transport(owner).perform(call)
-
-    def _transport(self, owner: ServerEntry) -> Transport:
-        with self._lock:
-            found = self._transports.get(owner.own)
-            if found is None:
-                membership = self._membership
-                link = Link(
-                    owner.own,
-                    token=membership.token,
-                    seal=membership.seal.header(membership.id),
-                    settings=ClientSettings(
-                        certificate=membership.certificate,
-                        call_timeout_s=_ANSWER_S,
-                        allow_plain_tokens=True,
-                    ),
-                )
-                found = self._transports[owner.own] = Transport(link)
-            return found
+        self._calls.perform(shard, call)
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Ends what is mended."""
         self._mending.shutdown(wait=False, cancel_futures=True)
-        for transport in self._transports.values():
-            transport.close()

@@ -26,13 +26,14 @@ from txaware.model.messages import (
     PublishResponse,
     Receipt,
 )
-from txaware.model.partitions import partition_name, partition_needed
+from txaware.model.partitions import name_of_rows, partition_name, partition_needed
 from txaware.model.requests import (
     Payloads,
     Start,
     check_places,
     check_plain,
     checked_payloads,
+    checked_pointer,
     place_in,
 )
 from txaware.model.settings import Settings
@@ -53,15 +54,20 @@ from txaware.protocol.formats.msgpack_format import MSGPACK_TYPE
 from txaware.protocol.frames import ANY_ROUTE
 from txaware.protocol.messages import OFFSETS, WAIT
 from txaware.protocol.publishing import PUBLISH, ROLLBACK, STORE
+from txaware.protocol.rights import to_publish
 from txaware.protocol.shape import Unread
 from txaware.protocol.topics import TOPIC
+from txaware.protocol.values import field_of
 from txaware.protocol.verb import Verb
 from txaware.server.cluster.membership import Membership
-from txaware.server.exchange import JSON, Reply, Request, Stream
+from txaware.server.exchange import JSON, Reply, Request, Stream, json_reply
+from txaware.server.idempotency import INSTANCE, OutcomeUnknown
 from txaware.server.routes.verb_routes import in_its_format
-from txaware.server.routing import Answer, Match
+from txaware.server.routing import Answer, Match, Route
+from txaware.server.server_context import ServerContext
 from txaware.server.streams import gathered
 from txaware.service.topic_handles import PartitionedTopic
+from txaware.service.write.spreading import receipts_by_partition
 
 # Performs a request to a partition that is here; passes on one that is elsewhere.
 Perform = Callable[[Match, Request], Coroutine[Any, Any, Answer]]
@@ -229,6 +235,7 @@ class WholeTopics:
         if asked.pointer is None:
             payloads = self._payloads(asked)
             check_plain(payloads, asked.receipts)
+            _check_repeat(parts.request, payloads)
             await self._publish_parts(parts, payloads, None)
             return _answer_in(parts.request, PUBLISH, format_, None)
         if len(asked.messages) and asked.receipts is not None:
@@ -293,7 +300,36 @@ class WholeTopics:
 
     async def _refer(self, parts: _Parts, asked: PublishRequest) -> list[bytes]:
         """Publishes what was stored in each partition, with a reference there."""
-        raise NotImplementedError
+        topic, numbers = parts.place.topic.topic, range(parts.place.partitions)
+        if asked.receipts is None:  # none of them takes anything more
+            body = encode_publish(PublishRequest(asked.pointer, []))
+            return await parts.all(parts.ask(n, "publish", body) for n in numbers)
+        assert asked.pointer is not None
+        question = json.dumps({"transactionWritePointer": asked.pointer}).encode()
+        answers = await parts.all(
+            parts.ask(number, "stored", question, JSON) for number in numbers
+        )
+        names = {number: str(name_of_rows(topic, number)) for number in numbers}
+        stored = {
+            names[number]: {
+                bytes.fromhex(attempt): count for attempt, count in found.items()
+            }
+            for number, answer in zip(numbers, answers, strict=True)
+            if (found := json.loads(answer))
+        }
+        listed = receipts_by_partition(
+            str(topic), asked.pointer, asked.receipts, stored
+        )
+        bodies = {
+            number: encode_publish(
+                PublishRequest(asked.pointer, [], receipts=listed[names[number]])
+            )
+            for number in numbers
+            if names[number] in listed
+        } or {0: encode_publish(PublishRequest(asked.pointer, [], receipts=[]))}
+        return await parts.all(
+            parts.ask(number, "publish", body) for number, body in bodies.items()
+        )
 
     async def _rollback(self, parts: _Parts) -> Answer:
         format_, sent = _formatted(parts.request, unnamed=AVRO)
@@ -477,6 +513,19 @@ class _WholePage:
         return b"".join([*written, writer.end(end)])
 
 
+def _check_repeat(request: Request, payloads: Payloads) -> None:
+    """Raises where a first try may have gone to partitions of another server.
+
+    One that came here is remembered by its key, and was answered before.
+    """
+    keys = [None] if payloads.labels is None else payloads.labels.keys
+    if None in keys and INSTANCE in request.headers:
+        raise OutcomeUnknown(
+            "the first try of this call may have gone to another server; whether that "
+            "took place is not known here"
+        )
+
+
 def _formatted(
     request: Request, *, unnamed: Format | None = None
 ) -> tuple[Format, bytes]:
@@ -540,3 +589,19 @@ async def _tell_all(gone: asyncio.Event, events: set[asyncio.Event]) -> None:
     await gone.wait()
     for event in [*events]:
         event.set()
+
+
+def stored_route(server_context: ServerContext) -> Route:
+    """Returns the route that tells another server what is stored in a partition."""
+
+    async def tell(request: Request) -> Reply:
+        pointer = checked_pointer(field_of(request.body, "transactionWritePointer"))
+        server_context.owners.used((pointer,), request.principal)
+        service = server_context.service
+        found = await server_context.in_thread(
+            service.stored_in, request.topic, pointer
+        )
+        return json_reply({attempt.hex(): count for attempt, count in found.items()})
+
+    right = to_publish(transactions=True)
+    return Route("POST", TOPIC + "/stored", tell, right, harmless=True)

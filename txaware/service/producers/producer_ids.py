@@ -41,6 +41,9 @@ def may_use(row: ProducerRow, caller: Principal | None) -> bool:
     return row.owner == caller.name
 
 
+AskProducer = Callable[[int], ProducerRow | None]
+
+
 class ProducerIds:
     """The producers of a store, each with a durable row.
 
@@ -59,6 +62,8 @@ class ProducerIds:
         self._owned: Counter[str | None] | None = None
         self._named: Counter[str] = Counter()
         self.transactions: dict[int, int] = {}
+        # Asks the server that producers are opened at, where that is another one.
+        self.elsewhere: AskProducer | None = None
 
     def open(self, owner: str | None = None) -> ProducerRow:
         """Opens a producer with an id of its own; its row is on disk when it returns.
@@ -122,7 +127,8 @@ class ProducerIds:
             return found
         with self._lock:
             found = self._rows.producer(producer_id)
-            if found is not None:
+            may_change = self.elsewhere is not None and found is not None
+            if found is not None and not (may_change and found.transactional_id):
                 self._remember(found)
             return found
 
@@ -138,6 +144,8 @@ class ProducerIds:
         Another's producer is told apart from an unknown one by nobody.
         """
         row = self.find(producer.producer_id)
+        if self.elsewhere is not None and not producer.by_client:
+            row = self._copied(producer, row, self.elsewhere)
         if row is None or not may_use(row, caller):
             raise ProducerFenced(
                 f"producer {producer.producer_id} is not known here: it was not used "
@@ -154,6 +162,26 @@ class ProducerIds:
                 f"producer {producer.producer_id} was {how}, and publishes as such"
             )
         return row
+
+    def _copied(
+        self, producer: ProducerIdentity, row: ProducerRow | None, ask: AskProducer
+    ) -> ProducerRow | None:
+        """Returns a producer of another server, and keeps a copy for its clean-up here.
+
+        One with a transactional id may be fenced there at any moment, and is asked for
+        each time.
+        """
+        is_sure = row is not None and row.transactional_id is None
+        if row is not None and is_sure and row.epoch == producer.epoch:
+            return row
+        found = ask(producer.producer_id)
+        if found is None:
+            return None
+        with self._lock:
+            if found.transactional_id is None:
+                return self._change(found)
+            self._submit([producer_write(found)])
+            return found
 
     def raise_epoch(self, producer_id: int) -> ProducerRow | None:
         """Fences all that a producer did before; durable when it returns.

@@ -1,7 +1,7 @@
 """Spreads the messages of one request over the partitions of a topic."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from coordinator.embedded.batch import Then
@@ -116,10 +116,27 @@ class Spreading:
                 partial(refer, handle, pointer, None) for handle in place.handles()
             )
         stored = self._stored(place, pointer)
-        listed = _by_partition(place, pointer, receipts, stored)
-        return _together(
-            partial(refer, handle, pointer, each) for handle, each in listed
+        handles = {str(handle.topic.topic): handle for handle, _ in stored}
+        listed = receipts_by_partition(
+            str(place.topic.topic),
+            pointer,
+            receipts,
+            {name: counts for name, (_, counts) in zip(handles, stored, strict=True)},
         )
+        parts = [(handles[name], each) for name, each in listed.items()]
+        return _together(
+            partial(refer, handle, pointer, each)
+            for handle, each in parts or [(place.at(0), [])]
+        )
+
+    def stored_in(self, handle: TopicHandle, pointer: int) -> dict[bytes, int]:
+        """Returns what a transaction has stored in a partition, by attempt."""
+        entry = self._writes.enter(pointer)
+        try:
+            own = waits_for_commit(entry, handle.shard)
+            return self._references.counts(handle.topic, pointer, own=own)
+        finally:
+            self._writes.leave(entry)
 
     def _stored(
         self, place: PartitionedTopic, pointer: int
@@ -168,24 +185,23 @@ def _nothing() -> None:
     """Does nothing: whoever publishes hears how it ended."""
 
 
-def _by_partition(
-    place: PartitionedTopic,
+def receipts_by_partition(
+    whole: str,
     pointer: int,
     named: list[Receipt],
-    found: list[tuple[TopicHandle, dict[bytes, int]]],
-) -> list[tuple[TopicHandle, list[Receipt]]]:
+    found: Mapping[str, Mapping[bytes, int]],
+) -> dict[str, list[Receipt]]:
     """Returns the receipts of each partition, of those that were given for all.
 
-    A receipt of one partition stays as it is; it names that partition.
+    A receipt of one partition stays as it is; it names that partition. `found` is what
+    is stored in each, by attempt.
     """
-    whole = str(place.topic.topic)
     wanted: Counter[bytes] = Counter()
-    listed: dict[str, tuple[TopicHandle, list[Receipt]]] = {}
+    listed: dict[str, list[Receipt]] = {}
     for receipt in named:
         if receipt.topic == whole and receipt.pointer == pointer:
             wanted[receipt.attempt] += receipt.count
-    for handle, counts in found:
-        name = str(handle.topic.topic)
+    for name, counts in found.items():
         own = [each for each in named if each.topic == name != whole]
         shared = [
             Receipt(pointer, name, attempt, counts[attempt])
@@ -193,9 +209,9 @@ def _by_partition(
             if attempt in counts
         ]
         if own or shared:
-            listed[name] = handle, own + shared
+            listed[name] = own + shared
     for attempt, count in wanted.items():
-        stored = sum(counts.get(attempt, 0) for _, counts in found)
+        stored = sum(counts.get(attempt, 0) for counts in found.values())
         if stored != count:
             raise TransactionRefused(
                 f"the receipts of transaction {pointer} name {count} rows in {whole}, "
@@ -207,7 +223,7 @@ def _by_partition(
             raise BadRequest(
                 f"{receipt} is not of transaction {pointer} and topic {whole}"
             )
-    return [*listed.values()] or [(place.at(0), [])]
+    return listed
 
 
 def _in_order(calls: Iterable[Callable[[], object]]) -> None:

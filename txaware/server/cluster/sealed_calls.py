@@ -1,0 +1,66 @@
+"""Calls that a server makes of another one of the same data, from any thread."""
+
+import threading
+from typing import TypeVar
+
+from txaware.client.calls.call import Call
+from txaware.client.link import Link
+from txaware.client.settings import ClientSettings
+from txaware.client.transport import Transport
+from txaware.errors import NotAuthorized, ShardAway
+from txaware.protocol.frames import SERVER
+from txaware.server.cluster.membership import Membership
+from txaware.server.exchange import Request
+
+T = TypeVar("T")
+
+# A call waits so long for the other server.
+_ANSWER_S = 10.0
+
+
+class SealedCalls:
+    """Asks the server that has a shard, as a server of the same data."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self._transports: dict[str, Transport] = {}
+        self._lock = threading.Lock()
+
+    def perform(self, shard: int, call: Call[T]) -> T:
+        """Returns the value of a call; `ShardAway` while nobody has the shard."""
+        owner = self._membership.other_owner(shard)
+        if owner is None:
+            raise ShardAway(
+                f"shard {shard} is at no other server just now; try again in a moment"
+            )
+        return self._transport(owner.own).perform(call)
+
+    def _transport(self, own: str) -> Transport:
+        with self._lock:
+            found = self._transports.get(own)
+            if found is None:
+                membership = self._membership
+                link = Link(
+                    own,
+                    token=membership.token,
+                    seal=membership.seal.header(membership.id),
+                    settings=ClientSettings(
+                        certificate=membership.certificate,
+                        call_timeout_s=_ANSWER_S,
+                        allow_plain_tokens=True,
+                    ),
+                )
+                found = self._transports[own] = Transport(link)
+            return found
+
+    def close(self) -> None:
+        """Closes the connections."""
+        with self._lock:
+            for transport in self._transports.values():
+                transport.close()
+
+
+def require_server(request: Request) -> None:
+    """Refuses who is no server of the same data; a seal was checked before."""
+    if SERVER not in request.headers:
+        raise NotAuthorized("only the servers of this data ask each other this")
