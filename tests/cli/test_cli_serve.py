@@ -1,5 +1,6 @@
 """`txaware serve` as a process: its first line, its end, its files, its tokens."""
 
+import gc
 import http.client
 import json
 import os
@@ -19,6 +20,7 @@ import txaware
 from tests.support.certificates import certificate
 from tests.support.cli_runs import PROGRAM, Serving, error_of, run, serving, start
 from tests.support.concurrency import until
+from txaware.cli.serve import what_began_stays
 from txaware.errors import BadRequest, Unavailable
 from txaware.model.settings import Settings
 
@@ -439,3 +441,11 @@ def test_memory_of_pages_goes_back_to_the_system_whatever_lies_between_them() ->
     most_mib, left_mib = map(int, child.stdout.split())
     assert most_mib >= 90
     assert left_mib < 20
+
+
+def test_the_collector_of_garbage_passes_over_what_a_server_began_with() -> None:
+    before = gc.get_freeze_count()
+    with what_began_stays():
+        assert gc.get_freeze_count() > before + 10_000  # the modules, at least
+        gc.collect()
+    assert gc.get_freeze_count() == 0
