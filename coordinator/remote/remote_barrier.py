@@ -13,7 +13,7 @@ import attrs
 
 from coordinator.errors import TransactionRefused, TxAwareError
 from coordinator.remote.client import RemoteCoordinator
-from coordinator.transaction import Transaction
+from coordinator.transaction import NO_POINTER, Transaction
 from coordinator.transaction_status import INVALID, NEVER
 
 log = logging.getLogger(__name__)
@@ -88,6 +88,8 @@ class RemoteBarrier:
         self._inside: dict[int, set[EnteredThere]] = {}
         # The pointers whose ends were not told, with what the server counts them since.
         self._awaited: dict[int, str] = {}
+        # The least pointer of those that wrote since the rows here were last reported.
+        self._least = NO_POINTER
         self._leaving: SimpleQueue[int | None] = SimpleQueue()
         self._told: list[Callable[[Iterable[int]], object]] = []
         self._threads: list[threading.Thread] = []
@@ -109,6 +111,7 @@ class RemoteBarrier:
             return entry
         with self._lock:
             self._inside.setdefault(transaction_id, set()).add(entry)
+            self._least = min(self._least, transaction_id)
             if not self._threads:
                 self._begin()
         try:
@@ -143,6 +146,22 @@ class RemoteBarrier:
         Nobody was ever given those that came from elsewhere, so they count as well.
         """
         return self._coordinator.standing(pointer).state in (INVALID, NEVER)
+
+    @contextmanager
+    def reporting(self, smallest_pointer: int) -> Iterator[int]:
+        """Surrounds a report of what rows here may need; gives the pointer to report.
+
+        A write that was under way meanwhile may have come in behind who looked at the
+        rows, so all that wrote since the report before is needed.
+        """
+        with self._lock:
+            least, self._least = self._least, min(self._inside, default=NO_POINTER)
+        try:
+            yield min(smallest_pointer, least)
+        except BaseException:
+            with self._lock:
+                self._least = min(self._least, least)
+            raise
 
     def stop(self) -> None:
         """Has what is left leave; the connections are closed next, and then `join`."""

@@ -15,12 +15,18 @@ from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.outcome import Outcome
 from coordinator.remote.calls import ENTER, LEAVE
-from coordinator.remote.remote_barrier import writing_for
-from coordinator.transaction import Transaction
+from coordinator.remote.remote_barrier import RemoteBarrier, writing_for
+from coordinator.transaction import NO_POINTER, Transaction
 from tests.support.concurrency import PATIENCE_S, in_background, until
 from tests.support.http_access import guarded
-from tests.support.messagings import payloads
-from txaware.errors import NotAuthorized, TransactionNotInProgress, TxAwareError
+from tests.support.messagings import administration_of, payloads
+from txaware.errors import (
+    KeeperMissing,
+    NotAuthorized,
+    TransactionNotInProgress,
+    TxAwareError,
+    Unavailable,
+)
 from txaware.messaging import Messaging
 from txaware.messaging.hosted_coordinator import HostedCoordinator
 from txaware.model.settings import Settings
@@ -384,3 +390,52 @@ def test_a_shard_writes_for_whoever_began_the_transaction_alone(tmp_path: Path) 
             for principal in ("writer", None):
                 with writing_for(principal):
                     shard.admission.leave(shard.admission.enter(pointer))
+
+
+def test_what_wrote_since_a_report_is_needed_in_the_next_one(stores: Two) -> None:
+    """Its rows may have come in behind who looked at them."""
+    admission = RemoteBarrier(stores.hosted)
+    with closing_of(admission):
+        first, second = (stores.hosted.start_short() for _ in range(2))
+        inside = admission.enter(second.transaction_id)
+        admission.leave(admission.enter(first.transaction_id))
+        with pytest.raises(Unavailable), admission.reporting(NO_POINTER):
+            raise Unavailable("the server is away")
+        with admission.reporting(NO_POINTER) as least:
+            assert least == first.transaction_id
+        with admission.reporting(NO_POINTER) as least:
+            assert least == second.transaction_id  # it is inside
+        admission.leave(inside)
+        with admission.reporting(5) as least:
+            assert least == 5
+        with admission.reporting(NO_POINTER) as least:
+            assert least == NO_POINTER
+
+
+def test_pointers_are_kept_for_shards_elsewhere() -> None:
+    with txaware.connect("memory:", settings=QUIET) as messaging:
+        administration = administration_of(messaging)
+        administration.keep_for_shards(here=[0], elsewhere=[1, 2])
+        assert kept(messaging) == {"(shard 1)": 1, "(shard 2)": 1}
+        administration.report_keeper("(shard 1)", 7)
+        administration.keep_for_shards(here=[0, 2], elsewhere=[1])
+        assert kept(messaging) == {"(shard 1)": 7}
+
+        def away() -> None:
+            raise KeeperMissing("shard 1 is at no server")
+
+        administration.clean_for(require_all=away)
+        with pytest.raises(KeeperMissing):
+            messaging.prune()
+
+
+def kept(messaging: Messaging) -> dict[str, int]:
+    return {one.name: one.smallest_pointer for one in messaging.keepers()}
+
+
+@contextmanager
+def closing_of(admission: RemoteBarrier) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        admission.stop()

@@ -47,6 +47,7 @@ from txaware.server.cluster.topic_copies import HomeCopies
 from txaware.server.server import BACKLOG, LOOPBACK, Access, HttpServer, bound
 from txaware.server.server_file import own_certificate
 from txaware.server.write_entries import shard_shown
+from txaware.service.administration import Administration
 from txaware.store.shard_rows import StoreShards
 
 log = logging.getLogger(__name__)
@@ -545,9 +546,15 @@ def _opened(
         keep_elsewhere=home_copies.keep,
     )
     opened.enter_context(closing(parts))
+    administration = parts.administration
+    assert isinstance(administration, Administration)
     if isinstance(parts.coordinator, EmbeddedCoordinator):
         elsewhere = [one for one in known.shards if one not in own]
         parts.coordinator.barrier.await_stores(map(shard_shown, elsewhere))
+        administration.keep_for_shards(here=own, elsewhere=elsewhere)
+        administration.clean_for(require_all=membership.require_all)
+    elif isinstance(parts.coordinator, HostedCoordinator):
+        administration.clean_for(report=parts.coordinator.report_needs)
     return parts
 
 

@@ -34,6 +34,7 @@ from txaware.service.transfer.copy_state import check_whole
 from txaware.shards.opening import place_topics, require_no_shard, with_shards
 from txaware.shards.placement import KeepCopy
 from txaware.shards.shard_directory import ShardDirectory
+from txaware.shards.sharded_table import ShardedTable
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.ownership import Pause, StoreInUse
 from txaware.store.hbase.table import HBaseTable
@@ -283,6 +284,8 @@ def _put_together(
     table = store_context.table
     shards = ShardDirectory(table, store_context.settings)
     administration = Administration(service, retention, store_context, shards)
+    if is_home and isinstance(table, ShardedTable):
+        administration.keep_for_shards(here=table.shards, elsewhere=())
     limits = Limits(store_context.settings, store_context.barrier is not None)
     return Parts(
         service,

@@ -9,10 +9,11 @@ import attrs
 from coordinator.remote.client import RemoteCoordinator
 from coordinator.remote.remote_barrier import RemoteBarrier
 from coordinator.threads import SharedCall
-from coordinator.transaction import Transaction
+from coordinator.transaction import NO_POINTER, Transaction
 from txaware.client import (
     ClientSettings,
     CoordinatorSend,
+    HttpAdministration,
     HttpService,
     Link,
     ServerInfo,
@@ -20,6 +21,7 @@ from txaware.client import (
 )
 from txaware.errors import NotAuthorized
 from txaware.messaging.parts import ANOTHER_STORE
+from txaware.service.administration import shard_keeper
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +55,7 @@ class HostedCoordinator(RemoteCoordinator):
         )
         self._look = Transport(Link(url, token=token, settings=at_once, seal=seal))
         self._info: ServerInfo | None = None
+        self._shards = shards
         self._lock = threading.Lock()
         self._to_server = CoordinatorSend(self._transport)
         super().__init__(self._sent, takes_writers=self._may_name_writers)
@@ -68,7 +71,7 @@ class HostedCoordinator(RemoteCoordinator):
                 return
             info = HttpService(self._look).info()
             self._settle_grace_s = lambda: info.settle_grace_s
-            if info.takes_writers:
+            if info.takes_writers and not self._shards:
                 self._say_that_rows_are_elsewhere()
             self._info = info
 
@@ -95,6 +98,14 @@ class HostedCoordinator(RemoteCoordinator):
         if self._info is None:
             self.introduce()
         return self._to_server(method, path, body)
+
+    def report_needs(self, smallest_pointer: int) -> None:
+        """Tells the server the least pointer that rows of the shards here may need."""
+        there = HttpAdministration(self._transport, self)
+        with self.admission.reporting(smallest_pointer) as least:
+            needed = None if least == NO_POINTER else least
+            for shard in self._shards:
+                there.report_keeper(shard_keeper(shard), needed)
 
     def snapshot(self) -> Transaction:
         """Returns a read-only transaction, which threads that ask at once share."""

@@ -1,7 +1,7 @@
 """Looks inside a store, cleans up and counts, for its operators."""
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import cache, partial
 from typing import Protocol
@@ -86,6 +86,7 @@ class Administration:
         self._plans = OpenPlans(retention, store_context.clock_ms)
         self._barrier = store_context.barrier
         self._keepers = store_context.keepers
+        self._require_all: Callable[[], object] = _nothing
         self._table = store_context.table
         self._clock_ms = store_context.clock_ms
         self._inspection = Inspection(store_context.table, store_context.strangers)
@@ -222,8 +223,37 @@ class Administration:
         self, *, exclusive: bool = False, on_progress: OnProgress | None = None
     ) -> Pruned:
         """Has the coordinator forget invalid transactions that nothing here needs."""
+        self._require_all()
         exclusive = checked_flag("exclusive", exclusive)
         return self._retention.prune(exclusive=exclusive, on_progress=on_progress)
+
+    def clean_for(
+        self,
+        *,
+        report: Callable[[int], object] | None = None,
+        require_all: Callable[[], object] | None = None,
+    ) -> None:
+        """Cleans up a part of a store, whose other shards are at other servers.
+
+        Where the coordinator is elsewhere, `report` hears the least pointer that the
+        rows here may need; see `Retention.report_to`. Where it is here, `require_all`
+        raises `KeeperMissing` while a shard is away, and `prune` does nothing.
+        """
+        if report is not None:
+            self._retention.report_to(report)
+        self._require_all = require_all or self._require_all
+
+    def keep_for_shards(self, *, here: Iterable[int], elsewhere: Iterable[int]) -> None:
+        """Keeps all pointers for shards elsewhere, until they say what they need.
+
+        Shards that are here are cleaned up here, and need nothing of that.
+        """
+        known = {row.name for row in self._keepers.all()}
+        for number in elsewhere:
+            if (name := shard_keeper(number)) not in known:
+                self._keepers.report(name, 1)
+        for name in known.intersection(map(shard_keeper, here)):
+            self._keepers.forget(name)
 
     def register_keeper(self, participant: KeepsRows) -> Keeper:
         """Has `prune` ask a participant that keeps rows of its own."""
@@ -341,3 +371,12 @@ class Administration:
                 "transactions", self._coordinator.invalid_size, None
             ),
         )
+
+
+def shard_keeper(shard: int) -> str:
+    """Returns the name by which a shard elsewhere says what its rows need."""
+    return f"(shard {shard})"
+
+
+def _nothing() -> None:
+    """Requires nothing: all shards are here."""

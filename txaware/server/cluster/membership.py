@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Protocol
 
+from txaware.errors import KeeperMissing
 from txaware.model.shards import HOME
 from txaware.model.topics import Topic
 from txaware.server.cluster.server_map import ServerEntry, ServerMap
@@ -72,6 +73,16 @@ class Membership:
         """Returns the other server that has a shard; None while nobody does."""
         owner = self.map.owner(shard)
         return None if owner is None or owner.id == self.id else owner
+
+    def require_all(self) -> None:
+        """Raises `KeeperMissing` while a shard is at no server, which may need much."""
+        away = [one.number for one in self.map.shards if one.server is None]
+        if away:
+            listed = ", ".join(map(str, away))
+            raise KeeperMissing(
+                f"shard {listed} is at no server just now, and nobody knows what its "
+                f"rows need; nothing was forgotten, try again once it is back"
+            )
 
     def change(self, server_map: ServerMap) -> None:
         """Takes a later map, and wakes those who wait for one."""
