@@ -22,7 +22,7 @@ LAYERS = [
         "txaware.model.message_fields",
     ],
     ["txaware.model.duration", "txaware.model.shards"],
-    ["txaware.model.labels"],
+    ["txaware.model.labels", "txaware.model.compression"],
     ["txaware.model.topics", "txaware.model.messages"],
     [
         *("txaware.model.queues", "txaware.model.partitions", "txaware.model.latest"),
@@ -38,7 +38,7 @@ LAYERS = [
     ],
     [
         *("txaware.model.encoding", "txaware.model.traced_messages"),
-        "txaware.model.search",
+        *("txaware.model.search", "txaware.model.batches"),
     ],
     ["txaware.model.event_type"],
     ["txaware.model.reports", "txaware.model.keeper"],

@@ -28,6 +28,7 @@ from tests.support.format_values import (
     written,
 )
 from txaware.errors import BadRequest, RequestTooLarge
+from txaware.model.compression import Packed
 from txaware.model.labels import MAX_KEY_BYTES, Labels, packed, unpacked
 from txaware.model.messages import (
     Message,
@@ -90,6 +91,7 @@ def test_what_a_producer_publishes_arrives_unchanged(
     body = formats.encode_once(OnceRequest(identity, 7, listed))
     arrived = msgpack_format.read_once(body)
     assert (arrived.producer, arrived.sequence) == (identity, 7)
+    assert not isinstance(arrived.messages, Packed)
     assert said(arrived.messages) == said(listed)
 
 

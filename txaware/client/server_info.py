@@ -16,7 +16,8 @@ MIB = 1 << 20
 class ServerInfo:
     """The limits of a server; the defaults are for a server that does not tell them.
 
-    A commit carries so many bytes of rows; 0 where they go before it.
+    A commit carries so many bytes of rows; 0 where they go before it. Batches of these
+    `compressions` are taken as they are.
     """
 
     instance: str = ""
@@ -33,6 +34,7 @@ class ServerInfo:
     max_transaction_timeout_s: float = 900.0
     takes_senders: bool = False
     takes_writes: bool = False
+    compressions: frozenset[str] = frozenset()
 
     @classmethod
     def parse(cls, body: bytes) -> Self:
@@ -56,6 +58,7 @@ class ServerInfo:
             _limit(limits, "maxTransactionTimeoutS", cls().max_transaction_timeout_s),
             fields.get("takesSenders") is True,
             fields.get("takesWrites") is True,
+            _names(fields.get("compressions", ())),
         )
 
     @property
@@ -79,6 +82,16 @@ def server_info() -> Call[ServerInfo]:
 
 
 _read = reading(ServerInfo.parse)
+
+
+def _names(listed: object) -> frozenset[str]:
+    if not isinstance(listed, list | tuple):
+        raise BadRequest(f"its compressions are {listed!r:.100}")
+    return frozenset(filter(_is_text, listed))
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _limit(

@@ -38,6 +38,7 @@ from txaware.messaging.verbs import (
     Verbs,
 )
 from txaware.model.clock import ClockMs, system_clock_ms
+from txaware.model.compression import CompressionName
 from txaware.model.encoding import Decode, Encode
 from txaware.model.groups import Assignment
 from txaware.model.interfaces import COMMITTED, Isolation
@@ -403,9 +404,14 @@ class Messaging(
         batch_limit_bytes: int = 256 << 10,
         queue_limit_bytes: int = 32 << 20,
         when_full: WhenSenderFull = "wait",
+        compression: CompressionName | None = None,
         give_up_after_s: float = 120,
     ) -> Sender:
-        """Returns a sender to any topics, which keeps the line full; see `Sender`."""
+        """Returns a sender to any topics, which keeps the line full; see `Sender`.
+
+        With a `compression`, `"gzip"` or `"zstd"`, whole batches go and are stored
+        compressed. Readers see single messages as ever.
+        """
         limits = self._parts.ask_limits()
         limits.require_senders()
         sender = Sender(
@@ -416,6 +422,7 @@ class Messaging(
                 batch_limit_bytes=batch_limit_bytes,
                 queue_limit_bytes=queue_limit_bytes,
                 when_full=when_full,
+                compression=compression,
                 give_up_after_s=give_up_after_s,
             ),
             message_limit_bytes=limits.settings.message_limit_bytes,

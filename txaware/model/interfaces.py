@@ -452,6 +452,16 @@ class OrderedTable(Protocol):
         It keeps the version before away, as `newest_format` does.
         """
 
+    def packed_format(self) -> Sequence[Write]:
+        """Returns what to write with a batch of compressed messages, in the same way.
+
+        From then on the table `has_batches`.
+        """
+
+    @property
+    def has_batches(self) -> bool:
+        """True where a message row may hold many messages; who reads has to look."""
+
     def hold(self, pointer: int, writes: Sequence[Write]) -> bool:
         """Takes rows of an open transaction: readable at once, kept with its commit.
 

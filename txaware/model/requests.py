@@ -10,6 +10,7 @@ import attrs
 
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, RequestTooLarge, TopicNotFound
+from txaware.model.compression import Packed
 from txaware.model.labels import (
     MAX_KEY_BYTES,
     MOST_LABEL_BYTES,
@@ -76,13 +77,15 @@ class Payloads:
     """The payloads of one request, and what some of them have beside it.
 
     `size_bytes` is the size of all payloads together, with their keys and headers.
-    `expire_after_s` is None if none of them expires, `labels` if none has any.
+    `expire_after_s` is None if none of them expires, `labels` if none has any. `packed`
+    are the same messages, compressed, where they are to be stored so.
     """
 
     payloads: list[bytes]
     size_bytes: int
     expire_after_s: list[float | None] | None = None
     labels: Labels | None = None
+    packed: Packed | None = None
 
     @classmethod
     def joined(cls, parts: Sequence["Payloads"]) -> "Payloads":

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
+from txaware.model.compression import usable_compressions
 from txaware.model.interfaces import (
     COMMITTED,
     UNCOMMITTED,
@@ -122,7 +123,7 @@ def _read_poll(format_: Format, body: bytes) -> dict[str, Any]:
     return {name: value for name, value in sent.items() if name in _POLLED}
 
 
-def _pack_poll(asked: Poll) -> bytes:
+def _pack_poll(asked: Poll, *, compressions: frozenset[str] = frozenset()) -> bytes:
     return encode_poll(
         PollRequest(
             start=asked.start,
@@ -132,8 +133,14 @@ def _pack_poll(asked: Poll) -> bytes:
             isolation=asked.isolation,
             wait_s=asked.wait_s,
             columns=asked.columns,
+            compressions=compressions,
         )
     )
+
+
+def _pack_framed_poll(asked: Poll) -> bytes:
+    """Says also which batches may come as they are stored."""
+    return _pack_poll(asked, compressions=frozenset(usable_compressions()))
 
 
 def _unpack_page(asked: Poll, body: bytes) -> Any:
@@ -316,6 +323,7 @@ POLL = Verb(
         ),
         read=_read_poll,
         pack=_pack_poll,
+        pack_framed=_pack_framed_poll,
         answer=Described(
             schema=any_of(ref("ConsumeResponse"), ref("Page")),
             avro="ConsumeResponse",

@@ -66,7 +66,8 @@ class BodyFormats:
     `read` makes the fields of a body by their names in Python, and `write` the body of
     an answer, which is empty where there is nothing to say; in JSON that may be
     `done_in_json`. Our client has msgpack: it makes the body of a request by `pack`,
-    and reads the answer by `unpack` of the request and that. One that `has_messages`
+    and reads the answer by `unpack` of the request and that. In a frame, which no
+    server of before reads, it may be made by `pack_framed`. One that `has_messages`
     has to fit a server, and without any of them `none` is wrong. A body that names no
     type has the format `unnamed`.
     """
@@ -74,6 +75,7 @@ class BodyFormats:
     body: Described
     read: Callable[[Format, bytes], dict[str, Any]]
     pack: Callable[[Any], bytes]
+    pack_framed: Callable[[Any], bytes] | None = None
     answer: Described | None = None
     write: Callable[[Format, Any], bytes] = _says_nothing
     unpack: Callable[[Any, bytes], Any] = _reads_nothing
@@ -244,7 +246,9 @@ class Shape:
         for name in self.in_order:
             value, part = getattr(request, name), parts.get(name)
             if name == self.whole_body:
-                fields.append(self.packed_body(request) if body is None else body)
+                fields.append(
+                    self.packed_body(request, in_frame=True) if body is None else body
+                )
             elif part is None:
                 fields.append(value)
             elif value is msgspec.UNSET or value == part.default:
@@ -258,11 +262,13 @@ class Shape:
         except (OverflowError, TypeError, ValueError) as error:
             raise BadRequest(f"the request cannot be written: {error}") from error
 
-    def packed_body(self, request: Any) -> bytes:
+    def packed_body(self, request: Any, *, in_frame: bool = False) -> bytes:
         """Returns the body in msgpack, of one that has formats."""
-        assert self.formats is not None
+        formats = self.formats
+        assert formats is not None
+        pack = (in_frame and formats.pack_framed) or formats.pack
         try:
-            return self.formats.pack(request)
+            return pack(request)
         except (OverflowError, TypeError, ValueError) as error:
             raise BadRequest(f"the request cannot be written: {error}") from error
 

@@ -14,6 +14,8 @@ import attrs
 
 from coordinator.threads import Condition
 from txaware.errors import QueueFull
+from txaware.model.batches import pack
+from txaware.model.compression import Compression, Packed
 from txaware.model.labels import NO_HEADERS, Labels, labels_or_none
 from txaware.model.messages import MessageId
 from txaware.model.producers import ProducerIdentity
@@ -118,6 +120,8 @@ class SendBatch:
         self.error: BaseException | None = None
         self.turns: list[SimpleQueue[None]] = []
         self._places: dict[int, int] | None = None
+        self._packed: Packed | None = None
+        self._is_packed = False
 
     @property
     def is_open(self) -> bool:
@@ -193,8 +197,19 @@ class SendBatch:
             if at in self._places
         }
 
-    def request(self) -> Payloads:
-        """Returns its messages as one publish takes them, which were checked before."""
+    def request(self, compression: Compression | None = None) -> Payloads:
+        """Returns its messages as one publish takes them, which were checked before.
+
+        They are compressed once, however often they are sent.
+        """
+        payloads = self._payloads()
+        if compression is None:
+            return payloads
+        if not self._is_packed:
+            self._packed, self._is_packed = pack(payloads, compression), True
+        return attrs.evolve(payloads, packed=self._packed)
+
+    def _payloads(self) -> Payloads:
         count = len(self.payloads)
         labels: Labels | None
         after_s: list[float | None] | None = None
@@ -218,6 +233,7 @@ class SendBatch:
         self.error = error
         self.state = FINISHED
         self.payloads, self.keys, self.extras = [], [], {}
+        self._packed = None
         self.wake()
         for mark in self.marks.values():
             if mark.state is None:

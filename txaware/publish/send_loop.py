@@ -148,7 +148,8 @@ class SendLoop:
         left_s = batch.last_s + machine.limits.give_up_after_s - now_s
         assert batch.producer is not None
         assert batch.base is not None
-        payloads, begun = batch.request(), tracing.begun()
+        payloads = batch.request(machine.limits.compression)
+        begun = tracing.begun()
 
         def told(outcome: MessageId | BaseException) -> None:
             if begun is not None:

@@ -10,6 +10,7 @@ import secrets
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from itertools import count, islice
+from typing import Any
 
 import attrs
 
@@ -22,6 +23,7 @@ from txaware.errors import (
     Unavailable,
     changed_nothing,
 )
+from txaware.model.compression import Compression
 from txaware.model.messages import MessageId
 from txaware.model.partitions import partition_of
 from txaware.model.producers import MAX_PRODUCER_ID, SEQUENCES, ProducerIdentity
@@ -42,12 +44,17 @@ DOUBTFUL_S = 3000.0
 LONGER = 4
 
 
+def _is_number(field: Any, _: object) -> bool:
+    return bool(field.name != "compression")
+
+
 @attrs.frozen(kw_only=True)
 class SendLimits:
     """The limits of a batch, of the queue and of what is under way, and the times.
 
     `in_flight` counts batches of one partition. What is under way counts for the queue,
-    too. A message alone is always let in, whatever its size.
+    too. A message alone is always let in, whatever its size. Batches go compressed
+    where a `compression` is named.
     """
 
     in_flight: int = MOST_IN_FLIGHT
@@ -57,9 +64,10 @@ class SendLimits:
     queue_limit_bytes: int = 32 << 20
     queue_limit_messages: float = NEVER_S
     give_up_after_s: float = 120
+    compression: Compression | None = None
 
     def __attrs_post_init__(self) -> None:
-        for name, value in attrs.asdict(self).items():
+        for name, value in attrs.asdict(self, filter=_is_number).items():
             is_time = name in ("linger_s", "give_up_after_s")
             checked_setting(name, value, least=0 if is_time else 1)
 

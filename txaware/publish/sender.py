@@ -9,6 +9,7 @@ import attrs
 
 from coordinator.tracing import API, active
 from txaware.errors import BadRequest, QueueFull, RequestTooLarge
+from txaware.model.compression import CompressionName, compression_of
 from txaware.model.interfaces import Payload
 from txaware.model.labels import MAX_KEY_BYTES, packed_fields
 from txaware.model.messages import Outgoing, outgoing
@@ -33,7 +34,8 @@ WhenSenderFull = Literal["wait", "raise", "drop_oldest"]
 class SenderOptions:
     """The settings of a sender: how it collects, how much it holds, and when it ends.
 
-    `in_flight` counts the batches of one partition that are under way, up to 5.
+    `in_flight` counts the batches of one partition that are under way, up to 5. Whole
+    batches are compressed, and stored so, where `compression` names how.
     """
 
     in_flight: int = MOST_IN_FLIGHT
@@ -41,9 +43,12 @@ class SenderOptions:
     batch_limit_bytes: int = 256 << 10
     queue_limit_bytes: int = 32 << 20
     when_full: WhenSenderFull = "wait"
+    compression: CompressionName | None = None
     give_up_after_s: float = 120
 
     def __attrs_post_init__(self) -> None:
+        if self.compression is not None:
+            compression_of(self.compression)
         checked_setting("linger_ms", self.linger_ms, least=0)
         checked_setting("in_flight", self.in_flight)
         if not isinstance(self.in_flight, int) or self.in_flight > MOST_IN_FLIGHT:
@@ -59,8 +64,10 @@ class SenderOptions:
 
     def limits(self, request_bytes: int | None = None) -> SendLimits:
         """Returns the limits, with batches that fit into one request."""
-        batch_bytes = self.batch_limit_bytes
+        batch_bytes, compression = self.batch_limit_bytes, None
         checked_setting("batch_limit_bytes", batch_bytes)
+        if self.compression is not None:
+            compression = compression_of(self.compression)
         if request_bytes is not None:
             batch_bytes = min(batch_bytes, max(1, request_bytes))
         return SendLimits(
@@ -69,6 +76,7 @@ class SenderOptions:
             batch_limit_bytes=batch_bytes,
             queue_limit_bytes=self.queue_limit_bytes,
             give_up_after_s=self.give_up_after_s,
+            compression=compression,
         )
 
 

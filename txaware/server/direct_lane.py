@@ -177,7 +177,8 @@ class DirectRequest:
         except Exception as error:
             begun = error
         if begun is None:
-            self._line.tasks.add(self)
+            if not self._is_over:  # it may have been told already
+                self._line.tasks.add(self)
         elif isinstance(begun, Reply | Exception):
             self._end(begun)
         else:

@@ -8,7 +8,7 @@ from txaware.model.encoded_items import Encoded, ItemForm
 from txaware.model.labels import Labels, part_of
 from txaware.model.messages import NO_PAYLOAD_ROW, Message
 from txaware.protocol.formats import ColumnarWriter, PageWriter
-from txaware.protocol.formats.msgpack_format import labels_of
+from txaware.protocol.formats.msgpack_format import ITEMS, RowsWriter, labels_of
 from txaware.service.read.scan import Found, Messages
 from txaware.store.message_table import Block
 from txaware.store.payload_table import StoredPayloads
@@ -34,6 +34,8 @@ def gathering(writer: PageWriter) -> Callable[[], Gathered]:
     """Returns a maker of empty ones, one for each piece of a page."""
     if isinstance(writer, ColumnarWriter):
         return partial(ColumnEncoder, writer)
+    if isinstance(writer, RowsWriter) and writer.compressions:
+        return partial(ItemsAndBatches, writer)
     if writer.items is not None:
         return partial(EncodedItems, writer, writer.items)
     return partial(ListedMessages, writer)
@@ -58,11 +60,15 @@ class EncodedItems:
     """Encoded items in blocks of bounded size, for a format that takes those."""
 
     piece_messages = PIECE_MESSAGES
+    compressions: frozenset[str] = frozenset()
 
     def __init__(self, writer: PageWriter, form: ItemForm) -> None:
         self.is_new = False
-        self.blocks: list[tuple[int, bytes]] = []
         self._writer, self._form = writer, form
+        self._begin_items()
+
+    def _begin_items(self) -> None:
+        self.blocks: list[tuple[int, bytes]] = []
         self._labels: list[tuple[Labels | None, int]] = []
         self._loose: list[bytes] = []
         self._loose_bytes = 0
@@ -104,12 +110,45 @@ class EncodedItems:
             self._loose, self._loose_bytes = [], 0
 
 
+class ItemsAndBatches(EncodedItems):
+    """The same, with whole batches between the items, as they are stored."""
+
+    def __init__(self, writer: RowsWriter) -> None:
+        super().__init__(writer, ITEMS)
+        self.compressions = writer.compressions
+        self._batches = writer
+        self._parts: list[bytes] = []
+
+    def add_rows(self, block: Block, first: int, last: int) -> None:
+        """Adds some rows; batches that are among them as a whole go as they are."""
+        for span in block.spans:
+            is_whole = first <= span.first and span.last <= last
+            if not is_whole or span.packed.compression not in self.compressions:
+                continue
+            self._add_items(block, first, span.first)
+            self._parts.append(super().written())
+            self._begin_items()
+            first_id = block.keys[span.first] + NO_PAYLOAD_ROW
+            self._parts.append(self._batches.batch(first_id, span.packed))
+            first = span.last
+        self._add_items(block, first, last)
+
+    def _add_items(self, block: Block, first: int, last: int) -> None:
+        if first < last:
+            super().add_rows(block, first, last)
+
+    def written(self) -> bytes:
+        """Writes all in order."""
+        return b"".join((*self._parts, super().written()))
+
+
 class ColumnEncoder:
     """Ids and payloads apart, without a step in Python for each message."""
 
     # A client that asks for columns reads much, and each piece costs a thread's turn.
     piece_messages = 10_000
     is_new = False
+    compressions: frozenset[str] = frozenset()
 
     def __init__(self, writer: ColumnarWriter) -> None:
         self._writer = writer

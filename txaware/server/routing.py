@@ -23,7 +23,7 @@ T = TypeVar("T")
 Answer = Reply | Stream
 Handle = Callable[[Request], Coroutine[Any, Any, Answer]]
 Told = Callable[[Reply | Exception], None]
-# An answer, what to await for it, or None where `Told` is called later with it.
+# An answer, what to await for it, or None where `Told` is called with it, mostly later.
 Begun = Answer | Coroutine[Any, Any, Answer] | None
 Begin = Callable[[Request, Told], Begun]
 

@@ -52,6 +52,7 @@ from txaware.service.store_context import StoreContext
 from txaware.service.transfer.backup import backup_chunks
 from txaware.store.interfaces import KeepsJournal
 from txaware.store.keys import row_key
+from txaware.store.packed_rows import count_messages
 
 log = logging.getLogger(__name__)
 
@@ -314,7 +315,8 @@ class Administration:
         groups, state = self._groups, self._groups.state(group, topic)
         rows = groups.rows_left(state, most=MOST_COUNTED, most_bytes=MOST_COUNTED_BYTES)
         unread_ms = groups.oldest_unread_ms(state, snapshot(), most=MOST_COUNTED)
-        return GroupLag(group, topic, state.lag_ms, len(rows), unread_ms)
+        left = min(count_messages(rows, start=state.start), MOST_COUNTED)
+        return GroupLag(group, topic, state.lag_ms, left, unread_ms)
 
     def depths(self) -> RowCounts:
         """Returns a counter of rows that is cheap to ask again and again."""

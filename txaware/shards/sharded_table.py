@@ -194,6 +194,15 @@ class ShardedTable:
         """Returns what keeps the version before away from the first shard."""
         return self._first.sharded_format()
 
+    def packed_format(self) -> Sequence[Write]:
+        """Returns nothing: a store of shards has a newer format."""
+        return self._first.packed_format()
+
+    @property
+    def has_batches(self) -> bool:
+        """True: no format of shards says that there are none."""
+        return self._first.has_batches
+
     def compact(self, start: bytes, stop: bytes) -> None:
         """Gives the space of deleted rows back to the disk, in all shards."""
         for table in self._tables.values():

@@ -16,6 +16,9 @@ PLAIN, POINTED, REFERENCE = 0, 1, 2
 MORE = 4
 
 EXPIRY, ATTEMPT, RECEIPTS, PRODUCED = b"e", b"a", b"r", b"s"
+# A batch of compressed messages, of which the payload is. No name of a message row is
+# before this one.
+PACKED = b"b"
 # The labels of a message. Columns lie in the order of their names, so a key is last.
 HEADERS, KEY = b"h", b"y"
 

@@ -30,12 +30,15 @@ NEWEST_FORMAT = b"txaware 4"
 # This one comes with the first topic of several partitions: an earlier version would
 # take the topic's own rows for all of it.
 PARTITIONED_FORMAT = b"txaware 4.1"
+# This one comes with the first batch of compressed messages, which an earlier version
+# would deliver as one message.
+PACKED_FORMAT = b"txaware 4.2"
 # This one comes with the first further shard, whose rows an earlier version would miss.
 SHARDED_FORMAT = b"txaware 5"
 # All that this version reads, in the order in which they came.
 FORMATS = (
     *(FIRST_FORMAT, SECOND_FORMAT, OUR_FORMAT),
-    *(NEWEST_FORMAT, PARTITIONED_FORMAT),
+    *(NEWEST_FORMAT, PARTITIONED_FORMAT, PACKED_FORMAT),
     SHARDED_FORMAT,
 )
 
@@ -224,6 +227,15 @@ class JournaledTable:
     def sharded_format(self) -> Sequence[Write]:
         """Returns the row that comes before further shards, unless it is there."""
         return self._raised(SHARDED_FORMAT)
+
+    def packed_format(self) -> Sequence[Write]:
+        """Returns the row that comes with compressed messages, unless it is there."""
+        return self._raised(PACKED_FORMAT)
+
+    @property
+    def has_batches(self) -> bool:
+        """True once a batch of compressed messages was written, or was about to be."""
+        return self._format >= PACKED_FORMAT
 
     def _raised(self, least: bytes) -> Sequence[Write]:
         if self._kept_format >= least:

@@ -28,6 +28,7 @@ class MemoryTable:
     """
 
     reads_wait = False
+    has_batches = False
 
     def __init__(self, *, clock_ms: ClockMs = system_clock_ms) -> None:
         self.clock = StoreClock(clock_ms, 0)
@@ -107,6 +108,11 @@ class MemoryTable:
 
     def sharded_format(self) -> Sequence[Write]:
         """Returns nothing: no other version opens these rows."""
+        return ()
+
+    def packed_format(self) -> Sequence[Write]:
+        """Returns nothing: no other version opens these rows."""
+        self.has_batches = True
         return ()
 
     def compare_and_set(self, key: bytes, old: bytes | None, new: bytes) -> bool:

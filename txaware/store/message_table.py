@@ -1,13 +1,21 @@
 """The message table: all messages of all topics, in the order of their delivery."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from operator import itemgetter
 
 import attrs
 
 from txaware.model.encoded_items import Encoded
 from txaware.model.interfaces import OrderedTable, Row
-from txaware.model.labels import NO_HEADERS, Labels, labels_or_none, part_of
+from txaware.model.labels import (
+    NO_HEADERS,
+    Labels,
+    labels_or_none,
+    part_of,
+    size_bytes_of,
+)
 from txaware.model.messages import NO_PAYLOAD_ROW, Message, MessageId, messages_of
 from txaware.store.columns import (
     EXPIRY,
@@ -23,8 +31,17 @@ from txaware.store.columns import (
     pointed_payloads,
     pointer_of,
     pointers_of,
+    value_head,
 )
 from txaware.store.keys import MESSAGE
+from txaware.store.packed_rows import (
+    PackedSpan,
+    first_key,
+    is_packed,
+    packed_of,
+    stop_with_batches,
+    unpacked_row,
+)
 from txaware.store.ranges import negate, pieces
 
 _DECIDING = {EXPIRY, RECEIPTS}
@@ -43,7 +60,8 @@ class Block:
     `payloads` has None for a reference. `pointers` is None if no row has one, `labels`
     is None if no row has a key or headers. `more` are the other columns that decide
     about a delivery, by the index of their row; every reference has an entry. `encoded`
-    belongs to the block that this one is a part of, from `encoded_from` on.
+    belongs to the block that this one is a part of, from `encoded_from` on. `spans` are
+    the batches that lie in it from the first to the last message.
 
     Messages are made when they are asked for. A hundred thousand of them would be most
     of the objects that the garbage collector looks at (a third of the time of a poll);
@@ -58,6 +76,7 @@ class Block:
     encoded: Encoded = attrs.field(default=attrs.Factory(_encoded, takes_self=True))
     encoded_from: int = 0
     labels: Labels | None = None
+    spans: Sequence[PackedSpan] = ()
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -157,10 +176,126 @@ def _mixed(rows: Sequence[Row], keys: Sequence[bytes], size_bytes: int) -> Block
     )
 
 
+def part(block: Block, first: int, last: int) -> Block:
+    """Returns some rows of a block, as a block."""
+    more = {
+        index - first: columns
+        for index, columns in block.more.items()
+        if first <= index < last
+    }
+    pointers = block.pointers
+    payloads = block.payloads[first:last]
+    labels = part_of(block.labels, first, last)
+    size_bytes = sum([len(payload) for payload in payloads if payload is not None])
+    return Block(
+        block.keys[first:last],
+        payloads,
+        None if pointers is None else pointers[first:last],
+        more,
+        size_bytes + size_bytes_of(labels),
+        block.encoded,
+        block.encoded_from + first,
+        labels,
+        tuple(
+            span._replace(first=span.first - first)
+            for span in block.spans
+            if span.first >= first and span.last <= last
+        ),
+    )
+
+
+def joined(blocks: Sequence[Block]) -> Block:
+    """Returns blocks that follow each other as one."""
+    if len(blocks) == 1:
+        return blocks[0]
+    pointers: list[int | None] | None = None
+    if any(block.pointers is not None for block in blocks):
+        each = [block.pointers or [None] * len(block) for block in blocks]
+        pointers = [*chain.from_iterable(each)]
+    more: dict[int, Mapping[bytes, bytes]] = {}
+    spans: list[PackedSpan] = []
+    count = 0
+    for block in blocks:
+        more.update({count + at: columns for at, columns in block.more.items()})
+        spans += [span._replace(first=span.first + count) for span in block.spans]
+        count += len(block)
+    return Block(
+        [*chain.from_iterable([block.keys for block in blocks])],
+        [*chain.from_iterable([block.payloads for block in blocks])],
+        pointers,
+        more,
+        sum([block.size_bytes for block in blocks]),
+        labels=Labels.joined([(block.labels, len(block)) for block in blocks]),
+        spans=spans,
+    )
+
+
+def decode_with_batches(
+    rows: Sequence[Row], *, start: bytes, stop: bytes, limit: int, max_bytes: int
+) -> Block:
+    """Makes a block of the messages from `start` to before `stop`, unpacking batches.
+
+    Once there are `limit`, or their size is `max_bytes`, what follows is left out, so
+    that no more is unpacked. The size of the block is no less than that of its rows.
+    """
+    blocks: list[Block] = []
+    singles: list[Row] = []
+    count = size_bytes = 0
+    for key, value in rows:
+        if count >= limit or size_bytes >= max_bytes or first_key(key, value) >= stop:
+            break
+        if is_packed(value):
+            if singles:
+                blocks.append(decode_block(singles))
+                singles = []
+            blocks.append(_batch_block(key, value, start, stop))
+            count, size_bytes = (
+                count + len(blocks[-1]),
+                size_bytes + max(len(value), blocks[-1].size_bytes),
+            )
+        else:
+            singles.append((key, value))
+            count, size_bytes = count + 1, size_bytes + len(value)
+    if singles or not blocks:
+        blocks.append(decode_block(singles))
+    block = joined(blocks)
+    return block if len(blocks) == 1 else attrs.evolve(block, size_bytes=size_bytes)
+
+
+def _batch_block(key: bytes, value: bytes, start: bytes, stop: bytes) -> Block:
+    """Makes a block of the messages of a batch that lie within a range."""
+    keys, payloads = unpacked_row(key, value)
+    span = PackedSpan(0, key, packed_of(value))
+    size_bytes = max(len(value), payloads.size_bytes)
+    block = Block(
+        keys,
+        payloads.payloads,
+        None,
+        _NOTHING,
+        size_bytes,
+        labels=payloads.labels,
+        spans=(span,),
+    )
+    first, last = bisect_left(keys, start), bisect_left(keys, stop)
+    return block if last - first == len(keys) else part(block, first, last)
+
+
+def _outermost(rows: list[Row], start: bytes, stop: bytes, *, at: int) -> Row | None:
+    """Returns the row of a message of one row, the first or the last in a range."""
+    if not rows or not is_packed(rows[0][1]):
+        return rows[0] if rows and rows[0][0] < stop else None
+    block = _batch_block(*rows[0], start, stop)
+    if not len(block):
+        return None
+    value = value_head(None) + (block.payloads[at] or b"")
+    return block.keys[at], value
+
+
 class MessageTable:
     """The rows of all messages; those of one topic's generation share a prefix.
 
-    The rest of a key has ten bytes.
+    The rest of a key has ten bytes. A batch of compressed messages is read as these,
+    but for `rows`.
     """
 
     def __init__(self, table: OrderedTable) -> None:
@@ -170,30 +305,39 @@ class MessageTable:
         self, prefix: bytes, *, start: bytes, stop: bytes, limit: int, max_bytes: int
     ) -> Block:
         """Reads rows from `start` to before `stop`; an empty block is the end."""
-        return decode_block(
-            self._table.scan(
-                MESSAGE + prefix,
-                start=start,
-                stop=stop,
-                limit=limit,
-                max_bytes=max_bytes,
-            )
+        has_batches = self._table.has_batches
+        rows = self._table.scan(
+            MESSAGE + prefix,
+            start=start,
+            stop=stop_with_batches(stop) if has_batches else stop,
+            limit=limit,
+            max_bytes=max_bytes,
+        )
+        if not self._table.has_batches:  # asked again: one may have come meanwhile
+            return decode_block(rows)
+        return decode_with_batches(
+            rows, start=start, stop=stop, limit=limit, max_bytes=max_bytes
         )
 
     def first(self, prefix: bytes, *, start: bytes, stop: bytes) -> Row | None:
-        """Returns the first row of a range."""
-        rows = self._table.scan(MESSAGE + prefix, start=start, stop=stop, limit=1)
-        return rows[0] if rows else None
+        """Returns the first row of a range, or of the first message of a batch."""
+        end = stop_with_batches(stop) if self._table.has_batches else stop
+        rows = self._table.scan(MESSAGE + prefix, start=start, stop=end, limit=1)
+        return _outermost(rows, start, stop, at=0)
 
     def last(self, prefix: bytes, *, start: bytes, stop: bytes) -> Row | None:
-        """Returns the last row of a range."""
-        rows = self._table.scan(
-            MESSAGE + prefix, start=start, stop=stop, limit=1, reverse=True
-        )
-        return rows[0] if rows else None
+        """Returns the last row of a range, or of the last message of a batch."""
+        scan, prefix = self._table.scan, MESSAGE + prefix
+        end = stop_with_batches(stop) if self._table.has_batches else stop
+        if end > stop:  # there may be a batch that it ends within
+            rows = scan(prefix, start=stop, stop=end, limit=1)
+            if (found := _outermost(rows, start, stop, at=-1)) is not None:
+                return found
+        rows = scan(prefix, start=start, stop=stop, limit=1, reverse=True)
+        return _outermost(rows, start, stop, at=-1)
 
     def rows(self, prefix: bytes, *, start: bytes, stop: bytes) -> Iterator[Row]:
-        """Reads all rows of a range, a bounded number at a time."""
+        """Reads all rows of a range as they are, a bounded number at a time."""
         for rows in pieces(self._table, MESSAGE + prefix, start=start, stop=stop):
             yield from rows
 

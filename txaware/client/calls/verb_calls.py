@@ -96,8 +96,14 @@ def performed(calls: ServerCalls, verb: Verb[P, T], asked: Any) -> Steps[T]:
 
 
 def limited(verb: Verb[..., Any], asked: Any, info: ServerInfo) -> Any:
-    """Returns the request with its messages as a server takes them."""
+    """Returns the request with its messages as a server takes them.
+
+    A batch that it cannot unpack becomes single messages again.
+    """
     payloads = checked_payloads(asked.messages, limit_bytes=info.message_bytes)
+    packed = payloads.packed
+    if packed is not None and packed.compression not in info.compressions:
+        payloads = attrs.evolve(payloads, packed=None)
     none = None if verb.formats is None else verb.formats.none
     if none is not None and not len(payloads):
         raise BadRequest(none)

@@ -15,6 +15,12 @@ from msgspec import Meta, Struct
 
 from coordinator import codec
 from txaware.errors import BadRequest, RequestTooLarge
+from txaware.model.batches import unpack
+from txaware.model.compression import (
+    MOST_PACKED_MESSAGES,
+    MOST_UNPACKED_BYTES,
+    Packed,
+)
 from txaware.model.encoded_items import ItemForm
 from txaware.model.interfaces import UNCOMMITTED
 from txaware.model.labels import (
@@ -115,9 +121,19 @@ class PublishFields(MessageLists, kw_only=True):
     attempt: bytes | None = None
 
 
-class OnceFields(MessageLists, kw_only=True):
-    """Says what a producer publishes, from a sequence on."""
+class BatchFields(_Fields):
+    """Messages of a batch, compressed: see `Packed`."""
 
+    compression: str
+    count: Annotated[int, Meta(ge=1, le=MOST_PACKED_MESSAGES)]
+    size_bytes: Annotated[int, Meta(ge=1, le=MOST_UNPACKED_BYTES)]
+    data: bytes
+
+
+class OnceFields(MessageLists, kw_only=True):
+    """Says what a producer publishes, from a sequence on: `messages`, or a `batch`."""
+
+    batch: BatchFields | None = None
     producer_id: Annotated[int, Meta(ge=0, le=MAX_PRODUCER_ID)]
     epoch: Annotated[int, Meta(ge=0, le=MAX_EPOCH)]
     sequence: Annotated[int, Meta(ge=0, lt=SEQUENCES)]
@@ -142,7 +158,10 @@ class ResponseFields(_Fields):
 
 
 class PollFields(_Fields, kw_only=True):
-    """The messages to read; `columns` for pieces of columns."""
+    """The messages to read; `columns` for pieces of columns.
+
+    A server of this version or later knows `compressions`: see `PollRequest`.
+    """
 
     start_from: _Long | bytes | dict[int, bytes] | None = None
     inclusive: bool = True
@@ -151,6 +170,7 @@ class PollFields(_Fields, kw_only=True):
     isolation: str = UNCOMMITTED
     wait_ms: _Long = 0
     columns: bool = False
+    compressions: Annotated[list[str], Meta(max_length=16)] = []
 
 
 class ChangesFields(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -176,6 +196,19 @@ class ColumnsPart(Struct, array_like=True, tag=1, gc=False):
     payloads: bytes
     keys: list[bytes | None] | None
     headers: list[bytes] | None
+
+
+class BatchPart(Struct, array_like=True, tag=4, gc=False):
+    """A batch of messages, compressed, with the id of the first of them.
+
+    The others have the next sequences. It comes only where the poll says that it may.
+    """
+
+    first: bytes
+    compression: str
+    count: int
+    size_bytes: int
+    data: bytes
 
 
 class EndPart(Struct, array_like=True, tag=2, gc=False):
@@ -224,7 +257,9 @@ _read_response = _reader(ResponseFields, "the PublishResponse")
 _read_receipt = _reader(ReceiptFields, "the Receipt")
 _read_poll = _reader(PollFields, "the poll")
 _read_changes = _reader(ChangesFields, "the body")
-_read_part = _reader(RowsPart | ColumnsPart | EndPart | PlacesPart, "the page")
+_read_part = _reader(
+    RowsPart | ColumnsPart | EndPart | PlacesPart | BatchPart, "the page"
+)
 
 
 def _columns_of(messages: Listed) -> dict[str, Any]:
@@ -301,10 +336,21 @@ _SIZE = struct.Struct(">I")
 
 
 class RowsWriter:
-    """Writes parts of messages that are encoded already, without a step for each."""
+    """Writes parts of messages that are encoded already, without a step for each.
+
+    Its reader takes whole batches of the compressions that are named.
+    """
 
     items: ItemForm | None = ITEMS
     partition: int | None = None
+
+    def __init__(self, compressions: frozenset[str] = frozenset()) -> None:
+        self.compressions = compressions
+
+    def batch(self, first: bytes, packed: Packed) -> bytes:
+        """Writes one part: a batch as it is stored, by the id of its first message."""
+        name, count = packed.compression, packed.count
+        return _part(BatchPart(first, name, count, packed.size_bytes, packed.data))
 
     def begin(self) -> bytes:
         """Returns nothing: parts may begin at once."""
@@ -419,11 +465,14 @@ class MsgpackFormat:
             isolation=sent.isolation,
             wait_s=seconds(sent.wait_ms),
             columns=sent.columns,
+            compressions=frozenset(sent.compressions),
         )
 
     def page_writer(self, request: PollRequest) -> PageWriter:
         """Returns a writer of a page in parts."""
-        return ColumnarWriter() if request.columns else RowsWriter()
+        if request.columns:
+            return ColumnarWriter()
+        return RowsWriter(request.compressions)
 
 
 MSGPACK = MsgpackFormat()
@@ -475,12 +524,23 @@ def _receipt_fields(receipt: Receipt) -> ReceiptFields:
     )
 
 
+def _batch_fields(packed: Packed) -> BatchFields:
+    return BatchFields(packed.compression, packed.count, packed.size_bytes, packed.data)
+
+
 def encode_once(request: OnceRequest) -> bytes:
     """Writes the body of a publish that may be repeated."""
-    producer = request.producer
+    producer, messages = request.producer, request.messages
+    if isinstance(messages, Payloads) and messages.packed is not None:
+        messages = messages.packed
+    columns: dict[str, Any] = {"messages": []}
+    if isinstance(messages, Packed):
+        columns["batch"] = _batch_fields(messages)
+    else:
+        columns = _columns_of(messages)
     return _encode(
         OnceFields(
-            **_columns_of(request.messages),
+            **columns,
             producer_id=producer.producer_id,
             epoch=producer.epoch,
             sequence=request.sequence,
@@ -496,7 +556,12 @@ def read_once(body: bytes) -> OnceRequest:
     identity = ProducerIdentity(
         sent.producer_id, sent.epoch, sent.by_client, sent.is_sender
     )
-    return OnceRequest(identity, sent.sequence, _payloads_of(sent))
+    if (batch := sent.batch) is None:
+        return OnceRequest(identity, sent.sequence, _payloads_of(sent))
+    if sent.messages:
+        raise BadRequest("a PublishOnceRequest has messages or a batch, not both")
+    packed = Packed(batch.compression, batch.count, batch.size_bytes, batch.data)
+    return OnceRequest(identity, sent.sequence, packed)
 
 
 def write_ids(ids: list[MessageId]) -> bytes:
@@ -524,6 +589,7 @@ def encode_poll(request: PollRequest) -> bytes:
             isolation=request.isolation,
             wait_ms=milliseconds(request.wait_s),
             columns=request.columns,
+            compressions=sorted(request.compressions),
         )
     )
 
@@ -537,8 +603,11 @@ def _start_field(start: Start) -> int | bytes | dict[int, bytes] | None:
 def decode_page(body: bytes, partition: int = 0) -> Page:
     """Reads the answer to a poll, of a partition that was named."""
     messages: list[Message] = []
-    parts, end = _page_parts(body, RowsPart)
+    parts, end = _page_parts(body, (RowsPart, BatchPart))
     for part in parts:
+        if isinstance(part, BatchPart):
+            messages += _batch_messages(part, partition)
+            continue
         ids, payloads = part.items[::2], part.items[1::2]
         if {*map(len, ids)} != {ID_BYTES} or len(ids) != len(payloads):
             raise BadRequest(f"the page has an id that is not {ID_BYTES} bytes")
@@ -549,9 +618,18 @@ def decode_page(body: bytes, partition: int = 0) -> Page:
     return page_of(messages, end)
 
 
+def _batch_messages(part: BatchPart, partition: int) -> list[Message]:
+    """Returns the messages of a batch; its size is that which the server told."""
+    packed = Packed(part.compression, part.count, part.size_bytes, part.data)
+    payloads = unpack(packed)
+    first = MessageId.from_bytes(part.first)
+    ids = map(first.later, range(len(payloads)))
+    return messages_of(ids, payloads.payloads, payloads.labels, partition)
+
+
 def decode_columnar_page(body: bytes) -> ColumnarPage:
     """Reads the answer to a poll for columns."""
-    parts, end = _page_parts(body, ColumnsPart)
+    parts, end = _page_parts(body, (ColumnsPart,))
     pieces = []
     for part in parts:
         piece = ColumnPiece(part.ids, part.places, part.payloads).checked()
@@ -566,26 +644,21 @@ def _part_labels(part: RowsPart | ColumnsPart, count: int) -> Labels | None:
     return _labels_of(part.keys, part.headers, count, "the page")
 
 
-def _page_parts(body: bytes, kind: type[T]) -> tuple[list[T], PageEnd]:
-    """Reads parts of one kind, and the end of their page, behind which nothing is."""
+def _page_parts(body: bytes, kinds: tuple[type[Any], ...]) -> tuple[list[Any], PageEnd]:
+    """Reads parts of some kinds, and the end of their page, behind which nothing is."""
     *parts, end = [*_parts(body)] or [None]
+    if not all(isinstance(part, kinds) for part in parts):
+        raise BadRequest("the page has a part of another kind")
     if isinstance(end, PlacesPart):
-        return _of_kind(parts, kind), _end_of_places(end)
+        return parts, _end_of_places(end)
     if not isinstance(end, EndPart):
         raise BadRequest(f"the page ends too early, after {len(body)} bytes")
-    return _of_kind(parts, kind), PageEnd(
+    return parts, PageEnd(
         MessageId.from_bytes(end.next),
         end.blocked_by and BlockedBy(*end.blocked_by),
         end.skipped_before,
         None if end.last_stable is None else MessageId.from_bytes(end.last_stable),
     )
-
-
-def _of_kind(parts: list[Any], kind: type[T]) -> list[T]:
-    of_kind = [part for part in parts if isinstance(part, kind)]
-    if len(of_kind) != len(parts):
-        raise BadRequest("the page has a part of another kind")
-    return of_kind
 
 
 def _end_of_places(end: PlacesPart) -> PageEnd:

@@ -5,6 +5,7 @@ import math
 import attrs
 
 from coordinator.transaction import Transaction
+from txaware.model.compression import Packed
 from txaware.model.interfaces import UNCOMMITTED
 from txaware.model.messages import Outgoing, Receipt
 from txaware.model.producers import ProducerIdentity
@@ -29,15 +30,16 @@ class OnceRequest:
 
     producer: ProducerIdentity
     sequence: int
-    messages: Listed
+    messages: Listed | Packed
 
 
 @attrs.frozen(kw_only=True)
 class PollRequest:
     """The messages to read; no `limit` is the server's cap.
 
-    `columns` asks for pieces of columns. `page` and `payload_as` say what a JSON answer
-    looks like, and nothing elsewhere.
+    `columns` asks for pieces of columns. Batches of these `compressions` may come as
+    they are stored. `page` and `payload_as` say what a JSON answer looks like, and
+    nothing elsewhere.
     """
 
     start: Start = None
@@ -47,6 +49,7 @@ class PollRequest:
     isolation: str = UNCOMMITTED
     wait_s: float = 0
     columns: bool = False
+    compressions: frozenset[str] = frozenset()
     page: bool = False
     payload_as: str = "avro"
 

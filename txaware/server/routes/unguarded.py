@@ -9,6 +9,7 @@ from typing import Any
 
 from txaware.auth import Principal
 from txaware.errors import TxAwareError
+from txaware.model.compression import usable_compressions
 from txaware.protocol.formats import schemas
 from txaware.server.exchange import DONE, JSON, Reply, Request, json_reply
 from txaware.server.openapi import described, operation_of
@@ -115,6 +116,7 @@ def server_facts(server_context: ServerContext) -> dict[str, Any]:
         "takesProducers": True,
         "takesSenders": True,
         "takesWrites": server_context.write_entries is not None,
+        "compressions": [*usable_compressions()],
         "settleGraceS": server_context.coordinator.settle_grace_s,
     }
 

@@ -22,6 +22,7 @@ from txaware.store.journaled_table import (
     FORMATS,
     NEWEST_FORMAT,
     OUR_FORMAT,
+    PACKED_FORMAT,
     PARTITIONED_FORMAT,
     SECOND_FORMAT,
 )
@@ -41,6 +42,8 @@ from txaware.store.kinds import KINDS
 
 COORDINATORS = (EMBEDDED, OTHER)
 NUMBER_BYTES = 8
+# What batches of compressed messages are counted as.
+BATCHES = "compressed batches"
 
 
 @attrs.frozen(eq=False)
@@ -178,19 +181,22 @@ def check_state(scan: CheckScan, rows: CheckedRows, findings: Findings) -> None:
 def check_newest(rows: CheckedRows, findings: Findings) -> None:
     """Checks that no earlier version opens rows it does not know; after the counts."""
     found = rows.get(FORMAT)
-    if found == NEWEST_FORMAT and findings.counts["partitioned topics"]:
-        findings.problem(
-            "format",
-            FORMAT,
-            f"the format is {found!r}, and there are topics of several partitions, "
-            f"which come with {PARTITIONED_FORMAT!r}: a version that does not know "
-            f"them opens the data",
-        )
+    for format_, name, what in (
+        (PACKED_FORMAT, BATCHES, BATCHES),
+        (PARTITIONED_FORMAT, "partitioned topics", "topics of several partitions"),
+    ):
+        if findings.counts[name] and (found or b"") < format_:
+            findings.problem(
+                "format",
+                FORMAT,
+                f"the format is {found!r}, and there are {what}, which come with "
+                f"{format_!r}: a version that does not know them opens the data",
+            )
+            return
     if found not in (SECOND_FORMAT, OUR_FORMAT):
         return  # nobody else opens it
     for name in (
         "queues",
-        "partitioned topics",
         *(kind.name for kind in KINDS if kind.is_newest),
     ):
         if findings.counts[name]:

@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Mapping
 
+from txaware.errors import StoreCorrupted
 from txaware.service.check.groups import (
     Judging,
     RowGroup,
@@ -10,14 +11,16 @@ from txaware.service.check.groups import (
     is_plain_value,
     read_receipts,
 )
+from txaware.service.check.journal import BATCHES
 from txaware.service.check.table_scan import (
     READ_BYTES,
     READ_ROWS,
     CheckScan,
 )
-from txaware.store.columns import ATTEMPT, PLAIN, RECEIPTS, Columns, decode
+from txaware.store.columns import ATTEMPT, PACKED, PLAIN, RECEIPTS, Columns, decode
 from txaware.store.interfaces import CheckedRows
 from txaware.store.keys import MESSAGE, ROW_KEY_BYTES, payload_prefix
+from txaware.store.packed_rows import is_packed, unpacked_row
 
 # The pointers of references, eight bytes each, to look payload rows up in.
 Named = dict[bytes, "array[int]"]
@@ -79,11 +82,34 @@ class MessageCheck:
             self._pointer(group, key, columns.pointer)
         if columns.payload is not None:
             self._counts["messages"] += 1
+            if PACKED in columns.more:
+                self._batch(group, key, value)
             return
         self._counts["references"] += 1
         pointer = abs(columns.pointer or 0)
         self.named.setdefault(group.prefix, array("q")).append(pointer)
         self._reference(group, key, columns)
+
+    def _batch(self, group: RowGroup, key: bytes, value: bytes) -> None:
+        """Checks that a batch can be unpacked, and that its messages have room."""
+        self._counts[BATCHES] += 1
+        tail = key[-ROW_KEY_BYTES:]
+        try:
+            if group.is_of_queue or not is_packed(value):
+                raise StoreCorrupted("only plain messages of a topic are in a batch")
+            keys, _ = unpacked_row(tail, value)
+        except StoreCorrupted as error:
+            self._judging.problem("batch", MESSAGE + key, str(error))
+            return
+        self._counts["messages"] += len(keys) - 1
+        of_group = MESSAGE + group.prefix
+        found = self._judging.rows.scan(of_group, start=keys[0], limit=1)
+        if found and found[0][0] < tail:
+            self._judging.problem(
+                "batch",
+                MESSAGE + key,
+                f"the message {found[0][0].hex()} stands among those of the batch",
+            )
 
     def _pointer(self, group: RowGroup, key: bytes, pointer: int) -> None:
         if pointer <= 0:

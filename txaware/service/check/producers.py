@@ -22,6 +22,7 @@ from txaware.store.keys import (
     TRANSACTIONAL_ID_ROW,
 )
 from txaware.store.kinds import GROUPS
+from txaware.store.packed_rows import first_key
 from txaware.store.producer_table import (
     ID_BYTES,
     ProducerRow,
@@ -131,12 +132,14 @@ def _check_first(
     Else a repeat would answer the ids of other messages.
     """
     prefix = data_prefix(topic.topic, abs(topic.generation))
-    found = judging.rows.get(MESSAGE + prefix + request.first)
-    if found is None:  # it has expired, or is of an older generation
+    rows = judging.rows.scan(MESSAGE + prefix, start=request.first, limit=1)
+    if (
+        not rows or first_key(*rows[0]) != request.first
+    ):  # it has expired, or is of an older generation
         return
     identity = ProducerIdentity(row.producer_id, state.epoch)
     mark = encode_mark(identity, request.base, request.count)
-    if decode(found).more.get(PRODUCED) != mark:
+    if decode(rows[0][1]).more.get(PRODUCED) != mark:
         raise ValueError(
             f"the request of sequence {request.base} begins with a message that is not "
             f"marked as its first"

@@ -21,6 +21,7 @@ from txaware.service.store_context import StoreContext
 from txaware.service.visibility import Visibility
 from txaware.store.keys import MESSAGE, POSITION
 from txaware.store.kinds import POSITIONS, Place
+from txaware.store.packed_rows import count_messages
 from txaware.store.versioned_rows import VersionedRows, without_pointer
 
 LOOKS, ROWS = 300, 50_000
@@ -250,8 +251,9 @@ class GroupRounds:
         rows = self._states.rows_left(
             state, most=MOST_COUNTED + 1, most_bytes=MOST_COUNTED_BYTES
         )
-        count = min(len(rows), MOST_COUNTED)
-        has_more = len(rows) > count or (
+        left = count_messages(rows, start=state.start)
+        count = min(left, MOST_COUNTED)
+        has_more = left > count or (
             bool(rows) and not state.has_read(rows[-1][0] + b"\0")
         )
         return count, has_more, len(rows)

@@ -7,10 +7,11 @@ from functools import partial
 import attrs
 
 from txaware.errors import TopicNotFound
-from txaware.model.interfaces import OrderedTable, Row
+from txaware.model.interfaces import OrderedTable
 from txaware.model.messages import Bounds
 from txaware.service.monitor.turns import Budget, Failures, Turns
 from txaware.store.keys import MESSAGE
+from txaware.store.packed_rows import message_keys, stop_with_batches
 
 LOOKS, ROWS = 2000, 50_000
 STEP_ROWS, STEP_BYTES = 1000, 1 << 20
@@ -92,9 +93,9 @@ class RowCounts:
         if begin > count.begin:
             self._forget_before(count, begin, budget)
         while not budget.is_spent and (
-            rows := self._read(count, count.end, stop, budget)
+            keys := self._read(count, count.end, stop, budget)
         ):
-            count.add([key for key, _ in rows])
+            count.add(keys)
 
     def _forget_before(self, count: _Count, begin: bytes, budget: Budget) -> None:
         """Takes off the oldest rows, which are gone or have expired."""
@@ -107,23 +108,26 @@ class RowCounts:
             return
         count.first, start = 0, begin
         while not budget.is_spent and (
-            rows := self._read(count, start, steps[1], budget)
+            keys := self._read(count, start, steps[1], budget)
         ):
-            count.first += len(rows)
-            start = rows[-1][0] + b"\0"
+            count.first += len(keys)
+            start = keys[-1] + b"\0"
 
     def _read(
         self, count: _Count, start: bytes, stop: bytes, budget: Budget
-    ) -> list[Row]:
+    ) -> list[bytes]:
+        """Returns the keys of messages in a range, as far as one step goes."""
         if start >= stop:
             return []
         rows = self._table.scan(
             count.prefix,
             start=start,
-            stop=stop,
+            stop=stop_with_batches(stop) if self._table.has_batches else stop,
             limit=STEP_ROWS,
             max_bytes=STEP_BYTES,
         )
         size_bytes = sum([len(value) for _, value in rows])
         budget.spend(len(rows) + size_bytes // ROW_BYTES)
-        return rows
+        if not self._table.has_batches:
+            return [key for key, _ in rows]
+        return [key for key in message_keys(rows) if start <= key < stop]

@@ -8,6 +8,7 @@ import attrs
 from coordinator.embedded.batch import Then
 from txaware.auth import Principal
 from txaware.errors import Unavailable
+from txaware.model.compression import Packed
 from txaware.model.messages import MessageId
 from txaware.model.producers import SEQUENCES, ProducerIdentity
 from txaware.model.requests import Payload
@@ -31,7 +32,7 @@ class SenderRequest:
 
     name: str
     place: TopicHandle
-    messages: Iterable[Payload]
+    messages: Iterable[Payload] | Packed
     producer: ProducerIdentity
     sequence: int
     told: Callable[[Outcome], None]

@@ -10,6 +10,7 @@ from coordinator.embedded.batch import Then
 from txaware.auth import Principal
 from txaware.errors import (
     BadRequest,
+    MissingExtra,
     OutOfOrderSequence,
     ProducerFenced,
     ProducerNotFound,
@@ -17,6 +18,8 @@ from txaware.errors import (
     TxAwareError,
     Unavailable,
 )
+from txaware.model.batches import unpack
+from txaware.model.compression import Packed
 from txaware.model.interfaces import Write
 from txaware.model.messages import NO_PAYLOAD_ROW, MessageId
 from txaware.model.metrics import ProducerMetrics
@@ -57,6 +60,9 @@ from txaware.store.producer_table import (
     producer_write,
     value_after,
 )
+
+# No event loop unpacks a batch of more than this.
+QUICK_UNPACKED_BYTES = 1 << 20
 
 
 @attrs.define  # a frozen one takes twice the time, for each publish
@@ -178,7 +184,7 @@ class Producing:
     def publish_once(
         self,
         topic: str,
-        messages: Iterable[Payload],
+        messages: Iterable[Payload] | Packed,
         *,
         producer: ProducerIdentity,
         sequence: int,
@@ -273,7 +279,7 @@ class Producing:
     def publish_soon(
         self,
         place: TopicHandle,
-        messages: Iterable[Payload],
+        messages: Iterable[Payload] | Packed,
         *,
         producer: ProducerIdentity,
         sequence: int,
@@ -285,6 +291,8 @@ class Producing:
         Returns the ids. None means that this may have to wait, or raises: call
         `publish_once` in a thread.
         """
+        if isinstance(messages, Packed) and messages.size_bytes > QUICK_UNPACKED_BYTES:
+            return None
         request = self._request(place, messages, producer, sequence)
         row = self.ids.known(producer.producer_id)
         if row is None or _refuses(row, producer, caller):
@@ -375,13 +383,14 @@ class Producing:
     def _request(
         self,
         place: TopicHandle,
-        messages: Iterable[Payload],
+        messages: Iterable[Payload] | Packed,
         producer: ProducerIdentity,
         sequence: int,
     ) -> ProducerRequest:
         checked_identity(producer)
         limit_bytes = self._settings.message_limit_bytes
-        payloads = checked_payloads(messages, limit_bytes=limit_bytes)
+        given = _unpacked(messages) if isinstance(messages, Packed) else messages
+        payloads = checked_payloads(given, limit_bytes=limit_bytes)
         check_plain(payloads, None)
         check_plain_topic(place)
         return ProducerRequest(
@@ -497,3 +506,11 @@ def _refuses(
 ) -> bool:
     is_that = producer.epoch == row.epoch and producer.by_client is row.by_client
     return not is_that or row.has_ended or not may_use(row, caller)
+
+
+def _unpacked(packed: Packed) -> Payloads:
+    """Returns the messages of a batch that somebody sent."""
+    try:
+        return unpack(packed)
+    except MissingExtra as error:
+        raise BadRequest(f"the batch cannot be read here: {error}") from error

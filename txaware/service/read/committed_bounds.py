@@ -9,6 +9,7 @@ from txaware.service.read.first_undecided import decided_before, first_stop
 from txaware.service.visibility import DELIVER, ForeignPointers, Visibility
 from txaware.store.columns import pointer_of
 from txaware.store.keys import MESSAGE
+from txaware.store.packed_rows import first_key
 
 # Mostly the outermost row is the one; what was rolled back is passed over.
 FIRST_ROWS, MOST_ROWS, MOST_BYTES = 2, 1000, 1 << 20
@@ -135,7 +136,7 @@ class CommittedBounds:
         *,
         reverse: bool,
     ) -> bytes | None:
-        """Returns the key of the first committed row of a range, from either end."""
+        """Returns the key of the first committed message, from either end."""
         limit = FIRST_ROWS
         while start < stop:
             rows = self._table.scan(
@@ -148,7 +149,7 @@ class CommittedBounds:
             )
             for key, value in rows:
                 if judge.verdict(pointer_of(value)) == DELIVER:
-                    return key
+                    return key if reverse else max(start, first_key(key, value))
             if not rows:
                 break
             if reverse:

@@ -15,6 +15,7 @@ from txaware.store.columns import (
     decode_expiry,
 )
 from txaware.store.message_table import Block, MessageTable
+from txaware.store.packed_rows import PackedSpan
 from txaware.store.payload_table import PayloadTable
 
 READ_ROWS, READ_BYTES = 1000, 1 << 20
@@ -28,7 +29,10 @@ class Walked(NamedTuple):
 
 
 class WalkedRow(NamedTuple):
-    """A row on the way, with its messages; one that never commits has none."""
+    """A row on the way, with its messages; one that never commits has none.
+
+    A batch of which only a part is asked for comes as rows of one message each.
+    """
 
     key: bytes
     is_committed: bool
@@ -54,22 +58,38 @@ class KeyedRows:
         The messages of a row are to be taken before the next row is.
         """
         key = first_key(start)
+        found: Iterator[Walked]
         while True:
             block = self._messages.read(
                 prefix, start=key, stop=stop, limit=READ_ROWS, max_bytes=READ_BYTES
             )
+            spans = {span.first: span for span in block.spans}
+            within = 0
             for index, row_key in enumerate(block.keys):
+                if index < within:
+                    continue
+                if (span := spans.get(index)) is not None:
+                    within = span.last
+                    found = self._batch(prefix, block, span, start)
+                    yield WalkedRow(span.row_key, True, found)
+                    continue
                 pointer = None if block.pointers is None else block.pointers[index]
                 verdict = judge.verdict(pointer)
                 if verdict == STOP:
                     return
-                found: Iterator[Walked] = iter(())
+                found = iter(())
                 if verdict != SKIP:
                     found = self._messages_of(prefix, block, index, start)
                 yield WalkedRow(row_key, verdict != SKIP, found)
             if not len(block):
                 return
             key = block.keys[-1] + b"\0"
+
+    def _batch(
+        self, prefix: bytes, block: Block, span: PackedSpan, start: MessageId
+    ) -> Iterator[Walked]:
+        for index in range(span.first, span.last):
+            yield from self._messages_of(prefix, block, index, start)
 
     def _messages_of(
         self, prefix: bytes, block: Block, index: int, start: MessageId

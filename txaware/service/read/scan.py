@@ -18,6 +18,7 @@ from txaware.service.visibility import SKIP, STOP, ForeignPointers, Visibility
 from txaware.store.columns import EXPIRY, RECEIPTS, decode_expiry, decode_receipts
 from txaware.store.keys import row_key
 from txaware.store.message_table import Block, MessageTable
+from txaware.store.packed_rows import PackedSpan
 from txaware.store.payload_table import PayloadTable, StoredPayloads
 
 READ_ROWS, READ_BYTES = 1000, 1 << 20
@@ -27,7 +28,12 @@ _AFTER_ALL = b"\xff" * 10
 
 
 class Found(Protocol):
-    """The place that a selection adds messages to, one by one or in whole rows."""
+    """The place that a selection adds messages to, one by one or in whole rows.
+
+    It takes whole batches of these `compressions` as they are stored.
+    """
+
+    compressions: frozenset[str]
 
     def add(self, message: Message) -> None:
         """Adds a message."""
@@ -43,6 +49,7 @@ class Messages(list[Message]):
     """A list of messages, as a selection fills it; they are those of a `partition`."""
 
     partition = 0
+    compressions: frozenset[str] = frozenset()
 
     def add(self, message: Message) -> None:
         """Adds a message."""
@@ -329,11 +336,43 @@ class Scan:
             if not self._take_first(block):
                 return False
             first = 1
+        if block.spans and self._found.compressions:
+            return self._take_batches(block, first)
         if self._is_simple(block):
             return self._take_all(block, first)
         return all(
             self._has_room and self._take_row(block, index)
             for index in range(first, len(block))
+        )
+
+    def _take_batches(self, block: Block, first: int) -> bool:
+        """Takes rows, and each batch as a whole that has room on the page.
+
+        It may be more than the piece has room for, as it is not unpacked.
+        """
+        spans = {span.first: span for span in block.spans}
+        while first < len(block):
+            span = spans.get(first)
+            if span is None or not self._takes_whole(block, span):
+                if not (self._has_room and self._take_row(block, first)):
+                    return False
+                first += 1
+                continue
+            self._found.add_rows(block, first, span.last)
+            self.count += span.packed.count
+            self.size_bytes += span.packed.size_bytes
+            first = span.last
+            self.next = MessageId.of_row(block.keys[first - 1])
+        return True
+
+    def _takes_whole(self, block: Block, span: PackedSpan) -> bool:
+        packed, query = span.packed, self._query
+        return (
+            self._has_room
+            and packed.compression in self._found.compressions
+            and self.count + packed.count <= query.limit
+            and self.size_bytes + packed.size_bytes <= query.limit_bytes
+            and block.keys[span.first] >= query.keyless_from
         )
 
     def _is_simple(self, block: Block) -> bool:

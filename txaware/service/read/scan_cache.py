@@ -10,8 +10,7 @@ from operator import ge
 
 import attrs
 
-from txaware.model.labels import Labels, part_of, size_bytes_of
-from txaware.store.message_table import Block
+from txaware.store.message_table import Block, joined, part
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +26,9 @@ KEEP, TRIM = 0.5, 0.7
 
 def weight_bytes(block: Block) -> int:
     """Returns about how much memory a block takes, as it is now."""
-    return block.size_bytes + ROW_BYTES * len(block) + block.encoded.size_bytes
+    packed_bytes = sum([len(span.packed.data) for span in block.spans])
+    beside_bytes = ROW_BYTES * len(block) + block.encoded.size_bytes
+    return block.size_bytes + packed_bytes + beside_bytes
 
 
 class CachedSpan:
@@ -58,7 +59,7 @@ class CachedSpan:
             and len(last) + len(block) <= BLOCK_ROWS
             and last.size_bytes + block.size_bytes <= JOINED_BYTES
         ):
-            self.blocks[-1] = joined(last, block)
+            self.blocks[-1] = joined([last, block])
         else:
             self.blocks.append(block)
 
@@ -87,7 +88,10 @@ class ScanCache:
     def read(
         self, prefix: bytes, start: bytes, stop: bytes, limit: int
     ) -> Block | None:
-        """Returns rows of one block from `start` on; None where the cache has none."""
+        """Returns rows of one block from `start` on; None where the cache has none.
+
+        A batch comes as a whole, also where that is more than `limit`.
+        """
         with self._lock:
             span = self._spans.get(prefix)
             if span is None or not span.start <= start < span.end:
@@ -97,7 +101,11 @@ class ScanCache:
             self.hits += 1
             block = span.block_with(start)
         first = bisect_left(block.keys, start)
-        last = min(bisect_left(block.keys, stop), first + limit)
+        stop_at = bisect_left(block.keys, stop)
+        last = min(stop_at, first + limit)
+        for batch in block.spans:
+            if batch.first < last < batch.last:
+                last = min(stop_at, batch.last)
         return block if last - first == len(block) else part(block, first, last)
 
     def has(self, prefix: bytes, key: bytes) -> bool:
@@ -204,47 +212,6 @@ class ScanCache:
             self.size_bytes -= weight_bytes(span.drop_first())
             if not span.blocks:
                 del self._spans[prefix]
-
-
-def part(block: Block, first: int, last: int) -> Block:
-    """Returns some rows of a block, as a block."""
-    more = {
-        index - first: columns
-        for index, columns in block.more.items()
-        if first <= index < last
-    }
-    pointers = block.pointers
-    payloads = block.payloads[first:last]
-    labels = part_of(block.labels, first, last)
-    size_bytes = sum([len(payload) for payload in payloads if payload is not None])
-    return Block(
-        block.keys[first:last],
-        payloads,
-        None if pointers is None else pointers[first:last],
-        more,
-        size_bytes + size_bytes_of(labels),
-        block.encoded,
-        block.encoded_from + first,
-        labels,
-    )
-
-
-def joined(one: Block, other: Block) -> Block:
-    """Returns two blocks that follow each other as one."""
-    pointers: list[int | None] | None = None
-    if one.pointers is not None or other.pointers is not None:
-        pointers = [
-            *(one.pointers or [None] * len(one)),
-            *(other.pointers or [None] * len(other)),
-        ]
-    return Block(
-        [*one.keys, *other.keys],
-        [*one.payloads, *other.payloads],
-        pointers,
-        {**one.more, **{len(one) + at: more for at, more in other.more.items()}},
-        one.size_bytes + other.size_bytes,
-        labels=Labels.joined([(one.labels, len(one)), (other.labels, len(other))]),
-    )
 
 
 def _negated(block: Block, keys: set[bytes]) -> Block:

@@ -27,6 +27,7 @@ from txaware.store.columns import (
     is_reference,
 )
 from txaware.store.keys import MESSAGE, PAYLOAD, POINTER_BYTES, payload_prefix
+from txaware.store.packed_rows import first_key
 from txaware.store.ranges import pieces
 
 # One call reads so much of the rows at most: those in no table file yet, and more.
@@ -323,7 +324,8 @@ class TopicSplits:
                 if is_reference(value):
                     references.append(reference(key, value))
                 else:
-                    self._marks.add(self._rows.id_of(key), len(key) + len(value))
+                    first = max(self._rows.start, first_key(key, value))
+                    self._marks.add(self._rows.id_of(first), len(key) + len(value))
         except TooMuch:
             return None
         return references

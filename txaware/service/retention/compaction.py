@@ -50,18 +50,20 @@ class SharedLooks:
 
 @attrs.define
 class _Live:
-    """The newest message of each key, and how many of these each reference has."""
+    """The newest message of each key, and how many of these each row has.
 
-    newest: dict[bytes, MessageId] = attrs.field(factory=dict)
+    A reference may have many, and a batch of compressed messages.
+    """
+
+    newest: dict[bytes, tuple[MessageId, bytes]] = attrs.field(factory=dict)
     counts: dict[bytes, int] = attrs.field(factory=dict)
 
-    def take(self, key: bytes, message_id: MessageId) -> bytes | None:
+    def take(self, key: bytes, message_id: MessageId, row: bytes) -> bytes | None:
         """Notes a newer message; returns the row that has no newest one any more."""
         earlier = self.newest.get(key)
-        self.newest[key] = message_id
-        row = message_id.row_key
+        self.newest[key] = message_id, row
         self.counts[row] = self.counts.get(row, 0) + 1
-        return None if earlier is None else self.drop(earlier.row_key)
+        return None if earlier is None else self.drop(earlier[1])
 
     def keep(self, row: bytes) -> None:
         """Has a row stay, whatever becomes of its messages."""
@@ -135,7 +137,7 @@ class Compaction:
                         has_expired = expiry_ms is not None and expiry_ms <= now_ms
                         is_kept = is_kept or not (is_old or has_expired)
                         continue
-                    over = live.take(message.key, message.id)
+                    over = live.take(message.key, message.id, row.key)
                     if over is not None:
                         yield over
                     if expiry_ms is not None and expiry_ms + GONE_MS <= now_ms:
@@ -147,7 +149,8 @@ class Compaction:
             if over is not None:
                 yield over
         for key, message_id in gone:
-            if live.newest[key] == message_id:
-                over = live.drop(message_id.row_key)
+            newest, of_row = live.newest[key]
+            if newest == message_id:
+                over = live.drop(of_row)
                 if over is not None:
                     yield over

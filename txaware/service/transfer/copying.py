@@ -45,7 +45,6 @@ from txaware.store.journaled_table import (
     FORMAT,
     NEWEST_FORMAT,
     PARTITIONED_FORMAT,
-    SHARDED_FORMAT,
 )
 from txaware.store.keys import TOPIC, UNWATCHED, topic_key
 from txaware.store.kinds import KINDS
@@ -181,7 +180,9 @@ class _Copying:
         unwatched = self._source.table.get(UNWATCHED)
         more: list[Write] = [] if unwatched is None else [(UNWATCHED, unwatched)]
         found = self._source.table.get(FORMAT)
-        if found in (None, PARTITIONED_FORMAT, SHARDED_FORMAT):
+        if self._source.table.has_batches:
+            more += table.packed_format()
+        elif found in (None, PARTITIONED_FORMAT):
             more += table.partitioned_format()
         elif found == NEWEST_FORMAT:
             more += table.newest_format()

@@ -1,10 +1,8 @@
 """Publishes, stores and rolls back: the write side of the service."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from types import MappingProxyType
-from typing import cast
 
 import attrs
 
@@ -20,7 +18,6 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.model.interfaces import Write
-from txaware.model.labels import Labels
 from txaware.model.messages import PublishResponse, Receipt
 from txaware.model.metrics import TopicCounters
 from txaware.model.requests import Payloads
@@ -33,19 +30,16 @@ from txaware.service.write.topic_writer import Rows
 from txaware.service.write.transaction_writes import waits_for_commit
 from txaware.store.columns import (
     ATTEMPT,
-    EXPIRY,
-    HEADERS,
-    KEY,
     RECEIPTS,
     KeyedHeads,
     decode,
     decode_receipts,
-    encode_expiry,
-    keyed_values,
     value_head,
 )
 from txaware.store.keys import payload_prefix, row_key
+from txaware.store.message_rows import message_rows
 from txaware.store.message_table import MessageTable
+from txaware.store.packed_rows import packed_rows
 
 # Adds rows of the same batch to the rows of messages, whose keys come first.
 Also = Callable[[list[bytes], list[Write]], list[Write]]
@@ -57,6 +51,7 @@ class Publishing:
     """Writes rows; those of a transaction of this process wait for its commit."""
 
     def __init__(self, store_context: StoreContext) -> None:
+        self._table = store_context.table
         self._messages = MessageTable(store_context.table)
         self._references = store_context.references
         self._cache = store_context.cache
@@ -81,10 +76,8 @@ class Publishing:
         """
         check_plain_topic(place)
         began_s = time.perf_counter()
-        rows = partial(_rows, place.message_prefix, payloads)
-        if also is not None:
-            rows = partial(_rows_and, place.message_prefix, payloads, also)
-        place.writer.publish(len(payloads), rows, then=then)
+        rows, together = self._plain_rows(place, payloads, also)
+        place.writer.publish(len(payloads), rows, then=then, together=together)
         place.counters.published(
             len(payloads), payloads.size_bytes, time.perf_counter() - began_s
         )
@@ -111,10 +104,28 @@ class Publishing:
                 )
             then(error)
 
-        rows = partial(_rows, place.message_prefix, payloads)
-        if also is not None:
-            rows = partial(_rows_and, place.message_prefix, payloads, also)
-        place.writer.publish_soon(len(payloads), rows, written)
+        rows, together = self._plain_rows(place, payloads, also)
+        place.writer.publish_soon(len(payloads), rows, written, together=together)
+
+    def _plain_rows(
+        self, place: TopicHandle, payloads: Payloads, also: Also | None
+    ) -> tuple[Rows, bool]:
+        """Returns what makes the rows, and whether all have to be of one ms.
+
+        Messages of a compact topic come to be removed one by one, so they are not
+        stored together.
+        """
+        prefix, packed = place.message_prefix, payloads.packed
+        if packed is None or place.topic.is_compact:
+            rows = partial(message_rows, prefix, payloads)
+            return (rows if also is None else partial(_rows_and, rows, also)), False
+        newest = self._table.packed_format()
+
+        def batch(keys: list[bytes]) -> list[Write]:
+            made = packed_rows(prefix, packed, keys)
+            return [*(made if also is None else also(keys, made)), *newest]
+
+        return batch, True
 
     def plain_parts(
         self,
@@ -152,7 +163,9 @@ class Publishing:
         Rows that are no longer there are taken for the same.
         """
         prefix = place.message_prefix
-        wanted = {key: value or b"" for key, value in _rows(prefix, payloads, keys)}
+        wanted = {
+            key: value or b"" for key, value in message_rows(prefix, payloads, keys)
+        }
         found = self._messages.rows(
             place.topic.prefix, start=keys[0], stop=keys[-1] + b"\0"
         )
@@ -164,7 +177,7 @@ class Publishing:
 
     def rows(self, place: TopicHandle, payloads: Payloads) -> Rows:
         """Returns what makes the rows of messages without a transaction."""
-        return partial(_rows, place.message_prefix, payloads)
+        return partial(message_rows, place.message_prefix, payloads)
 
     def transactional(
         self, place: TopicHandle, payloads: Payloads, pointer: int
@@ -173,7 +186,7 @@ class Publishing:
         self._check_transactional(place.topic, pointer)
         began_s = time.perf_counter()
         prefix = place.message_prefix
-        rows = partial(_rows, prefix, payloads, pointer=pointer)
+        rows = partial(message_rows, prefix, payloads, pointer=pointer)
         entry = self._writes.enter(pointer)
         try:
             self._writes.require_start(entry, place.shard)
@@ -206,7 +219,7 @@ class Publishing:
 
         def rows(keys: list[bytes]) -> Sequence[Write]:
             given.extend((keys[0], keys[-1]))
-            return _rows(place.message_prefix, payloads, keys, pointer=pointer)
+            return message_rows(place.message_prefix, payloads, keys, pointer=pointer)
 
         def written(error: Unavailable | None) -> None:
             self._writes.leave(entry, write)
@@ -247,7 +260,7 @@ class Publishing:
             if limit_bytes < 0:
                 return None
             rows = partial(
-                _rows,
+                message_rows,
                 handle.message_prefix,
                 payloads,
                 pointer=tx.transaction_id,
@@ -304,7 +317,7 @@ class Publishing:
         topic, count = place.topic, len(payloads)
         more = {ATTEMPT: attempt} if attempt else {}
         prefix = payload_prefix(topic.prefix, pointer)
-        rows = partial(_rows, prefix, payloads, more=more)
+        rows = partial(message_rows, prefix, payloads, more=more)
         entry = self._writes.enter(pointer)
         held = waits_for_commit(entry, place.shard)
         try:
@@ -375,7 +388,8 @@ class PlainPart:
 
     def loading(self) -> Loading:
         """Yields the rows, under the lock of the place."""
-        rows = partial(_rows_and, self.place.message_prefix, self.payloads, self.also)
+        plain = partial(message_rows, self.place.message_prefix, self.payloads)
+        rows = partial(_rows_and, plain, self.also)
         return self.place.writer.loading(len(self.payloads), rows, _nothing)
 
 
@@ -401,78 +415,10 @@ def check_plain_topic(place: TopicHandle) -> None:
         )
 
 
-def _rows(
-    prefix: bytes,
-    payloads: Payloads,
-    keys: list[bytes],
-    *,
-    pointer: int | None = None,
-    more: Mapping[bytes, bytes] = MappingProxyType({}),
-    heads: KeyedHeads | None = None,
-) -> list[Write]:
-    """Returns the rows of a request, as fast as most of them allow."""
-    labels = payloads.labels
-    if payloads.expire_after_s is not None or (labels is not None and labels.is_mixed):
-        return _mixed_rows(prefix, payloads, keys, pointer=pointer, more=more)
-    if labels is None:
-        head = value_head(pointer, more=more)
-        return [
-            (prefix + key, head + payload)
-            for key, payload in zip(keys, payloads.payloads, strict=True)
-        ]
-    values = keyed_values(
-        cast(list[bytes], labels.keys),
-        payloads.payloads,
-        pointer=pointer,
-        more=more,
-        sizes=labels.sizes,
-        heads=heads,
-    )
-    return [*zip([prefix + key for key in keys], values, strict=True)]
-
-
-def _mixed_rows(
-    prefix: bytes,
-    payloads: Payloads,
-    keys: list[bytes],
-    *,
-    pointer: int | None,
-    more: Mapping[bytes, bytes],
-) -> list[Write]:
-    """Returns rows each of which has its own columns."""
-    count = len(payloads)
-    labels = payloads.labels or Labels.nothing(count)
-    after_s = payloads.expire_after_s or [None] * count
-    columns = zip(labels.headers, labels.keys, after_s, strict=True)
-    return [
-        (prefix + key, value_head(pointer, more=_columns(key, more, *each)) + payload)
-        for key, payload, each in zip(keys, payloads.payloads, columns, strict=True)
-    ]
-
-
-def _columns(
-    key: bytes,
-    more: Mapping[bytes, bytes],
-    headers: bytes,
-    label: bytes | None,
-    after_s: float | None,
-) -> dict[bytes, bytes]:
-    """Returns the columns of a row beside pointer and payload, by their names."""
-    columns = dict(more)
-    if after_s is not None:
-        time_ms = int.from_bytes(key[:8], "big")
-        columns[EXPIRY] = encode_expiry(time_ms + int(after_s * 1000))
-    if headers:
-        columns[HEADERS] = headers
-    if label is not None:
-        columns[KEY] = label
-    return columns
-
-
 def _rows_and(
-    prefix: bytes, payloads: Payloads, also: Also, keys: list[bytes]
+    rows: Callable[[list[bytes]], list[Write]], also: Also, keys: list[bytes]
 ) -> list[Write]:
-    return also(keys, _rows(prefix, payloads, keys))
+    return also(keys, rows(keys))
 
 
 def _numbers(key: bytes) -> tuple[int, int]:

@@ -31,10 +31,15 @@ class Stamper:
         self.time_ms = first_ms
         self._sequence = 0
 
-    def keys(self, now_ms: int, count: int) -> list[bytes]:
-        """Returns the next keys without a gap; a full ms goes on in the next."""
+    def keys(self, now_ms: int, count: int, *, together: bool = False) -> list[bytes]:
+        """Returns the next keys without a gap; a full ms goes on in the next.
+
+        With `together` they are all of one ms, which has room for so many.
+        """
         if now_ms > self.time_ms:
             self.time_ms, self._sequence = now_ms, 0
+        if together and self._sequence + count > PER_MS:
+            self.time_ms, self._sequence = self.time_ms + 1, 0
         if count == 1 and self._sequence < PER_MS:  # half the calls for one message
             self._sequence += 1
             return [_ROW_KEY(self.time_ms, self._sequence - 1)]
@@ -91,17 +96,19 @@ class TopicWriter:
         *,
         hold_for: int | None = None,
         then: Then | None = None,
+        together: bool = False,
     ) -> tuple[bytes, bytes]:
         """Writes message rows and returns their first and last key.
 
         The rows are on disk then, or are held for the commit of `hold_for`. `then` is
-        told how the batch ended that rows were submitted with.
+        told how the batch ended that rows were submitted with. With `together` all keys
+        are of one ms.
         """
         try:
             if hold_for is not None:
                 self._reserve()
             with self._lock:
-                keys = self._keys(self._messages, count)
+                keys = self._keys(self._messages, count, together=together)
                 writes = rows(keys)
                 held = hold_for is not None and self._hold(hold_for, writes)
                 wait = None if held else self._submit(keys[0], writes, then)
@@ -135,12 +142,14 @@ class TopicWriter:
             self._interrupted = True
             raise
 
-    def publish_soon(self, count: int, rows: Rows, then: Then) -> None:
+    def publish_soon(
+        self, count: int, rows: Rows, then: Then, *, together: bool = False
+    ) -> None:
         """Writes message rows without waiting; `then` gets the error, or None."""
 
         settled = self._settled_and(then)
         with self._lock:
-            keys = self._keys(self._messages, count)
+            keys = self._keys(self._messages, count, together=together)
             writes = rows(keys)
             self._in_flight.append(keys[0])
             try:
@@ -167,10 +176,12 @@ class TopicWriter:
         self._table.clock.now_ms()
         self._table.reserve_time()
 
-    def _keys(self, stamper: Stamper, count: int) -> list[bytes]:
+    def _keys(
+        self, stamper: Stamper, count: int, *, together: bool = False
+    ) -> list[bytes]:
         clock = self._table.clock
         now_ms = clock.now_ms()
-        keys = stamper.keys(now_ms, count)
+        keys = stamper.keys(now_ms, count, together=together)
         if stamper.time_ms > now_ms:
             clock.given(stamper.time_ms)
         return keys
