@@ -40,6 +40,7 @@ from txaware.store.keys import payload_prefix, row_key
 from txaware.store.message_rows import message_rows
 from txaware.store.message_table import MessageTable
 from txaware.store.packed_rows import packed_rows
+from txaware.store.together import wait_for_all
 
 # Adds rows of the same batch to the rows of messages, whose keys come first.
 Also = Callable[[list[bytes], list[Write]], list[Write]]
@@ -199,6 +200,44 @@ class Publishing:
         place.counters.flushed(pointer, len(payloads), payloads.size_bytes, took_s)
         return response
 
+    def transactional_parts(
+        self, parts: Sequence[tuple[TopicHandle, Payloads]], pointer: int
+    ) -> list[PublishResponse]:
+        """Publishes to partitions in several shards: a batch in each, not for each."""
+        for place, _ in parts:
+            self._check_transactional(place.topic, pointer)
+        began_s = time.perf_counter()
+        responses: list[PublishResponse] = []
+        waits: list[Wait] = []
+        entry = self._writes.enter(pointer)
+        try:
+            self._writes.require_start(entry, max(place.shard for place, _ in parts))
+            for place, payloads in parts:
+                rows = partial(
+                    message_rows, place.message_prefix, payloads, pointer=pointer
+                )
+                if waits_for_commit(entry, place.shard):
+                    response = self._publish(
+                        place, len(payloads), rows, pointer=pointer, entry=entry
+                    )
+                    responses.append(response)
+                    continue
+                self._expect(place, pointer, entry)
+                first, last, wait = place.writer.submitted(len(payloads), rows)
+                if entry is None:
+                    self._strangers.note(pointer, place.topic.prefix, first)
+                responses.append(
+                    PublishResponse(pointer, *_numbers(first), *_numbers(last))
+                )
+                waits.append(wait)
+            wait_for_all(waits)
+        finally:
+            self._writes.leave(entry)
+        took_s = time.perf_counter() - began_s
+        for place, payloads in parts:
+            place.counters.flushed(pointer, len(payloads), payloads.size_bytes, took_s)
+        return responses
+
     def transactional_soon(
         self, place: TopicHandle, payloads: Payloads, pointer: int, then: Answered
     ) -> bool:
@@ -355,8 +394,7 @@ class Publishing:
         pointer: int,
         entry: EnteredWrite | None,
     ) -> PublishResponse:
-        if entry is not None:
-            self._endings.expect(pointer, place.writer.signal)
+        self._expect(place, pointer, entry)
         first, last = place.writer.publish(
             count,
             rows,
@@ -365,6 +403,12 @@ class Publishing:
         if entry is None:
             self._strangers.note(pointer, place.topic.prefix, first)
         return PublishResponse(pointer, *_numbers(first), *_numbers(last))
+
+    def _expect(
+        self, place: TopicHandle, pointer: int, entry: EnteredWrite | None
+    ) -> None:
+        if entry is not None:
+            self._endings.expect(pointer, place.writer.signal)
 
     def _check_transactional(self, topic: Topic, pointer: int) -> None:
         if topic.publishing == "plain":

@@ -82,10 +82,11 @@ class Spreading:
         self, place: PartitionedTopic, payloads: Payloads, pointer: int
     ) -> PublishResponse:
         """Publishes in a transaction; answers the range that covers all parts."""
-        publish = self._publishing.transactional
+        publish, parts = self._publishing.transactional, place.split(payloads)
+        if any(handle.shard for handle, _ in parts):
+            return _covering(self._publishing.transactional_parts(parts, pointer))
         return _together(
-            partial(publish, handle, part, pointer)
-            for handle, part in place.split(payloads)
+            partial(publish, handle, part, pointer) for handle, part in parts
         )
 
     def store(
@@ -245,6 +246,11 @@ def _together(calls: Iterable[Callable[[], PublishResponse]]) -> PublishResponse
     """Makes all calls; answers the range from the first row to the last of all."""
     responses: list[PublishResponse] = []
     _in_order(partial(_kept, call, responses) for call in calls)
+    return _covering(responses)
+
+
+def _covering(responses: list[PublishResponse]) -> PublishResponse:
+    """Returns the range from the first row to the last of all."""
     first = min((one.start_timestamp, one.start_sequence_id) for one in responses)
     last = max((one.end_timestamp, one.end_sequence_id) for one in responses)
     return PublishResponse(responses[0].transaction_write_pointer, *first, *last)
