@@ -200,8 +200,8 @@ class ShardedTable:
 
     @property
     def has_batches(self) -> bool:
-        """True: no format of shards says that there are none."""
-        return self._first.has_batches
+        """True where a shard may have some; the format of shards does not tell."""
+        return any(table.has_batches for table in self._tables.values())
 
     def compact(self, start: bytes, stop: bytes) -> None:
         """Gives the space of deleted rows back to the disk, in all shards."""
