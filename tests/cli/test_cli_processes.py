@@ -245,6 +245,22 @@ def test_a_client_goes_to_the_owner_by_itself(cluster: Cluster) -> None:
         assert link.place_of("").url == cluster.own[0]
 
 
+def test_the_page_and_lags_show_what_is_at_all_servers(cluster: Cluster) -> None:
+    with txaware.connect(cluster.url) as messaging:
+        messaging.create_topic("shown", partitions=3)
+        for number in range(3):
+            messaging.publish(f"shown.{number}", [b"one", b"two", b"three"])
+        with messaging.transaction():
+            for number in range(3):
+                messaging.consumer(f"shown.{number}", group="late").poll(limit=1)
+    for own in cluster.own:
+        found = cluster.ask(own, "GET", "/v1/overview").json()
+        lags = {g["topic"]: g["rows"] for g in found["groups"] if g["group"] == "late"}
+        assert lags == {f"shown.{number}": 2 for number in range(3)}
+        ages = {t["topic"]: t["newestMs"] for t in found["topics"]}
+        assert all(ages[f"shown.{number}"] for number in range(3))
+
+
 def test_a_forged_mark_of_a_server_is_refused(cluster: Cluster) -> None:
     headers = {"Txaware-Server": "1 " + "0" * 64}
     told = cluster.ask(cluster.url, "GET", TOPICS, headers=headers)

@@ -35,6 +35,7 @@ from txaware.model.shards import HOME
 from txaware.server.cluster.membership import Membership
 from txaware.server.cluster.parent_link import ParentLink, Sign, channel
 from txaware.server.cluster.producers_at_home import ask_home
+from txaware.server.cluster.remote_rows import RemoteRows
 from txaware.server.cluster.sealed_calls import SealedCalls
 from txaware.server.cluster.server_map import (
     ServerEntry,
@@ -529,6 +530,7 @@ def _opened(
     own: list[int],
     membership: Membership,
     home_copies: HomeCopies,
+    calls: SealedCalls,
     opened: ExitStack,
 ) -> Parts:
     """Opens the shards of one process; home's server decides, unless another does."""
@@ -544,6 +546,7 @@ def _opened(
         numbers=own,
         token=None,
         keep_elsewhere=home_copies.keep,
+        read_elsewhere=partial(RemoteRows, calls=calls),
     )
     opened.enter_context(closing(parts))
     administration = parts.administration
@@ -609,7 +612,7 @@ def _serve_in_child(
         closing(HomeCopies(membership, calls)) as home_copies,
         ExitStack() as opened,
     ):
-        parts = _opened(session, known, own, membership, home_copies, opened)
+        parts = _opened(session, known, own, membership, home_copies, calls, opened)
         assert parts.served is not None
         access = attrs.evolve(access, audit=audit)
         with HttpServer(parts.served, access, membership) as server:

@@ -1,6 +1,6 @@
 """Opens some shards of a store, for one of several servers that have them all."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from coordinator import Coordinator
@@ -34,6 +34,10 @@ class ShardCopies:
         self._table = table
         self._topics = topics
 
+    def rows(self, shard: int) -> OrderedTable:
+        """Returns the rows of a shard."""
+        return self._table.store_of(shard)
+
     def keep(self, shard: int, topic: Topic) -> None:
         """Keeps a copy, instead of the one before."""
         self._topics.keep(topic, self._table.store_of(shard))
@@ -57,10 +61,12 @@ def opened_shards(
     numbers: Sequence[int],
     token: str | None,
     keep_elsewhere: KeepCopy,
+    read_elsewhere: Callable[[int], OrderedTable],
 ) -> tuple[Parts, ShardCopies | None]:
     """Opens some shards of a directory; the others are at other servers.
 
-    `keep_elsewhere` has another server keep the copy of a topic's row for a shard.
+    `keep_elsewhere` has another server keep the copy of a topic's row for a shard, and
+    `read_elsewhere` returns what reads the rows of one.
     """
     table: OrderedTable
     if known.further:
@@ -78,5 +84,8 @@ def opened_shards(
     )
     assert parts.served is not None
     topics = parts.served.service.handles.topics
-    copies = ShardCopies(table, topics) if isinstance(table, ShardedTable) else None
-    return parts, copies
+    if not isinstance(table, ShardedTable):
+        return parts, None
+    if HOME in numbers:
+        table.elsewhere = read_elsewhere
+    return parts, ShardCopies(table, topics)

@@ -32,6 +32,7 @@ from txaware.server.cluster.forwarding import Forwarding
 from txaware.server.cluster.membership import Membership
 from txaware.server.cluster.peers import Peers
 from txaware.server.cluster.producers_at_home import producer_route
+from txaware.server.cluster.remote_rows import rows_route
 from txaware.server.cluster.server_map import ServerMap
 from txaware.server.cluster.shard_finder import ShardFinder
 from txaware.server.cluster.topic_copies import copy_route
@@ -425,6 +426,7 @@ class HttpServer:
                 copy_route(server_context, membership),
                 producer_route(server_context),
                 stored_route(server_context),
+                rows_route(server_context, membership),
             ]
         rules = self._rules = RequestRules(
             routes,

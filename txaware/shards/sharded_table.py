@@ -1,6 +1,6 @@
 """A table of several stores, each of which has the rows of the partitions in it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ class ShardedTable:
         self._tables = dict(sorted(tables.items()))
         self._first = next(iter(self._tables.values()))
         self._places = ShardPlaces(self.get)
+        # Reads the rows of shards that are at other servers, where that is known.
+        self.elsewhere: Callable[[int], OrderedTable] | None = None
 
     @property
     def shards(self) -> tuple[int, ...]:
@@ -52,6 +54,14 @@ class ShardedTable:
         if found is None:
             raise ShardAway(f"shard {number} is not at this server now; ask again")
         return found
+
+    def rows_of(self, number: int) -> OrderedTable:
+        """Returns the table of a shard, or what reads the rows of one elsewhere."""
+        if number in self._tables:
+            return self._tables[number]
+        if self.elsewhere is not None:
+            return self.elsewhere(number)
+        raise ShardAway(f"shard {number} is not at this server now; ask again")
 
     def add(self, number: int, table: OrderedTable) -> None:
         """Takes one more shard."""
@@ -87,7 +97,7 @@ class ShardedTable:
         place = self.place_of(key) if key else None
         if place is None:
             return self._tables.values()
-        return self._home(key) if place == HOME else (self.store_of(place),)
+        return self._home(key) if place == HOME else (self.rows_of(place),)
 
     def get(self, key: bytes) -> bytes | None:
         """Returns the value of a key; None if it has none."""

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from coordinator.embedded.journal import Journal
-from txaware.errors import ShardAway
 from txaware.model.interfaces import OrderedTable, Row, Write
 from txaware.model.metrics import WriteMetrics
 from txaware.model.shards import HOME
@@ -107,6 +106,9 @@ class HasShards(Protocol):
     def store_of(self, number: int) -> OrderedTable:
         """Returns the table of a shard; raises `ShardAway` where it is elsewhere."""
 
+    def rows_of(self, number: int) -> OrderedTable:
+        """Returns the same, or what reads the rows of a shard that is elsewhere."""
+
 
 def numbered_stores(table: OrderedTable) -> list[tuple[int, OrderedTable]]:
     """Returns the tables of all shards that are here, with their numbers."""
@@ -128,13 +130,9 @@ def is_here(table: OrderedTable, number: int) -> bool:
 def table_of(table: OrderedTable, number: int) -> OrderedTable:
     """Returns the table of a shard, which is the table itself where it is alone.
 
-    Raises `ShardAway` where the shard is elsewhere.
+    Raises `ShardAway` where the shard is elsewhere, and cannot be read from here.
     """
-    if not isinstance(table, HasShards):
-        return table
-    if number not in table.shards:
-        raise ShardAway(f"shard {number} is not at this server now; ask again")
-    return table.store_of(number)
+    return table.rows_of(number) if isinstance(table, HasShards) else table
 
 
 @runtime_checkable

@@ -21,6 +21,7 @@ from txaware.server.admission import ClientGone
 from txaware.server.cluster.membership import Membership
 from txaware.server.cluster.peers import AnswerLost, NotAsked, PeerCall, Peers
 from txaware.server.cluster.producers_at_home import PRODUCER_PATH
+from txaware.server.cluster.remote_rows import ROWS_PATH
 from txaware.server.cluster.server_map import ServerEntry
 from txaware.server.cluster.topic_copies import COPIES_PATH
 from txaware.server.cluster.whole_topics import WholeTopics
@@ -45,6 +46,7 @@ _OWN_PATHS = frozenset(
             "/v1/rights",
             COPIES_PATH,
             PRODUCER_PATH,
+            ROWS_PATH,
             *FILES,
         ),
     )

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from txaware.errors import KeeperMissing
+from txaware.model.interfaces import OrderedTable
 from txaware.model.shards import HOME
 from txaware.model.topics import Topic
 from txaware.server.cluster.server_map import ServerEntry, ServerMap
@@ -14,6 +15,9 @@ from txaware.server.cluster.server_seal import ServerSeal
 
 class TopicCopies(Protocol):
     """The copies of topics' rows in the shards that are here; calls wait for a disk."""
+
+    def rows(self, shard: int) -> OrderedTable:
+        """Returns the rows of a shard that is here."""
 
     def keep(self, shard: int, topic: Topic) -> None:
         """Keeps a copy, instead of the one before."""
