@@ -5,6 +5,7 @@ from itertools import count
 from typing import Any
 
 from tests.benchmarks.measure import peer
+from tests.benchmarks.sending import KEYS, PAYLOAD
 
 TIMEOUT_S = 30.0
 _numbers = count()
@@ -27,6 +28,33 @@ class KafkaClient:
             producer.produce(topic, message)
             producer.poll(0)
         producer.flush()
+
+    def producing(self, topic: str, *, partitions: int) -> Callable[[int], None]:
+        """Returns a function that publishes so many messages with a key, one by one.
+
+        Each is with all replicas, of which there is one, when it returns.
+        """
+        admin = peer("confluent_kafka.admin", package="confluent-kafka")
+        client = admin.AdminClient(self._common)
+        wanted = admin.NewTopic(topic, num_partitions=partitions, replication_factor=1)
+        for made in client.create_topics([wanted]).values():
+            made.result(TIMEOUT_S)
+        # The queue of a sender takes all of a round, too.
+        settings = {
+            "acks": "all",
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 10**6,
+        }
+        producer = self._kafka.Producer({**self._common, **settings})
+
+        def run(count: int) -> None:
+            for number in range(count):
+                producer.produce(topic, PAYLOAD, key=KEYS[number % len(KEYS)])
+                producer.poll(0)
+            left = producer.flush(TIMEOUT_S)
+            assert not left, f"{left} messages were not sent"
+
+        return run
 
     def transactions(self, topic: str, messages: list[bytes]) -> Callable[[], None]:
         """Returns a function that publishes these messages in one transaction."""
