@@ -1,6 +1,7 @@
 """Several servers over the shards of a store under faults: no history is wrong."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,21 @@ def run_without_anomalies(place: Path, seconds: float) -> None:
 
 def test_no_anomaly_over_shards_under_faults(tmp_path: Path) -> None:
     run_without_anomalies(tmp_path, SECONDS)
+
+
+def found(place: Path, program: list[str]) -> set[str]:
+    """What is wrong with servers that have a mistake on purpose."""
+    try:
+        outcome = run(place, SECONDS, program=program, strikes=["client"])
+    except AssertionError as error:  # a group has passed what it did not copy
+        return set(str(error).partition("\n")[0].split(" ", 1)[1:])
+    return {one.kind for one in outcome.history.anomalies()}
+
+
+def test_rows_that_come_after_their_commit_are_found(tmp_path: Path) -> None:
+    program = [sys.executable, "-m", "tests.support.cluster_faults", "late"]
+    wrong = {"copied something else", "torn", "lost", "skipped", "internal skip"}
+    assert found(tmp_path, program) & wrong
 
 
 @pytest.mark.soak

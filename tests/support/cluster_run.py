@@ -4,8 +4,8 @@
 
 Three processes serve twelve partitions in three shards. Processes are killed and
 stopped for a while: the one with the coordinator, those that have shards alone, the
-parent of all, and clients. The history is in DIRECTORY/history, for
-`tests.support.anomaly_check`.
+parent of all, and clients; a proxy before all loses and doubles requests. The history
+is in DIRECTORY/history, for `tests.support.anomaly_check`.
 """
 
 import http.client
@@ -16,13 +16,21 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import txaware
 from tests.support import killed_server
 from tests.support.anomaly_check import RecordedHistory, numbered
-from tests.support.anomaly_run import CLIENTS, LONGEST_PAUSE_S, Clients, Outcome
+from tests.support.anomaly_run import (
+    CLIENTS,
+    DOUBLES_ONE_IN,
+    LONGEST_PAUSE_S,
+    LOSES_ONE_IN,
+    Clients,
+    Outcome,
+)
 from tests.support.cli_runs import PROGRAM
 from tests.support.clusters import FIRST, Cluster, is_alive
 from tests.support.concurrency import until
@@ -30,13 +38,15 @@ from tests.support.killed_server import (
     ROOT,
     STARTS_S,
     History,
+    check,
     end_what_is_open,
     look,
 )
+from tests.support.lossy_proxy import LossyProxy
 from tests.support.partitions_load import COPIES, NAMES, make_topics
 from tests.support.ports import free_port
 
-LOAD = [sys.executable, "-m", "tests.support.cluster_load"]
+LOAD = [sys.executable, "-m", "tests.support.partitions_load"]
 PROCESSES = 3
 AWAY = (OSError, ValueError, LookupError, AssertionError, http.client.HTTPException)
 FAULTS = ("home", "owner", "owner", "parent", "stop", "stop home", "client")
@@ -45,8 +55,8 @@ FAULTS = ("home", "owner", "owner", "parent", "stop", "stop home", "client")
 class ClusterServer:
     """The parent of servers, which is started anew on the same port."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, program: Sequence[str] = PROGRAM) -> None:
+        self._directory, self._program = directory, program
         self._port = free_port()
         self.url = self.start()
 
@@ -56,7 +66,7 @@ class ClusterServer:
         with log:
             parent = subprocess.Popen(
                 [
-                    *(*PROGRAM, "serve", "--data", str(self._directory)),
+                    *(*self._program, "serve", "--data", str(self._directory)),
                     *("--processes", str(PROCESSES), "--port", str(self._port)),
                 ],
                 cwd=ROOT,
@@ -95,24 +105,39 @@ class ClusterServer:
         return self._cluster.is_whole
 
 
-def run(place: Path, seconds: float) -> Outcome:
+def run(
+    place: Path,
+    seconds: float,
+    *,
+    program: Sequence[str] = PROGRAM,
+    strikes: Sequence[str] = FAULTS,
+) -> Outcome:
     """Runs the workload for so long, then heals all, looks at the rows, and checks."""
-    server, faults = ClusterServer(place / "data"), Counter[str]()
+    server, faults = ClusterServer(place / "data", program), Counter[str]()
     quiet: list[int] = []
     with ExitStack() as left:
         left.callback(server.kill)
         with txaware.connect(server.url) as messaging:
             make_topics(messaging)
-        clients = Clients(place, server.url, LOAD)
+        proxy = LossyProxy(
+            *(server.url,),
+            seed=random.randrange(1 << 30),
+            one_in=LOSES_ONE_IN,
+            double_one_in=random.choice(DOUBLES_ONE_IN),
+        )
+        left.enter_context(proxy)
+        clients = Clients(place, proxy.url, LOAD)
         left.callback(clients.close)
         for _ in range(CLIENTS):
             clients.start()
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s:
             time.sleep(random.uniform(0, 1))
-            name = random.choice(FAULTS)
+            name = random.choice(strikes)
             faults[name] += 1
             _strike(name, server, clients)
+        faults["lost"], faults["doubled"] = proxy.lost, proxy.doubled
+        proxy.one_in = proxy.double_one_in = 0
         assert until(server.is_whole, timeout_s=STARTS_S)
         clients.end()
         logs = [*clients.logs, place / "look over http", place / "look embedded"]
@@ -123,8 +148,7 @@ def run(place: Path, seconds: float) -> Outcome:
         server.stop()
     with txaware.connect(f"leveldb:{place / 'data'}") as messaging:
         look(messaging, logs[-1], "embedded")
-        problems = messaging.check().problems
-        assert not [one for one in problems if one.kind != "producer"], problems
+        check(messaging)
     read = History.read(logs)
     history = RecordedHistory(read.publishes, read.polls, quiet)
     history.save(place / "history")
