@@ -332,6 +332,30 @@ def test_a_child_that_is_killed_is_started_anew_at_its_address(
     assert polled_at(short_lived, home, 1) == ["one"] * 2
 
 
+def test_shards_that_are_added_are_used_at_once_and_after_a_kill(
+    short_lived: Cluster,
+) -> None:
+    run("shards", "add", "3", "--url", short_lived.own[1])
+    shards = [one["server"] for one in short_lived.servers()["shards"]]
+    assert shards == ["1", "2", "1", "2", "1"]
+    with txaware.connect(short_lived.url) as messaging:
+        messaging.create_topic("wide", partitions=5)
+        assert sorted(messaging.topic("wide").shards) == list(range(5))
+        publisher = messaging.publisher("wide")
+        with messaging.transaction():
+            for number in range(50):
+                publisher.publish(b"%d" % number, key=b"%d" % number)
+    for own in short_lived.own:
+        short_lived.kill(own)
+        assert until(lambda: short_lived.is_whole)
+    with txaware.connect(short_lived.url) as messaging, messaging.transaction():
+        assert len(messaging.poll("wide", limit=1000)) == 50
+    code, err = short_lived.end()
+    assert code == 0, err
+    with txaware.connect(f"leveldb:{short_lived.data}") as messaging:
+        assert len(messaging.poll("wide", limit=1000)) == 50
+
+
 def test_a_child_that_ends_by_itself_is_started_anew(short_lived: Cluster) -> None:
     _, other = short_lived.own
     pid = short_lived.kill(other, signal.SIGTERM)

@@ -266,6 +266,9 @@ class Parent:
             self._failed = sign
         if sign.facts is not None:
             self._facts = sign.facts
+        if sign.made is not None:
+            self._shards = sorted({*self._shards, *sign.made})
+            self._change()
         if sign.shards is not None:
             child.shards = sign.shards
             self._shards = sorted({*self._shards, *sign.shards})
@@ -577,6 +580,39 @@ def _of_home(membership: Membership, own: list[int]) -> Coordinator:
     return coordinator
 
 
+def _open_new(
+    place: ChildPlace,
+    own: list[int],
+    membership: Membership,
+    parts: Parts,
+    link: ParentLink,
+) -> None:
+    """Opens shards of this process that were made since it began."""
+    listed = [one.number for one in membership.map.shards]
+    copies = membership.copies
+    new = [one for one in place.shards(listed) if one not in own]
+    if not new or copies is None:
+        return
+    for number in new:
+        copies.open(number)
+        own.append(number)  # the coordinator hears of it with the next greeting
+    membership.take(new)
+    link.tell(Sign(own))
+
+
+def _hand_out(
+    made: list[int], *, membership: Membership, parts: Parts, link: ParentLink
+) -> None:
+    """Has the processes open shards that home has made; waits until they have."""
+    assert parts.served is not None
+    elsewhere = [one for one in made if not membership.has(one)]
+    parts.served.administration.keep_for_shards(here=[], elsewhere=elsewhere)
+    link.tell(Sign(made=made))
+    until_s = time.monotonic() + parts.served.settings.forward_wait_s
+    while not all(map(membership.map.owner, made)) and time.monotonic() < until_s:
+        time.sleep(LOOK_S)
+
+
 def _serve_in_child(
     session: Session,
     options: dict[str, Any],
@@ -623,11 +659,15 @@ def _serve_in_child(
                     facts["limits"]["carriedBytes"] = 0
             if HOME in own:
                 home_copies.follow(parts.served.service.handles.topics)
+                parts.served.administration.hand_out_shards(
+                    partial(_hand_out, membership=membership, parts=parts, link=link)
+                )
             else:
                 ask_home(parts.served.service.producing.ids, calls)
             link.serve(server.call_soon, server.take_map, Sign(own, facts))
             try:
                 while not stop.wait(TICK_S):
+                    _open_new(place, own, membership, parts, link)
                     if stop.must_reload():
                         server.reload()
                     if not server.is_running:

@@ -11,10 +11,15 @@ from txaware.model.interfaces import OrderedTable
 from txaware.model.settings import Settings
 from txaware.model.shards import HOME
 from txaware.model.topics import Topic
-from txaware.shards.opening import make_shards, open_some
+from txaware.shards.opening import (
+    ShardDirectories,
+    make_shards,
+    open_shard,
+    open_some,
+)
 from txaware.shards.placement import KeepCopy, mend_copies
 from txaware.shards.sharded_table import ShardedTable
-from txaware.store.shard_rows import StoreShards
+from txaware.store.shard_rows import ShardIdentity, StoreShards
 from txaware.store.topic_table import TopicTable
 
 
@@ -30,9 +35,19 @@ def _directory(url: str) -> Path:
 class ShardCopies:
     """The copies of topics' rows in the shards that are open here."""
 
-    def __init__(self, table: ShardedTable, topics: TopicTable) -> None:
+    def __init__(
+        self,
+        table: ShardedTable,
+        topics: TopicTable,
+        open_shard: Callable[[int], OrderedTable],
+    ) -> None:
         self._table = table
         self._topics = topics
+        self._open_shard = open_shard
+
+    def open(self, shard: int) -> None:
+        """Opens one more shard, which was made meanwhile."""
+        self._table.add(shard, self._open_shard(shard))
 
     def rows(self, shard: int) -> OrderedTable:
         """Returns the rows of a shard."""
@@ -88,4 +103,9 @@ def opened_shards(
         return parts, None
     if HOME in numbers:
         table.elsewhere = read_elsewhere
-    return parts, ShardCopies(table, topics)
+    place = ShardDirectories(_directory(url), settings)
+
+    def opened(number: int) -> OrderedTable:
+        return open_shard(place, ShardIdentity(known.store, number), clock_ms)
+
+    return parts, ShardCopies(table, topics, opened)

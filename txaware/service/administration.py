@@ -61,7 +61,12 @@ MOST_COUNTED, MOST_COUNTED_BYTES = 10_000, 64 << 20
 
 
 class KnowsShards(Protocol):
-    """The shards of a store, as operators see and change them."""
+    """The shards of a store, as operators see and change them.
+
+    Those that are added are handed out to other processes, where somebody does that.
+    """
+
+    hand_out: Callable[[list[int]], object] | None
 
     def all(self) -> list[Shard]:
         """Returns the shards that are here, by their numbers."""
@@ -280,6 +285,10 @@ class Administration:
     def keepers(self) -> list[Keeper]:
         """Returns all participants that keep rows of their own, by name."""
         return self._keepers.all()
+
+    def hand_out_shards(self, hand_out: Callable[[list[int]], object]) -> None:
+        """Has shards that are added be opened by whom they are handed out to."""
+        self._shards.hand_out = hand_out
 
     def shards(self) -> list[Shard]:
         """Returns the shards that are here, with their partitions and sizes."""

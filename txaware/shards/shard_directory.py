@@ -1,6 +1,7 @@
 """The shards of a store as operators see them, and add more."""
 
 from collections import Counter
+from collections.abc import Callable
 
 from txaware.errors import BadRequest
 from txaware.model.interfaces import OrderedTable
@@ -23,6 +24,8 @@ class ShardDirectory:
             table.store_of(HOME) if isinstance(table, ShardedTable) else table, settings
         )
         self._table = table
+        # Has other processes open shards that were made here, where there are some.
+        self.hand_out: Callable[[list[int]], object] | None = None
 
     def all(self) -> list[Shard]:
         """Returns all shards by their numbers, also those at other servers."""
@@ -42,6 +45,10 @@ class ShardDirectory:
         table = self._table
         if self._place is None:
             raise BadRequest("this data has one shard alone: it is in no directory")
+        if isinstance(table, ShardedTable) and self.hand_out is not None:
+            made = self._made(table.store_of(HOME), count)
+            self.hand_out(made)
+            return made
         if isinstance(table, ShardedTable):
             table.require_all("adding more")
             return [*add_shards(table, self._place, count)]
@@ -50,7 +57,12 @@ class ShardDirectory:
                 "what is in memory gets its first further shards when it is opened: "
                 "set `shards` then"
             )
-        alone = ShardedTable({HOME: table})
+        return self._made(table, count)
+
+    def _made(self, home: OrderedTable, count: int) -> list[int]:
+        """Makes shards, and leaves them closed."""
+        assert self._place is not None
+        alone = ShardedTable({HOME: home})
         made = add_shards(alone, self._place, count)
         for number in made:
             alone.store_of(number).close()

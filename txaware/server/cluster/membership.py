@@ -16,6 +16,9 @@ from txaware.server.cluster.server_seal import ServerSeal
 class TopicCopies(Protocol):
     """The copies of topics' rows in the shards that are here; calls wait for a disk."""
 
+    def open(self, shard: int) -> None:
+        """Opens one more shard, which was made meanwhile."""
+
     def rows(self, shard: int) -> OrderedTable:
         """Returns the rows of a shard that is here."""
 
@@ -56,6 +59,10 @@ class Membership:
         self.copies: TopicCopies | None = None
         self.on_change: list[Callable[[ServerMap], object]] = []
         self._changed: set[asyncio.Event] = set()
+
+    def take(self, shards: Iterable[int]) -> None:
+        """Notes that more shards are here."""
+        self._shards |= frozenset(shards)
 
     @property
     def entry(self) -> ServerEntry:

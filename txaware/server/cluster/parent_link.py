@@ -30,14 +30,16 @@ def channel() -> tuple[socket.socket, socket.socket]:
 class Sign:
     """What a child tells: that it lives, what it has once it serves, or why it failed.
 
-    `shards` are those that it has. `facts` are what home tells clients of itself.
-    `exit_code` is that of a command that fails so.
+    `shards` are those that it has, and `made` new ones, which are nobody's yet. `facts`
+    are what home tells clients of itself. `exit_code` is that of a command that fails
+    so.
     """
 
     shards: list[int] | None = None
     facts: dict[str, Any] | None = None
     failed: str | None = None
     exit_code: int = 1
+    made: list[int] | None = None
 
     def written(self) -> bytes:
         """Returns it as a packet."""
