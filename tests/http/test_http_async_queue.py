@@ -12,6 +12,7 @@ from tests.support.http_raw import serving
 from tests.support.http_served import ServedStore, served
 from tests.support.queues import numbered
 from txaware import AsyncJob, AsyncQueue, Outgoing, connect_async
+from txaware.client.aio.async_transaction import WorkerThread
 from txaware.errors import (
     BadRequest,
     LeaseLost,
@@ -186,3 +187,56 @@ async def test_a_cancelled_pop_hands_back_the_job_that_it_was_given(
                 await reached(lambda: mail.stats().depth == 2)
         jobs = mail.pop_many(2)
         assert [(job.payload, job.deliveries) for job in jobs] == [(b"a", 2), (b"b", 2)]
+
+
+@in_loop
+async def test_a_job_outside_of_transactions_takes_no_thread(
+    store: ServedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connect_async(store.url) as messaging:
+        queue = await messaging.queue("mail")
+        taken: list[object] = []
+        submit = WorkerThread.submit
+
+        def noted(self: WorkerThread, *args: Any, **options: Any) -> Any:
+            taken.append(args[0])
+            return submit(self, *args, **options)
+
+        monkeypatch.setattr(WorkerThread, "submit", noted)
+        await queue.push(b"a")
+        await queue.push_all([b"b"], delay_s=0)
+        async with await popped(queue) as job:
+            assert job.payload == b"a"
+        assert job.is_over
+        await (await popped(queue)).commit()
+        assert not taken
+        async with messaging.transaction():
+            await queue.push(b"c")
+        assert (await popped(queue)).payload == b"c"
+
+
+@in_loop
+async def test_a_commit_goes_on_to_its_end_when_its_task_is_cancelled(
+    store: ServedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connect_async(store.url) as messaging:
+        queue = await messaging.queue("mail")
+        await queue.push(b"a")
+        job = await popped(queue)
+        asked, go_on = asyncio.Event(), asyncio.Event()
+        commit_job = queue._calls.commit_job
+
+        async def held(*args: Any) -> None:
+            asked.set()
+            await go_on.wait()
+            await commit_job(*args)
+
+        monkeypatch.setattr(queue._calls, "commit_job", held)
+        task = asyncio.ensure_future(job.commit())
+        await asked.wait()
+        task.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert job.is_over
+        assert (await queue.stats()).committed == 1

@@ -1,6 +1,6 @@
 """A job: an item that was popped, until it is committed or rolled back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import cached_property
 from types import TracebackType
@@ -177,3 +177,17 @@ class Job(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<Job {self.id} of {self.queue}, delivery {self.deliveries}>"
+
+
+async def committed_alone(
+    job: Job[Any], commit: Callable[[str, str, str], Awaitable[object]]
+) -> bool:
+    """Has a job that is no transaction's ended for good by `commit`, awaited.
+
+    Returns False, with nothing done, for one that ends with a transaction.
+    """
+    if job._within is not None:
+        return False
+    await commit(job.queue, job.id, job._popped.lease)
+    job._is_over = True
+    return True

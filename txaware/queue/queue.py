@@ -4,7 +4,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
 from itertools import islice
@@ -100,8 +101,8 @@ class Pusher(Generic[T]):
         It is popped `delay_s` later at the earliest, or `at` a time with its zone, up
         to ten years ahead. A higher `priority` (0 to 9) is popped first.
         """
-        delay_s = delay_until_s(at, delay_s, self._access.clock_ms)
-        self._push([outgoing(payload, key, headers)], delay_s, priority)
+        options = self._options(delay_s, at, priority)
+        self._push([outgoing(payload, key, headers)], options)
 
     @briefly
     def push_all(
@@ -114,33 +115,49 @@ class Pusher(Generic[T]):
     ) -> None:
         """Pushes many items in one piece: all or none."""
         many: Any = checked_many
-        delay_s = delay_until_s(at, delay_s, self._access.clock_ms)
-        self._push(many(payloads, call="push_all"), delay_s, priority)
+        options = self._options(delay_s, at, priority)
+        self._push(many(payloads, call="push_all"), options)
 
-    def _push(self, values: Iterable[Any], delay_s: float, priority: int) -> None:
+    def _options(
+        self, delay_s: float, at: datetime | None, priority: int
+    ) -> dict[str, Any]:
+        delay_s = delay_until_s(at, delay_s, self._access.clock_ms)
+        return {"delay_s": delay_s, "priority": priority}
+
+    def _push(self, values: Iterable[Any], options: dict[str, Any]) -> None:
+        access = self._access
+        with self._checked(values) as (payloads, sizes):
+            if not payloads:
+                return
+            context = current_transaction(access.coordinator)
+            if context is not None:
+                self._push_within(context, payloads, sizes, options)
+                return
+            with self._named() as name:
+                access.queues.push(self.queue, payloads, pusher=name, **options)
+
+    @contextmanager
+    def _checked(
+        self, values: Iterable[Any]
+    ) -> Iterator[tuple[list[Payload], list[int]]]:
+        """Yields the payloads of values that are pushed within the block, and sizes."""
         if self._is_closed:
             raise PublisherClosed(f"{self!r} is closed; nothing was pushed")
+        limit_bytes = self._access.message_limit_bytes
         with sent("push", self.queue, self._access.payloads(values)) as payloads:
-            self._push_now(payloads, delay_s, priority)
+            yield payloads, [checked_size_bytes(one, limit_bytes) for one in payloads]
 
-    def _push_now(self, payloads: list[Payload], delay_s: float, priority: int) -> None:
-        access = self._access
-        sizes = [
-            checked_size_bytes(one, access.message_limit_bytes) for one in payloads
-        ]
-        if not payloads:
+    @contextmanager
+    def _named(self) -> Iterator[str]:
+        """Yields the name of this pusher, or a free one, which nobody else takes."""
+        if self._name is not None:
+            yield self._name
             return
-        options: dict[str, Any] = {"delay_s": delay_s, "priority": priority}
-        context = current_transaction(access.coordinator)
-        if context is not None:
-            self._push_within(context, payloads, sizes, options)
-            return
-        name = self._name or self._free.take()
+        name = self._free.take()
         try:
-            access.queues.push(self.queue, payloads, pusher=name, **options)
+            yield name
         finally:
-            if self._name is None:
-                self._free.give_back(name)
+            self._free.give_back(name)
 
     def _push_within(
         self,
@@ -551,3 +568,22 @@ class Queue(Popper[T]):
     def redrive(self, limit: int | None = None) -> int:
         """Moves dead letters back to their queue; returns how many."""
         return self._access.queues.redrive(self.queue, limit)
+
+
+@contextmanager
+def pushing_alone(
+    queue: Queue[Any],
+    values: Iterable[Any],
+    *,
+    delay_s: float = 0,
+    at: datetime | None = None,
+    priority: int = 0,
+) -> Iterator[tuple[list[Payload], dict[str, Any]]]:
+    """Checks a push without a transaction, which is made within the block.
+
+    Yields its payloads and the options of `QueueService.push`.
+    """
+    pusher = queue._pusher
+    options = pusher._options(delay_s, at, priority)
+    with pusher._checked(values) as (payloads, _), pusher._named() as name:
+        yield payloads, {"pusher": name, **options}

@@ -245,8 +245,11 @@ class RequestStream:
     def _match(self, body: bytes) -> Match | Reply:
         asked, line = self.asked, self.line
         if asked.verb == ANY_ROUTE:
-            path = asked.path.partition("?")[0]
-            return line.lane.rules.routes.match(asked.method, path)
+            path, routes = asked.path.partition("?")[0], line.lane.rules.routes
+            # Paths of transactions, each of which is new, are known by what is around
+            # their number.
+            direct = routes.direct(path.encode()) if asked.method == "POST" else None
+            return routes.match(asked.method, path) if direct is None else direct[0]
         route = line.routes.get(asked.verb)
         if route is None:
             raise BadRequest(f"there is no verb {asked.verb}")

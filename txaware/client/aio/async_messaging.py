@@ -21,7 +21,7 @@ from txaware.client.aio.async_producer import (
     AsyncTransactionalProducer,
 )
 from txaware.client.aio.async_publisher import TopicPublisher
-from txaware.client.aio.async_queue import AsyncQueue
+from txaware.client.aio.async_queue import AsyncQueue, JobCalls
 from txaware.client.aio.async_sender import AsyncSender
 from txaware.client.aio.async_service import AsyncService
 from txaware.client.aio.async_table import AsyncTable
@@ -57,7 +57,7 @@ from txaware.model.keeper import Keeper, KeepsRows, named_pointer
 from txaware.model.latest import Latest, LatestPage
 from txaware.model.messages import Message, MessageId, Page, PublishResponse, Receipt, T
 from txaware.model.queue_service import QueueService
-from txaware.model.queues import Popped, QueueDescriptor, checked_count
+from txaware.model.queues import QueueDescriptor, checked_count
 from txaware.model.reports import MessagingStatus
 from txaware.model.requests import Payload, Pointer, checked_positions
 from txaware.model.signatures import showing, signed_as
@@ -112,6 +112,7 @@ class AsyncMessaging(InThreads, AsyncService):
         self._coordinator = self._blocking.coordinator
         self._workers = Workers(link.settings.pool_connections, self._coordinator)
         self._queue_calls = QueueCalls(link)
+        self._job_calls = JobCalls(self._transport)
         self._known_queues: dict[str, AsyncQueue] = {}
         guard(self, self._blocking)
 
@@ -204,11 +205,8 @@ class AsyncMessaging(InThreads, AsyncService):
         queue: Queue = await self._workers.write(make)
         if len(self._known_queues) >= KNOWN_QUEUES:
             self._known_queues.clear()
-        found = AsyncQueue(queue, self._workers, self._pop)
+        found = AsyncQueue(queue, self._workers, self._job_calls)
         return self._known_queues.setdefault(name, found)
-
-    async def _pop(self, queue: str, **options: Any) -> list[Popped]:
-        return await self._transport.run(self._queue_calls.pop(queue, **options))
 
     @signed_as(QueueService.create_queue)
     async def create_queue(self, name: str, **options: Any) -> QueueDescriptor:

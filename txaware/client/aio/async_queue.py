@@ -1,29 +1,49 @@
 """Work queues for asyncio: the same ones, with pops that wait in the event loop."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
+from types import TracebackType
 from typing import Any, Generic, Literal, Self, Unpack, overload
 
 from coordinator import tracing
 from coordinator.callbacks import check_function
 from coordinator.interfaces import TransactionAware
 from txaware.client.aio.async_loops import AsyncWorker
-from txaware.client.aio.async_transaction import AsyncTransaction, Workers
+from txaware.client.aio.async_transaction import (
+    AsyncTransaction,
+    Workers,
+    to_the_end,
+)
+from txaware.client.aio.async_transport import AsyncTransport, awaited
 from txaware.client.aio.handlers import Handlers, called
-from txaware.client.aio.in_threads import Awaited, Shown, in_thread, shown, written
+from txaware.client.aio.in_threads import Awaited, Shown, in_thread, shown
+from txaware.client.calls.queue_calls import QueueCalls
 from txaware.errors import BadRequest
 from txaware.model.encoding import Decode, Encode
-from txaware.model.messages import T
-from txaware.model.queues import Popped, QueueDescriptor, checked_count
+from txaware.model.messages import Outgoing, T, outgoing
+from txaware.model.queue_service import QueueService
+from txaware.model.queues import QueueDescriptor, checked_count
 from txaware.model.signatures import showing, signed_as
+from txaware.publish.publisher import checked_many
 from txaware.queue import Job, Popper, Pusher, Queue, Worker
+from txaware.queue.job import committed_alone
 from txaware.queue.participants_of_threads import MakesParticipant
-from txaware.queue.queue import popper_name
+from txaware.queue.queue import popper_name, pushing_alone
 from txaware.queue.worker_options import THREADS, WorkerArguments
 
-# Pops over the connections of the event loop, and takes no thread.
-Pop = Callable[..., Awaitable[list[Popped]]]
+
+class JobCalls:
+    """Calls for jobs on the connection of the event loop, which take no thread."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+        self._calls = QueueCalls(transport.link)
+
+    push = awaited(QueueService.push, QueueCalls.push)
+    pop = awaited(QueueService.pop, QueueCalls.pop)
+    commit_job = awaited(QueueService.commit_job, QueueCalls.commit_job)
 
 
 class AsyncJob(Awaited[Job[T]], Generic[T]):
@@ -32,9 +52,10 @@ class AsyncJob(Awaited[Job[T]], Generic[T]):
     See `Job`.
     """
 
-    def __init__(self, job: Job[T], workers: Workers) -> None:
+    def __init__(self, job: Job[T], workers: Workers, calls: JobCalls) -> None:
         super().__init__(job, workers)
         self.queue = job.queue
+        self._calls = calls
 
     payload: Shown[T] = shown(Job[T].payload)
     key: Shown[bytes | None] = shown(Job.key)
@@ -45,15 +66,30 @@ class AsyncJob(Awaited[Job[T]], Generic[T]):
     lease_until: Shown[datetime | None] = shown(Job.lease_until)
     is_over: Shown[bool] = shown(Job.is_over)
 
-    commit = in_thread(Job.commit)
+    @signed_as(Job.commit)
+    async def commit(self) -> None:
+        job = self._blocking
+        is_alone = self._workers.open_transaction() is None
+        commit = self._calls.commit_job
+        if not (is_alone and await to_the_end(committed_alone(job, commit))):
+            await self._run(job.commit)
+
     rollback = in_thread(Job.rollback)
     extend = in_thread(Job.extend)
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *exc_info: Any) -> None:
-        await self._run(self._blocking.__exit__, *exc_info)
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None and not self.is_over:
+            await self.commit()
+        else:
+            await self._run(self._blocking.__exit__, kind, error, trace)
 
     def __repr__(self) -> str:
         return f"<Async{repr(self._blocking)[1:]}"
@@ -86,10 +122,10 @@ class AsyncPopper(Awaited[Popper[T]], Generic[T]):
     Outside of transactions its pops wait in the event loop.
     """
 
-    def __init__(self, popper: Popper[T], workers: Workers, pop: Pop) -> None:
+    def __init__(self, popper: Popper[T], workers: Workers, calls: JobCalls) -> None:
         super().__init__(popper, workers)
         self.queue = popper.queue
-        self._pop = pop
+        self._calls = calls
 
     @signed_as(Popper.pop)
     async def pop(self, *args: Any, **options: Any) -> AsyncJob[T] | None:
@@ -104,11 +140,11 @@ class AsyncPopper(Awaited[Popper[T]], Generic[T]):
         else:
             begun = tracing.begun()
             options = popper.options(n, wait_s, unnamed=_task_name())
-            popped = await self._pop(self.queue, **options)
+            popped = await self._calls.pop(self.queue, **options)
             if begun is not None and popped:
                 begun.received("pop", self.queue, [one.headers for one in popped])
             jobs = popper.jobs(popped)
-        return [AsyncJob(job, self._workers) for job in jobs]
+        return [AsyncJob(job, self._workers, self._calls) for job in jobs]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.queue}>"
@@ -124,7 +160,7 @@ class AsyncQueue(AsyncPopper[T]):
     ) -> "AsyncQueue[Any]":
         """Returns the same queue, of values; see `Messaging.queue`."""
         queue = self._blocking.typed(encode=encode, decode=decode)
-        return AsyncQueue(queue, self._workers, self._pop)
+        return AsyncQueue(queue, self._workers, self._calls)
 
     @property
     def name(self) -> str:
@@ -135,8 +171,36 @@ class AsyncQueue(AsyncPopper[T]):
         """Returns the settings of the queue."""
         return await self._run(lambda: self._blocking.descriptor)
 
-    push = written(Queue[T].push)
-    push_all = written(Queue[T].push_all)
+    @signed_as(Queue[T].push)
+    async def push(
+        self,
+        payload: T | Outgoing[T],
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        **options: Any,
+    ) -> None:
+        if self._workers.open_transaction() is None:
+            await self._push([outgoing(payload, key, headers)], options)
+            return
+        push = partial(self._blocking.push, payload, key=key, headers=headers)
+        await self._workers.write(push, **options)
+
+    @signed_as(Queue[T].push_all)
+    async def push_all(
+        self, payloads: Iterable[T | Outgoing[T]], **options: Any
+    ) -> None:
+        if self._workers.open_transaction() is None:
+            many: Any = checked_many
+            await self._push(many(payloads, call="push_all"), options)
+            return
+        await self._workers.write(self._blocking.push_all, payloads, **options)
+
+    async def _push(self, values: Iterable[Any], options: dict[str, Any]) -> None:
+        with pushing_alone(self._blocking, values, **options) as (payloads, named):
+            if payloads:
+                await to_the_end(self._calls.push(self.queue, payloads, **named))
+
     push_once = in_thread(Queue[T].push_once)
     peek = in_thread(Queue.peek)
     browse = in_thread(Queue.browse)
@@ -153,7 +217,7 @@ class AsyncQueue(AsyncPopper[T]):
     @signed_as(Queue.popper)
     def popper(self, **options: Any) -> AsyncPopper[T]:
         popper = self._blocking.popper(**options)
-        return AsyncPopper(popper, self._workers, self._pop)
+        return AsyncPopper(popper, self._workers, self._calls)
 
     @overload
     def worker(
@@ -215,7 +279,7 @@ class AsyncQueue(AsyncPopper[T]):
             block = self._workers.open_transaction()
             found = [] if block is None else [block]
             async with asyncio.timeout(timeout_s):
-                await called(handler, AsyncJob(job, self._workers), *found)
+                await called(handler, AsyncJob(job, self._workers, self._calls), *found)
 
         def make(handlers: Handlers) -> Worker:
             return self._blocking.worker(

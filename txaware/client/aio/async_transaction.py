@@ -77,6 +77,18 @@ async def seen_through(
     return cancelled
 
 
+async def to_the_end(work: "Coroutine[Any, Any, R] | asyncio.Future[R]") -> R:
+    """Does work to its end, also if the task is cancelled: that is raised then.
+
+    The work has an end, by the time-outs of all that it asks.
+    """
+    future = asyncio.ensure_future(work)
+    cancelled = await seen_through(future)
+    if cancelled is not None:
+        raise cancelled from future.exception()
+    return future.result()
+
+
 class WorkerThread:
     """One thread, for one user at a time."""
 
@@ -86,15 +98,9 @@ class WorkerThread:
     async def run(
         self, function: Callable[P, R], /, *args: P.args, **options: P.kwargs
     ) -> R:
-        """Runs a call to its end, also if the task is cancelled: that is raised then.
-
-        The call has an end, by the time-outs of all that it asks.
-        """
-        future = asyncio.wrap_future(self.submit(function, *args, **options))
-        cancelled = await seen_through(future)
-        if cancelled is not None:
-            raise cancelled from future.exception()
-        return future.result()
+        """Runs a call to its end; see `to_the_end`."""
+        called = self.submit(function, *args, **options)
+        return await to_the_end(asyncio.wrap_future(called))
 
     def submit(
         self, function: Callable[P, R], /, *args: P.args, **options: P.kwargs

@@ -73,22 +73,6 @@ def in_thread(
     return signed_as(verb)(performed)
 
 
-def written(
-    verb: Callable[Concatenate[Any, P], R],
-) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """Makes the coroutine method of a verb that writes with the open transaction.
-
-    It is `in_thread`, but where the block has no thread it needs none.
-    """
-    name = verb.__name__
-
-    async def performed(self: Any, *args: Any, **options: Any) -> Any:
-        verb = getattr(self._blocking, name)
-        return await self._workers.write(verb, *args, **options)
-
-    return signed_as(verb)(performed)
-
-
 def opened_in_thread(
     verb: Callable[Concatenate[Any, P], R], over: Callable[[R, Any], A]
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, A]]:
