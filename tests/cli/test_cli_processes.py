@@ -29,6 +29,7 @@ SERVERS = 3
 TOPICS = "/v1/namespaces/default/topics"
 ONE = {"messages": [{"utf8": "one"}]}
 EVERYTHING = {"payloadAs": "utf8"}
+COUNTED = ['"counted.0"} 1.0', '"counted.1"} 2.0', '"counted.2"} 3.0']
 
 
 @pytest.fixture(scope="module")
@@ -259,6 +260,29 @@ def test_the_page_and_lags_show_what_is_at_all_servers(cluster: Cluster) -> None
         assert lags == {f"shown.{number}": 2 for number in range(3)}
         ages = {t["topic"]: t["newestMs"] for t in found["topics"]}
         assert all(ages[f"shown.{number}"] for number in range(3))
+
+
+def test_the_metrics_of_any_server_are_those_of_all(cluster: Cluster) -> None:
+    with txaware.connect(cluster.url) as messaging:
+        messaging.create_topic("counted", partitions=3)
+        for number in range(3):
+            messaging.publish(f"counted.{number}", [b"one"] * (number + 1))
+    for own in cluster.own:
+
+        def is_counted(own: str = own) -> bool:
+            text = cluster.ask(own, "GET", "/metrics").body.decode()
+            beginning = 'txaware_messages_published_total{topic="counted.'
+            lines = [one for one in text.splitlines() if one.startswith(beginning)]
+            return sorted(one.partition("topic=")[2] for one in lines) == COUNTED
+
+        assert until(is_counted)
+        text = cluster.ask(own, "GET", "/metrics").body.decode()
+        up = [one for one in text.splitlines() if one.startswith("txaware_up{")]
+        assert up
+        assert all(one.endswith(" 1.0") for one in up)
+        assert 'txaware_metric_failures_total{family="topic_ages"}' not in text
+        names = [line for line in text.splitlines() if line.startswith("# TYPE")]
+        assert len(names) == len(set(names))
 
 
 def test_a_forged_mark_of_a_server_is_refused(cluster: Cluster) -> None:

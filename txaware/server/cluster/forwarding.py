@@ -6,7 +6,7 @@ request of HTTP as its words.
 
 import asyncio
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeGuard
 from urllib.parse import quote
 
 import attrs
@@ -24,6 +24,7 @@ from txaware.server.cluster.producers_at_home import PRODUCER_PATH
 from txaware.server.cluster.remote_rows import ROWS_PATH
 from txaware.server.cluster.server_map import ServerEntry
 from txaware.server.cluster.topic_copies import COPIES_PATH
+from txaware.server.cluster.whole_metrics import together
 from txaware.server.cluster.whole_topics import WholeTopics
 from txaware.server.dashboard import FILES
 from txaware.server.exchange import Reply, Request, Stream
@@ -35,6 +36,7 @@ from txaware.service.topic_handles import PartitionedTopic
 
 OWNER = b"txaware-owner"
 MOVED = 421
+_METRICS, _PLAIN = "/metrics", b"text/plain"
 _PAUSE_S = 0.05
 # What each server tells of itself alone, or what all of them tell alike.
 _OWN_PATHS = frozenset(
@@ -102,7 +104,8 @@ class Forwarding:
         """
         route, topic, shard = match.route, None, HOME
         if route.path in _OWN_PATHS:
-            return match
+            is_whole = route.path == _METRICS and SERVER not in request.headers
+            return _with(match, partial(self._metrics, route)) if is_whole else match
         if is_of_partition(route.path):
             topic = request.topic
             place = self._shards.at_once(topic)
@@ -117,6 +120,26 @@ class Forwarding:
         if self._membership.has(shard):
             return match
         return self._elsewhere(match, request, topic, shard)
+
+    async def _metrics(self, route: Route, request: Request) -> Answer:
+        """Returns the metrics of all servers; of those that are away, none."""
+        plain = attrs.evolve(request, headers={**request.headers, b"accept": _PLAIN})
+        head = _head_of(route, plain)
+        others = [one for one in self._membership.map.servers if not self._is_own(one)]
+        asked = [self._asked(one, head, plain) for one in others]
+        found = await asyncio.gather(
+            route.handle(plain), *asked, return_exceptions=True
+        )
+        own, *parts = found
+        if not isinstance(own, Reply):
+            assert isinstance(own, Exception)
+            raise own
+        texts = [one.body.decode() for one in parts if _is_text(one)]
+        whole_text = together([own.body.decode(), *texts])
+        return attrs.evolve(own, body=whole_text.encode())
+
+    def _is_own(self, server: ServerEntry) -> bool:
+        return server.id == self._membership.id
 
     def _elsewhere(
         self, match: Match, request: Request, topic: str | None, shard: int | None
@@ -259,6 +282,10 @@ def _headers_of(
     own = (b"content-type", b"txaware-instance")
     listed = [(name, value) for name, value in came.items() if name not in own]
     return [*listed, (OWNER, owner.own.encode())]
+
+
+def _is_text(answer: object) -> TypeGuard[Reply]:
+    return isinstance(answer, Reply) and answer.status == 200
 
 
 def _with(match: Match, handle: Handle, *, keyed: bool | None = None) -> Match:

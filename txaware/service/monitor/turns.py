@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
-from txaware.errors import TopicNotFound, TxAwareError, Unavailable
+from txaware.errors import ShardAway, TopicNotFound, TxAwareError, Unavailable
 
 T = TypeVar("T")
 
@@ -102,6 +102,8 @@ class Failures:
             return read()
         except TopicNotFound:
             raise
+        except ShardAway:  # its own server tells of it
+            return otherwise
         except Exception as error:
             if part not in self.parts and part not in self._told:
                 trace = None if isinstance(error, TxAwareError) else error
