@@ -20,6 +20,7 @@ pytestmark = pytest.mark.benchmark
 
 ROWS, ROUNDS = 100_000, 3
 PREPARED, PREPARED_ROUNDS = 50, 9
+SEEN, SEEN_WITHIN_MS, IDLE_S, LOOK_S = 40, 20.0, 0.2, 0.001
 NOW: Settle = "now"
 LATER: Settle = "later"
 
@@ -60,6 +61,48 @@ def carried_over(messaging: Messaging, shop: Any, name: str, *, floor: int) -> F
         found.append(ROWS / (time.perf_counter() - began_s))
     limits = [float(floor)] * ROUNDS
     return Figure(f"relay from {name}", "rows/s", found, limits, "the floor")
+
+
+def test_a_row_is_visible_soon_after_its_commit_in_sqlite(tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+
+    with txaware.connect(f"leveldb:{tmp_path / 'data'}") as messaging:
+        shop = participants.sqlite(messaging, connect())
+        assert seen_after(messaging, shop, connect(), "SQLite").report(at_most=1)
+
+
+def test_a_row_is_visible_soon_after_its_commit_in_postgres(tmp_path: Path) -> None:
+    server = PostgresServer(fsync="on")
+    try:
+        with txaware.connect(f"leveldb:{tmp_path / 'data'}") as messaging:
+            shop = participants.postgres(messaging, server.connect(), outbox=True)
+            writer = server.connect(autocommit=True)
+            assert seen_after(messaging, shop, writer, "PostgreSQL").report(at_most=1)
+            shop.close()
+            writer.close()
+    finally:
+        server.close()
+
+
+def seen_after(messaging: Messaging, shop: Any, writer: Any, name: str) -> Figure:
+    """The p50 of the time from a commit to a reader, with a relay that has nothing."""
+    messaging.create_topic("t")
+    outbox, consumer = txaware.outbox(writer), messaging.consumer("t", group="g")
+    took_ms: list[float] = []
+    for _ in range(SEEN):
+        time.sleep(IDLE_S)
+        writer.execute("BEGIN")
+        outbox.publish("t", b"-" * 100)
+        writer.execute("COMMIT")
+        began_s = time.perf_counter()
+        while not consumer.poll():
+            time.sleep(LOOK_S)
+        took_ms.append((time.perf_counter() - began_s) * 1e3)
+    limits = [SEEN_WITHIN_MS] * SEEN
+    return Figure(f"visible from {name}", "ms", took_ms, limits, "the floor")
 
 
 def test_a_message_costs_postgres_little(tmp_path: Path) -> None:

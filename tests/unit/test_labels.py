@@ -9,17 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import txaware
 from txaware.errors import BadRequest, RequestTooLarge
 from txaware.model.labels import (
     MAX_HEADERS_BYTES,
     MAX_KEY_BYTES,
+    FixedHeaders,
     Labels,
     packed,
     part_of,
     unpacked,
 )
 from txaware.model.messages import Message, MessageId, Outgoing
-from txaware.model.requests import Payload, checked_payloads
+from txaware.model.requests import Payload, checked_payloads, usual_bytes
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 headers = st.dictionaries(names, st.binary(max_size=300), max_size=5)
@@ -175,3 +177,45 @@ def test_a_message_as_a_dict_is_json() -> None:
     }
     plain = Message(ID, b"a").as_dict()
     assert (plain["key"], plain["headers"]) == (None, {})
+
+
+@given(
+    st.builds(
+        Outgoing,
+        st.binary(max_size=9) | st.just(bytearray(b"odd")),
+        st.none() | st.binary(max_size=9) | st.just(b"-" * (MAX_KEY_BYTES + 1)),
+        st.none() | st.just({"a": b"b"}) | st.just(FixedHeaders({"c": b"d"})),
+        st.none() | st.just(5.0) | st.just(-1.0),
+    )
+    | st.binary(max_size=9)
+)
+def test_a_message_that_is_measured_at_once_has_the_size_of_the_whole_check(
+    message: Any,
+) -> None:
+    at_once = usual_bytes(message)
+    try:
+        found = checked_payloads([message], limit_bytes=1 << 20).size_bytes
+    except BadRequest:
+        assert at_once == 0
+    else:
+        assert at_once in (0, found)
+
+
+def test_events_with_the_same_headers_have_those_of_their_own_beside_them() -> None:
+    same, own = FixedHeaders({"type": b"a"}), {"type": b"b"}
+    messages: list[Payload] = [
+        Outgoing(b"1", None, same),
+        Outgoing(b"2", b"k", same),
+        Outgoing(b"3", None, own),
+        Outgoing(b"4", None, same, 60),
+        b"5",
+        Outgoing(b"6", None, same),
+    ]
+    with txaware.connect("memory:") as messaging:
+        messaging.create_topic("t")
+        messaging.publish("t", messages)
+        found = messaging.poll("t")
+    said = [one if isinstance(one, Outgoing) else Outgoing(one) for one in messages]
+    assert [(one.payload, one.key, one.headers) for one in found] == [
+        (one.payload, one.key, dict(one.headers or {})) for one in said
+    ]

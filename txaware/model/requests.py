@@ -15,6 +15,7 @@ from txaware.model.labels import (
     MAX_KEY_BYTES,
     MOST_LABEL_BYTES,
     NO_HEADERS,
+    FixedHeaders,
     Labels,
     checked_keys,
     compact,
@@ -303,21 +304,28 @@ def _expire_after_s(seconds: object) -> float | None:
     return float(seconds)
 
 
-def keyed_bytes(message: object) -> int:
-    """Returns the size of a message with a key and nothing else that can be wrong.
+def usual_bytes(message: object) -> int:
+    """Returns the size of a message whose key and headers cannot be wrong.
 
-    For any other it returns 0; the whole check then tells.
+    It has a key, or the headers of many, and nothing else. For any other it returns 0;
+    the whole check then tells.
     """
     if message.__class__ is not Outgoing:
         return 0
-    payload, key = message.payload, message.key
+    payload, key, headers = message.payload, message.key, message.headers
+    size_bytes = 0
+    if headers.__class__ is FixedHeaders:
+        size_bytes = len(headers.packed)
+    elif headers is not None or key is None:
+        return 0
+    if key is not None:
+        if key.__class__ is not bytes or len(key) > MAX_KEY_BYTES:
+            return 0
+        size_bytes += len(key)
     if (
-        key.__class__ is not bytes
-        or payload.__class__ is not bytes
-        or message.headers is not None
+        payload.__class__ is not bytes
         or message.expire_after_s is not None
         or message.more is not None
-        or (size_bytes := len(key)) > MAX_KEY_BYTES
     ):
         return 0
     return size_bytes + len(payload)

@@ -19,7 +19,7 @@ from txaware.model.encoding import Encode, encoded, encoder
 from txaware.model.interfaces import MessagingService, Payload
 from txaware.model.messages import Outgoing, Receipt, outgoing
 from txaware.model.partitions import full_name
-from txaware.model.requests import alike, checked_payloads, keyed_bytes
+from txaware.model.requests import alike, checked_payloads, usual_bytes
 from txaware.model.traced_messages import carrying, sent
 from txaware.publish.outbox import TakesItems, TransactionPublisher
 
@@ -38,7 +38,7 @@ def checked_size_bytes(payload: Payload, limit_bytes: int) -> int:
     # the rest of a `publish`.
     if payload.__class__ is bytes:
         size_bytes = len(payload)
-    elif not (size_bytes := keyed_bytes(payload)):
+    elif not (size_bytes := usual_bytes(payload)):
         size_bytes = checked_payloads([payload], limit_bytes=limit_bytes).size_bytes
     if size_bytes > limit_bytes:
         raise RequestTooLarge(

@@ -61,8 +61,19 @@ def _mixed_rows(
     labels = payloads.labels or Labels.nothing(count)
     after_s = payloads.expire_after_s or [None] * count
     columns = zip(labels.headers, labels.keys, after_s, strict=True)
+    # Events of one class all have the same headers, and often nothing else.
+    alike: dict[bytes, bytes] = {}
+
+    def head(key: bytes, each: tuple[bytes, bytes | None, float | None]) -> bytes:
+        headers, label, seconds = each
+        if label is not None or seconds is not None:
+            return value_head(pointer, more=_columns(key, more, *each))
+        if headers not in alike:
+            alike[headers] = value_head(pointer, more=_columns(key, more, *each))
+        return alike[headers]
+
     return [
-        (prefix + key, value_head(pointer, more=_columns(key, more, *each)) + payload)
+        (prefix + key, head(key, each) + payload)
         for key, payload, each in zip(keys, payloads.payloads, columns, strict=True)
     ]
 
