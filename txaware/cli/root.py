@@ -13,6 +13,7 @@ import click
 from txaware.cli.backup import backup, restore
 from txaware.cli.bench import bench
 from txaware.cli.check import check
+from txaware.cli.completion import complete_names
 from txaware.cli.copy import copy
 from txaware.cli.demo.demo import demo
 from txaware.cli.failures import EXIT_CODES, INTERRUPTED, Commands
@@ -184,9 +185,11 @@ for verb in (demo, bench, token, hbase, copy, asyncapi, metrics):
 for verb in (serve, topic, publish, poll, table, queue, worker, run):
     command.add_command(verb)
     accept_url(verb)
+    complete_names(verb)
 for verb in (groups, producers, shards, transactions):
     command.add_command(verb)
     accept_url(verb)
+    complete_names(verb)
 for verb in (outbox, participants, status, janitor, check, backup, restore):
     command.add_command(verb)
     accept_url(verb)

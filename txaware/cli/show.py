@@ -1,6 +1,8 @@
 """Printing: aligned columns, times in UTC, payloads as text, and JSON."""
 
 import json
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +14,8 @@ from txaware.model.messages import Message, MessageId, shown_value, text_or_base
 from txaware.model.start_places import BEGINNING
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-NOTHING = "-"
+NOTHING, GAP, ELLIPSIS = "-", "  ", "\N{HORIZONTAL ELLIPSIS}"
+NARROWEST = 8
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -124,7 +127,8 @@ def echo_columns(
 ) -> None:
     """Prints rows below a header; a column of numbers is aligned on the right.
 
-    Without rows it prints only a remark.
+    In a terminal the widest texts are cut until a line fits; what is read by another
+    program has them whole. Without rows it prints only a remark.
     """
     if not rows:
         note(empty)
@@ -132,12 +136,39 @@ def echo_columns(
     texts = [list(header), *([str(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     right = [all(isinstance(row[at], int) for row in rows) for at in range(len(header))]
-    for row in texts:
+    if sys.stdout.isatty():
+        most = shutil.get_terminal_size().columns
+        widths = fitting_widths(widths, [*right], most - len(GAP) * (len(widths) - 1))
+    for at, row in enumerate(texts):
         cells = [
-            text.rjust(width) if numbers else text.ljust(width)
+            text.rjust(width) if numbers else cut(text, width).ljust(width)
             for text, width, numbers in zip(row, widths, right, strict=True)
         ]
-        click.echo("  ".join(cells).rstrip())
+        line = GAP.join(cells).rstrip()
+        click.echo(line if at else click.style(line, bold=True))
+
+
+def fitting_widths(widths: list[int], fixed: list[bool], most: int) -> list[int]:
+    """Returns the widths of columns that fit together, cut from the widest on.
+
+    Those that are `fixed` stay, and no other becomes narrower than `NARROWEST`.
+    """
+    fitting = list(widths)
+    while sum(fitting) > most:
+        widest = max(
+            (at for at in range(len(fitting)) if not fixed[at]),
+            key=fitting.__getitem__,
+            default=None,
+        )
+        if widest is None or fitting[widest] <= NARROWEST:
+            break
+        fitting[widest] -= 1
+    return fitting
+
+
+def cut(text: str, width: int) -> str:
+    """Returns a text that is no wider; one that was cut ends with an ellipsis."""
+    return text if len(text) <= width else text[: width - 1] + ELLIPSIS
 
 
 def echo_fields(fields: Sequence[tuple[str, object]]) -> None:
