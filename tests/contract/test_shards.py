@@ -3,15 +3,25 @@
 import io
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import attrs
 import pytest
 
 import txaware
 from tests.support.messagings import payloads, table_of
-from txaware.errors import BadRequest, ShardAway, ShardMissing, StoreCorrupted
+from txaware.errors import (
+    BadRequest,
+    ShardAway,
+    ShardMissing,
+    StoreCorrupted,
+    TransactionConflict,
+)
 from txaware.messaging import Messaging
 from txaware.model.clock import system_clock_ms
 from txaware.model.settings import Settings
@@ -396,3 +406,69 @@ def test_a_producer_is_known_in_whatever_shard_it_was_opened(tmp_path: Path) -> 
         assert messaging.producers() == []
         assert messaging.check().is_clean
     assert problems(tmp_path) == []
+
+
+@pytest.mark.parametrize("frames", [True, False])
+def test_a_commit_at_a_server_writes_to_other_shards_first(
+    tmp_path: Path, frames: bool
+) -> None:
+    with (
+        opened(tmp_path, 2) as owner,
+        txaware.connect(owner.serve().url, frames=frames) as messaging,
+    ):
+        owner.create_topic("far", shards=[1])
+        owner.create_topic("both", partitions=2)
+        stock = messaging.table("stock")
+        with messaging.transaction():
+            messaging.publisher("far").publish(b"a")
+            for number in range(2):
+                messaging.publisher(f"both.{number}").publish(b"a")
+            stock.put(b"apples", b"1")
+        with messaging.producer("loader") as producer, producer.transaction():
+            producer.publish("far", b"b")
+        with pytest.raises(TransactionConflict):
+            refused(messaging)
+        assert stock.get(b"apples") == b"3"
+        for name, wanted in (("far", [b"a", b"b"]), ("both", [b"a", b"a"])):
+            assert payloads(messaging.poll(name, isolation="committed")) == wanted
+        with messaging.transaction():
+            messaging.publisher("far").publish(b"c")
+        assert payloads(messaging.poll("far", isolation="committed"))[2:] == [b"c"]
+        assert messaging.check().is_clean
+
+
+def refused(messaging: Messaging) -> None:
+    with messaging.transaction(), ThreadPoolExecutor(1) as pool:
+        messaging.table("stock").put(b"apples", b"2")
+        messaging.publisher("far").publish(b"refused")
+        # It is in no block of that thread.
+        pool.submit(committed_between, messaging).result()
+
+
+def committed_between(messaging: Messaging) -> None:
+    with messaging.transaction():
+        messaging.table("stock").put(b"apples", b"3")
+
+
+def test_a_repeated_commit_over_shards_is_never_written_twice(tmp_path: Path) -> None:
+    """A server that died after it wrote to a shard leaves the transaction open."""
+    with opened(tmp_path, 2) as owner:
+        owner.create_topic("far", shards=[1])
+        url = owner.serve().url
+        with txaware.connect(url) as messaging:
+            pointer = messaging.coordinator.start_short().transaction_id
+        owner.publish("far", [b"x"], transaction=pointer)  # and it was killed here
+        publishes = [{"topic": "far", "messages": ["eA=="]}]
+        body = {"publishes": publishes, "repeat": True}
+        with pytest.raises(HTTPError) as refused:
+            ask(f"{url}/v1/transactions/{pointer}/commit", body)
+        assert refused.value.code == 409
+        refused.value.close()
+        assert payloads(owner.poll("far", isolation="committed")) == []
+
+
+def ask(url: str, body: dict[str, Any]) -> Any:
+    named = {"Content-Type": "application/json", "Accept": "application/json"}
+    request = Request(url, json.dumps(body).encode(), named)
+    with urlopen(request) as answer:
+        return json.loads(answer.read())

@@ -45,7 +45,7 @@ from txaware.model.requests import (
     checked_snapshot,
     checked_start,
 )
-from txaware.model.shards import Shards
+from txaware.model.shards import HOME, Shards
 from txaware.model.signatures import passed_on
 from txaware.model.topics import (
     Topic,
@@ -258,6 +258,16 @@ class LocalService:
             if place.shard:
                 return None  # rows of another shard are on disk before the commit
         return self._publishing.cargo(loads, tx)
+
+    def is_carried(self, topic: str) -> bool:
+        """Returns False where messages for a topic go to disk before the commit.
+
+        They do so where a partition lies in another shard than the journal.
+        """
+        place = self._places.find(topic)
+        if isinstance(place, PartitionedTopic):
+            return not any(place.topic.serving)
+        return place.shard == HOME
 
     def carried_bytes(self, coordinator: Coordinator) -> int:
         """Returns how many bytes of rows a commit carries, about; 0 for none."""

@@ -2,13 +2,20 @@
 
 from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
 from coordinator.cargo import joined
 from coordinator.remote.calls import COMMIT
-from coordinator.remote.wire import check_known, fields_of, list_of, pointers_of
+from coordinator.remote.wire import (
+    check_known,
+    fields_of,
+    flag_of,
+    list_of,
+    pointers_of,
+)
 from coordinator.transaction import Transaction
 from coordinator.transaction_status import OPEN, standing
 from txaware.auth import Principal
@@ -20,9 +27,11 @@ from txaware.errors import (
     TransactionTooLarge,
     TxAwareError,
     Unavailable,
+    changed_nothing,
 )
 from txaware.model.interfaces import CargoCounted
 from txaware.model.markers import producer_change
+from txaware.model.messages import PublishResponse
 from txaware.model.rows import checked_changes_of_rows
 from txaware.model.topics import DEFAULT_NAMESPACE, LONGEST_ID
 from txaware.protocol.fields import ID, Body, Field, Kind, array_of, text
@@ -150,6 +159,8 @@ class CommitRoutes:
             if any(may_wait(each["transactionalId"]) for each in producers):
                 return False
             cargoes = [] if asked is None else [*self._cargoes(asked, tx)]
+            if asked is not None and self._ahead(asked):
+                return False
         except TxAwareError:
             return False
         cargo = joined(cargoes) if cargoes else None
@@ -174,7 +185,8 @@ class CommitRoutes:
         if asked is None:
             answer = self._transactions.called(request, COMMIT)
             return self._transactions.passed_on(request, answer)
-        commit = partial(self._commit_with, asked)
+        is_repeated = flag_of(fields, "repeat")
+        commit = partial(self._commit_with, asked, is_repeated=is_repeated)
         self._transactions.coordinator.commit_by(pointer, fields, commit)
         self._owners.ended(pointer)
         return DONE_IN_JSON
@@ -204,23 +216,70 @@ class CommitRoutes:
         self._owners.used((pointer,), request.principal)
         self._owners.check(pointers_of(fields, "checkpoints"), request.principal)
 
-    def _commit_with(self, asked: Fields, tx: Transaction) -> None:
+    def _commit_with(
+        self, asked: Fields, tx: Transaction, *, is_repeated: bool
+    ) -> None:
         if not any(asked.values()):
             self._coordinator.commit(tx)
             return
         try:
-            cargoes = [*self._cargoes(asked, tx)]
+            cargoes, ahead = [*self._cargoes(asked, tx)], self._ahead(asked)
         except TxAwareError as error:
             if self._stays_open(tx, error):
                 raise
             # It may have committed before, which is for a repeat to find out.
             raise TransactionNotInProgress(str(error)) from error
-        if not cargoes:  # publishes without messages
-            self._coordinator.commit(tx)
-            return
-        self._coordinator.commit_with(tx, joined(cargoes))
+        with self._written_ahead(ahead, tx, is_repeated=is_repeated):
+            if cargoes:
+                self._coordinator.commit_with(tx, joined(cargoes))
+            else:  # publishes without messages, or all of them ahead
+                self._coordinator.commit(tx)
         for cargo in cargoes:
             cargo.count()
+
+    def _ahead(self, asked: Fields) -> dict[str, Listed]:
+        """Returns the messages that are in other shards than the journal."""
+        return {
+            topic: listed
+            for topic, listed in _topics(asked).items()
+            if listed and not self._service.is_carried(topic)
+        }
+
+    @contextmanager
+    def _written_ahead(
+        self, ahead: dict[str, Listed], tx: Transaction, *, is_repeated: bool
+    ) -> Iterator[None]:
+        """Publishes before the commit, and takes that back where it is refused.
+
+        A repeat does not know what was written before, by a server that may have died
+        since: what is still open then is ended, and begins anew.
+        """
+        if ahead and is_repeated and self._coordinator.invalidate(tx):
+            self._owners.ended(tx.transaction_id)
+            raise TransactionNotInProgress(
+                f"transaction {tx.transaction_id} has written to several shards, and "
+                f"whether all of it is not known: it was ended"
+            )
+        written: list[tuple[str, PublishResponse]] = []
+        try:
+            for topic, listed in ahead.items():
+                found = self._service.publish(topic, listed, transaction=tx)
+                if found is not None:
+                    written.append((topic, found))
+            yield
+        except TxAwareError as error:
+            if written and changed_nothing(error):
+                self._take_back(written, tx)
+            raise
+
+    def _take_back(
+        self, written: list[tuple[str, PublishResponse]], tx: Transaction
+    ) -> None:
+        try:
+            for topic, response in written:
+                self._service.rollback(topic, response)
+        except TxAwareError:
+            self._coordinator.invalidate(tx)
 
     def _stays_open(self, tx: Transaction, refusal: TxAwareError) -> bool:
         """Tells whether no request before has committed it, nor will.
@@ -259,18 +318,28 @@ class CommitRoutes:
                 for each in asked["tables"]
             ]
             yield _whole(self._server_context.tables.row_cargo(coordinator, tx, tables))
-        parts: dict[str, list[Listed]] = {}
-        for topic, listed, _ in asked["publishes"]:
-            parts.setdefault(_full(topic), []).append(listed)
-        topics = {topic: _joined(listed) for topic, listed in parts.items()}
+        topics = _topics(asked)
         messages = sum(map(len, topics.values()))
         if messages > MAX_MESSAGES:  # empty ones take nearly nothing of a body
             raise RequestTooLarge(
                 f"a commit with {messages} messages is above the limit of "
                 f"{MAX_MESSAGES}; send some before the commit"
             )
-        if published := [each for each in topics.items() if len(each[1])]:
+        published = [
+            (topic, listed)
+            for topic, listed in topics.items()
+            if len(listed) and self._service.is_carried(topic)
+        ]
+        if published:
             yield _whole(service.cargo(coordinator, tx, published))
+
+
+def _topics(asked: Fields) -> dict[str, Listed]:
+    """Returns all messages of a commit for each topic."""
+    parts: dict[str, list[Listed]] = {}
+    for topic, listed, _ in asked["publishes"]:
+        parts.setdefault(_full(topic), []).append(listed)
+    return {topic: _joined(listed) for topic, listed in parts.items()}
 
 
 def _check_pointers(publishes: list[CommittedPublish], pointer: int) -> None:
