@@ -24,12 +24,23 @@ import pytest
 import txaware
 from tests.support.concurrency import until
 from tests.support.killed_server import Server
-from tests.support.member_child import APART, GROUP, HANDLED, HTTP, NO_KEY, TOPIC
+from tests.support.member_child import (
+    APART,
+    GROUP,
+    HANDLED,
+    HTTP,
+    LOOP,
+    LOOP_BY_HTTP,
+    NO_KEY,
+    STATIC,
+    TOPIC,
+)
 from txaware.errors import TxAwareError
 from txaware.messaging import Messaging
 
 ROOT = Path(__file__).parents[2]
-PARTITIONS = 4
+PARTITIONS, MOST_PARTITIONS = 4, 8
+WAYS = ("", HTTP, LOOP, LOOP_BY_HTTP, STATIC)
 SESSION_S = 1.0
 RUN_S = 60 * float(os.environ.get("MEMBER_MINUTES", "0")) or 6.0
 ENDS_S = 60
@@ -47,6 +58,7 @@ class Child:
         fault: str = "",
         session_s: float = SESSION_S,
     ) -> None:
+        self.name, self.way = name, fault
         self._lines: list[str] = []
         self._child = subprocess.Popen(
             [
@@ -153,7 +165,7 @@ class Publishing:
         with txaware.connect(self._url) as messaging:
             producer = messaging.producer()
             while not self._ended.is_set():
-                for partition, number in self.published.items():
+                for partition, number in [*self.published.items()]:
                     topic = f"{TOPIC}.{partition}"
                     try:
                         producer.publish(topic, [b"%d" % number], sequence=number)
@@ -162,6 +174,13 @@ class Publishing:
                         break
                     self.published[partition] += 1
                 time.sleep(0.002)
+
+    def add_partition(self) -> None:
+        """Publishes to one more partition from now on."""
+        number = len(self.published)
+        with txaware.connect(self._url) as messaging:
+            messaging.update_topic(TOPIC, partitions=number + 1)
+        self.published[number] = 0
 
     def end(self) -> dict[int, int]:
         """Ends it, and returns how many numbers each partition has."""
@@ -189,22 +208,36 @@ def test_members_that_come_go_and_die_handle_each_message_once(tmp_path: Path) -
         members: list[Child] = []
         names = iter(range(10_000))
 
-        def begin() -> None:
-            members.append(Child(server.url, f"m{next(names)}", pause_s=0.01))
+        def begin(way: str = "", name: str | None = None) -> None:
+            name = name or f"m{next(names)}"
+            members.append(Child(server.url, name, pause_s=0.01, fault=way))
             ends.callback(members[-1].kill)
 
-        for _ in range(3):
-            begin()
+        for way in ("", LOOP, STATIC):
+            begin(way)
         members[0].says("in a block")
         until_s = time.monotonic() + RUN_S
         while time.monotonic() < until_s:
-            blow = chance.choice(["begin", "leave", "kill", "stop", "server"])
+            blow = chance.choice(
+                ["begin", "leave", "kill", "stop", "server", "again", "add"]
+            )
             one = chance.choice(members)
             if blow == "server":
                 server.kill()
                 server.start()
             elif blow == "begin" and len(members) < 5:
-                begin()
+                begin(chance.choice(WAYS))
+            elif blow == "again":  # also while the one before it hangs
+                one.signal(signal.SIGSTOP)
+                begin(one.way, one.name)
+                time.sleep(chance.uniform(0, 1))
+                one.signal(signal.SIGCONT)
+                members.remove(one)
+                one.kill()
+            elif blow == "add":
+                if len(publishing.published) < MOST_PARTITIONS:
+                    with suppress(TxAwareError):
+                        publishing.add_partition()
             elif blow == "stop":
                 one.signal(signal.SIGSTOP)
                 time.sleep(SESSION_S + 0.3)
@@ -221,6 +254,8 @@ def test_members_that_come_go_and_die_handle_each_message_once(tmp_path: Path) -
             )
             for one in members:
                 one.leave()
+            for static in messaging.group(GROUP).members:
+                messaging._parts.groups.leave_group(GROUP, static.member)
             found = check(read(messaging), published)
             assert (found.doubles, found.unordered) == ([], [])
             assert min(published.values()) > 0
