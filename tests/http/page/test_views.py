@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from selenium.webdriver.common.by import By
@@ -209,6 +210,33 @@ def test_a_group_is_moved_and_moved_back(
     page.wait(lambda: page.text("#group-rows .figure") == "0", "0 rows behind")
     assert read() == []
     assert not [*messaging.coordinator.snapshot().in_progress]
+
+
+def test_the_members_of_a_group_are_shown_live(
+    page: Browser, messaging: Messaging
+) -> None:
+    messaging.create_topic("parts", partitions=2)
+    messaging.publish("parts.0", [b"0"])
+    options: dict[str, Any] = {"topics": ["parts"]}
+    with messaging.member("billing", static="ann", **options) as ann:
+        assert payloads(ann.poll(timeout_s=20)) == [b"0"]
+        go(page, "groups/billing/parts.0")
+        page.reads("#group-generation", "Generation 1", "ann joined")
+        row_reads(page, "ann", "parts.0, parts.1", "1", table="members")
+        ann.commit()
+        row_reads(page, "ann", "parts.0, parts.1", "0", table="members")
+        with messaging.member("billing", static="ben", **options) as ben:
+            page.reads("#group-generation", "ben joined")
+            while not ben.assignment:
+                ben.poll(timeout_s=0.05)
+                ann.poll()
+            row_reads(page, "ann", table="members")
+            row_reads(page, "ben", "parts.", table="members")
+    messaging._parts.groups.leave_group("billing", "ann")
+    messaging._parts.groups.leave_group("billing", "ben")
+    page.reads("#group", "Nobody is a member at the moment.")
+    go(page, "groups/other/parts.0")
+    page.reads("#group", "No members share it")
 
 
 def test_the_members_of_a_group_that_is_moved_go_on_from_there(

@@ -1,11 +1,12 @@
-// One group in one topic: how far it is behind over time, and moving it to another place.
+// One group in one topic: how far it is behind over time, the members who share it, and
+// moving it to another place.
 // Members of the group are told to go on from there; a reader at work is refused once.
 
 import { askFirst } from "./asking.js";
 import { Chart } from "./charts.js";
 import { Model } from "./model.js";
-import { ask, pathOf, refusals, tell } from "./server.js";
-import { child, link, setName, setText } from "./table.js";
+import { ask, pathOf, Refused, refusals, tell } from "./server.js";
+import { LiveTable, child, link, setName, setText } from "./table.js";
 import { address } from "./views.js";
 import * as words from "./words.js";
 
@@ -20,10 +21,29 @@ find("group-unread").append(unread.element);
 find("group-rows").append(rows.element);
 const to = find("reset-to");
 const at = find("reset-at");
+const members = new LiveTable(
+  find("members"),
+  [
+    { name: "member", label: "Member", sort: (row) => row.member, show: showMember },
+    { name: "incarnation", label: "Incarnation", show: (cell, row) => setText(cell, String(row.incarnation)) },
+    { name: "since", label: "Since", sort: (row) => row.sinceMs, show: (cell, row) => setText(cell, words.time(row.sinceMs)) },
+    { name: "owned", label: "Partitions", show: (cell, row) => setText(cell, row.owned || "stands by") },
+    { name: "rows", label: "Rows behind", numeric: true, sort: (row) => row.rows, show: showBehind },
+  ],
+  { key: (row) => row.member, sorted: "member" },
+);
 let shown = fresh("", "");
 
+function showMember(cell, row) {
+  setName(cell, words.short(row.member), row.client ? `${row.member} at ${row.client}` : row.member);
+}
+
+function showBehind(cell, row) {
+  setName(cell, words.count(row.rows), row.behind);
+}
+
 function fresh(group, topic) {
-  return { group, topic, model: new Model(), isFirst: true, refused: null, found: null };
+  return { group, topic, model: new Model(), isFirst: true, refused: null, found: null, isShared: false };
 }
 
 export const groupView = {
@@ -41,19 +61,54 @@ export const groupView = {
   async look() {
     const mine = shown;
     const query = new URLSearchParams({ search: mine.group, history: String(mine.isFirst) });
-    const [answer, refused] = await Promise.all([
+    const [answer, refused, found] = await Promise.all([
       ask(`v1/overview?${query}`),
       mine.refused ?? refusals({ group: mine.group, topic: mine.topic }),
+      described(mine),
     ]);
     return () => {
       if (mine !== shown) return 0;
-      Object.assign(mine, { isFirst: false, refused });
+      Object.assign(mine, { isFirst: false, refused, isShared: found !== null });
       const report = mine.model.take(answer);
       show(report.groups.find((one) => one.group === mine.group && one.topic === mine.topic) ?? null);
+      showMembers(found, report.groups);
       return EVERY_MS;
     };
   },
 };
+
+/** The group with its members; null where it never had any, or the caller may not see it. */
+async function described({ group, topic, isShared }) {
+  const [, namespace = "default"] = topic.split(":").reverse();
+  if (isShared) {
+    try {
+      return await ask(pathOf("groups", `${namespace}:${group}`));
+    } catch (error) {
+      if (error instanceof Refused && error.status === 404) return null;
+      throw error;
+    }
+  }
+  const all = await ask(`v1/namespaces/${encodeURIComponent(namespace)}/groups`);
+  return all.find((one) => one.group === group) ?? null;
+}
+
+function showMembers(found, groups) {
+  const [, namespace] = shown.topic.split(":").reverse();
+  const inNamespace = (name) => (namespace === undefined ? name : `${namespace}:${name}`);
+  const began = found && `Generation ${found.generation}, since ${words.time(found.generationMs)}: ${found.why}.`;
+  setText(find("group-generation"), began ?? "");
+  const behind = new Map(groups.filter((one) => one.group === shown.group).map((one) => [one.topic, one.rows]));
+  const rows = (found?.members ?? []).map((one) => {
+    const of = (at) => behind.get(inNamespace(`${at.topic}.${at.partition}`)) ?? behind.get(inNamespace(at.topic)) ?? 0;
+    return {
+      ...one,
+      owned: one.partitions.map((at) => `${at.topic}.${at.partition}`).join(", "),
+      rows: one.partitions.reduce((sum, at) => sum + of(at), 0),
+      behind: one.partitions.map((at) => `${at.topic}.${at.partition}: ${words.count(of(at))}`).join("\n"),
+    };
+  });
+  members.update(rows, found ? "Nobody is a member at the moment." : "No members share it; whoever reads for it does so alone.");
+}
 
 function show(group) {
   shown.found = group;
