@@ -19,6 +19,7 @@ from txaware.messaging import Messaging
 from txaware.model.group_service import GroupService
 from txaware.model.groups import GroupStart, Joined, NamedPartition, PartitionPosition
 from txaware.model.messages import MessageId
+from txaware.model.metrics import GroupShare
 from txaware.model.start_places import BEGINNING
 
 ORDERS = NamedPartition("orders", 0)
@@ -463,3 +464,18 @@ def test_a_member_without_a_name_gets_one(messaging: Messaging) -> None:
     groups = messaging._parts.groups
     names = {groups.join_group("g", topics=["orders"]).member for _ in range(3)}
     assert len(names) == 3
+
+
+def test_members_are_counted_by_topic_as_long_as_they_are_heard_of(
+    site: Site, groups: GroupService
+) -> None:
+    site.messaging.create_topic("calls", partitions=3)
+    groups.join_group("desk", "a", topics=["calls", "orders"], session_s=3)
+    groups.join_group("desk", "b", topics=["calls"], session_s=60)
+    shares = site.embedded._parts.served.groups.shares()  # type: ignore[union-attr]
+    assert shares["desk", "calls"] == GroupShare(2, 1, 0, 2)
+    assert shares["desk", "orders"] == GroupShare(1, 0, 0, 2)
+    site.clock.advance_s(4)  # nobody has asked since
+    shares = site.embedded._parts.served.groups.shares()  # type: ignore[union-attr]
+    assert shares["desk", "calls"] == GroupShare(1, 1, 3, 2)
+    assert shares["desk", "orders"].unowned == 1

@@ -36,6 +36,8 @@ def recorded() -> str:
         with messaging.transaction():
             messaging.publisher("orders").publish(b"d")
             messaging.consumer("orders", group="billing").poll(limit=1)
+        for name in ("ann", "ben"):
+            messaging._parts.groups.join_group("shipping", name, topics=["idle"])
         plain = messaging.producer()
         plain.publish("orders", [b"e"])
         plain.publish("orders", [b"e"], sequence=0)

@@ -511,3 +511,38 @@ class Metrics(Counts):
     invalid_transactions: int | None
     prepared_transactions: int | None = None
     oldest_prepared_ms: int | None = None
+
+
+@attrs.frozen
+class GroupShare:
+    """A group that shares a topic among its members."""
+
+    members: Annotated[
+        int,
+        gauge(
+            "group_members",
+            "Members of a group that have joined a topic and are heard of.",
+        ),
+    ]
+    standing_by: Annotated[
+        int,
+        gauge(
+            "group_members_standing_by",
+            "Members of a group that have joined a topic and have no partition of it.",
+        ),
+    ]
+    unowned: Annotated[
+        int,
+        gauge(
+            "group_partitions_unowned",
+            "Partitions of a topic that no member of its group has, who is heard of.",
+        ),
+    ]
+    generation: Annotated[
+        int,
+        gauge(
+            "group_generation",
+            "Generation of a group: it rises with each change of members, topics or "
+            "owners.",
+        ),
+    ]

@@ -412,6 +412,7 @@ class HttpServer:
             served.overview,
             admission,
             refusals=served.owners.refusals,
+            shares=served.groups.shares,
             clock_ms=served.clock_ms,
         )
         membership = self._membership

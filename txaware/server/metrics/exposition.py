@@ -14,6 +14,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from txaware.errors import TopicNotFound, TxAwareError
 from txaware.model.clock import ClockMs, system_clock_ms
+from txaware.model.metrics import GroupShare
 from txaware.server.metrics.moment import InFlight, Moment, Sources
 from txaware.server.metrics.parts import FAILURES, PARTS, MetricTable
 from txaware.server.metrics.request_counts import RequestCounts
@@ -43,6 +44,7 @@ class Exposition:
         in_flight: InFlight,
         *,
         refusals: Callable[[], Mapping[str, int]] = dict,
+        shares: Callable[[], Mapping[tuple[str, str], GroupShare]] = dict,
         parts: Mapping[str, Sequence[MetricTable]] = PARTS,
         clock_ms: ClockMs = system_clock_ms,
         clock_s: Callable[[], float] = time.monotonic,
@@ -61,6 +63,7 @@ class Exposition:
             clock_ms(),
             refusals,
             self._failures,
+            shares,
         )
         self._parts = parts
         self._process = ProcessCollector(registry=None)

@@ -12,7 +12,7 @@ import attrs
 from coordinator.prepared_transactions import PreparedTransaction
 from txaware.errors import TopicNotFound
 from txaware.model.messages import Bounds
-from txaware.model.metrics import Counts, TopicMetrics
+from txaware.model.metrics import Counts, GroupShare, TopicMetrics
 from txaware.model.numbers import (
     INFO,
     MOST_TOPICS,
@@ -60,6 +60,7 @@ class Sources:
     started_ms: int
     refusals: Callable[[], Mapping[str, int]]
     failures: Mapping[str, int]
+    shares: Callable[[], Mapping[tuple[str, str], GroupShare]] = dict
 
 
 class Moment:
@@ -74,6 +75,9 @@ class Moment:
         self._failures = Failures(reads_wait=sources.service.reads_wait)
         self.now_ms = sources.clock_ms()
         self.counts: Callable[[], Counts] = _once(sources.administration.counts)
+        self.shares: Callable[[], Mapping[tuple[str, str], GroupShare]] = _once(
+            sources.shares
+        )
         self.report: Callable[[], OverviewReport] = _once(sources.overview.snapshot)
         self.prepared: Callable[[], list[PreparedTransaction] | None] = _once(
             sources.administration.prepared

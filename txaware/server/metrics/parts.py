@@ -18,6 +18,7 @@ from prometheus_client.metrics_core import (
 
 from txaware.model.metrics import (
     Counts,
+    GroupShare,
     Histogram,
     ProducerMetrics,
     RetentionMetrics,
@@ -172,6 +173,12 @@ def _groups(moment: Moment) -> Rows:
     return {(group.group, group.topic): group for group in groups}
 
 
+def _shares(moment: Moment) -> Rows:
+    found = moment.shares()
+    by_members = sorted(found, key=lambda pair: (-found[pair].members, pair))
+    return {pair: found[pair] for pair in by_members[:MOST_GROUPS]}
+
+
 def _queues(moment: Moment) -> Rows:
     return {(one.queue,): one.stats for one in moment.report().queues}
 
@@ -215,6 +222,14 @@ PARTS: dict[str, tuple[MetricTable, ...]] = {
             ("group", TOPIC),
             f"The {MOST_GROUPS} groups that are furthest behind.",
             first=("lag_ms", "unread_since_ms"),
+        ),
+    ),
+    "group_members": (
+        MetricTable(
+            GroupShare,
+            _shares,
+            ("group", TOPIC),
+            f"The {MOST_GROUPS} groups with the most members.",
         ),
     ),
     "transactions": (

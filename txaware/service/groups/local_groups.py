@@ -43,6 +43,7 @@ from txaware.model.groups import (
     checked_session_s,
 )
 from txaware.model.messages import MessageId
+from txaware.model.metrics import GroupShare
 from txaware.model.partitions import name_of_rows, partition_name
 from txaware.model.requests import checked_flag, checked_snapshot, checked_wait_s
 from txaware.model.start_places import BEGINNING, of_one, place_of
@@ -162,6 +163,20 @@ class LocalGroups:
             with suppress(GroupNotFound):
                 name = GROUPS.name_of(without_pointer(key))
                 found.append(self.group(f"{name.namespace}:{name.name}"))
+        return found
+
+    def shares(self) -> dict[tuple[str, str], GroupShare]:
+        """Counts members by group and topic, of the groups that are known here.
+
+        It reads nothing and changes nothing; any thread may ask.
+        """
+        now_s, found = self._now_s(), dict[tuple[str, str], GroupShare]()
+        for live in list(self._live.values()):
+            state = live.state
+            if state is not None:
+                for topic, share in state.shares(now_s).items():
+                    shown = str(TopicName(topic, live.name.namespace))
+                    found[live.name.name, shown] = share
         return found
 
     def delete_group(self, group: str) -> None:

@@ -6,6 +6,7 @@ import attrs
 
 from txaware.errors import MemberFenced
 from txaware.model.groups import GroupSettings, Partition
+from txaware.model.metrics import GroupShare
 from txaware.service.groups.assignment import STRATEGIES, Question, Wish
 from txaware.store.group_table import GroupRow, MemberRow, Owner
 
@@ -92,6 +93,26 @@ class Membership:
     def ends_s(self, name: str, row: MemberRow) -> float:
         """Returns when the session of a member ends."""
         return self.heard_s[name] + row.session_ms / 1000
+
+    def shares(self, now_s: float) -> dict[str, GroupShare]:
+        """Counts members, and partitions without one, by topic."""
+        row, heard_s = self.row, self.heard_s
+        heard = {
+            name: one
+            for name, one in row.members.items()
+            if heard_s.get(name, now_s) + one.session_ms / 1000 > now_s
+        }
+        found = {}
+        for topic, partitions in row.topics.items():
+            joined = [name for name, one in heard.items() if topic in one.all_topics]
+            owners = [o.member for pair, o in row.owners.items() if pair[0] == topic]
+            found[topic] = GroupShare(
+                members=len(joined),
+                standing_by=len(set(joined) - set(owners)),
+                unowned=partitions - sum(owner in heard for owner in owners),
+                generation=row.generation,
+            )
+        return found
 
     # ---- heartbeats
     def holds(self, member: str, generation: int, owned: Collection[Partition]) -> None:
