@@ -228,7 +228,7 @@ def _nothing() -> None:
 
 
 @attrs.frozen
-class Handling:
+class PartitionHandler:
     """What handles the messages of a partition, and begins the transactions for them.
 
     `begin` makes each transaction of participants and a `timeout_s`; `at_once` handles
@@ -265,7 +265,7 @@ def subscribe(
     static: str | None = None,
     session_s: float | None = None,
     concurrency: int = 1,
-    in_partition: Callable[[int], Handling] | None = None,
+    in_partition: Callable[[int], PartitionHandler] | None = None,
     require_newest: Callable[[], object] = _nothing,
     **options: Any,
 ) -> Subscriber:
@@ -322,7 +322,7 @@ def subscribe(
         )
 
     def made(
-        reader: Consumer | Inbox | PartitionReader, rows: str, by: Handling
+        reader: Consumer | Inbox | PartitionReader, rows: str, by: PartitionHandler
     ) -> MessageBatches:
         shared = None
         if group is not None:
@@ -348,7 +348,7 @@ def subscribe(
             message_limit_bytes=message_limit_bytes,
         )
 
-    first = Handling(handler, begin, at_once)
+    first = PartitionHandler(handler, begin, at_once)
     batches = made(consumer, name, first)
     shared = None
     if groups is not None and group is not None and named_partition(topic)[1] is None:

@@ -11,7 +11,7 @@ from coordinator.interfaces import TransactionAware
 from txaware.consume import Consumer, Inbox, Subscriber, SubscriberMetrics
 from txaware.consume.batches import Handled, HandlesAtOnce
 from txaware.consume.poison import Publish
-from txaware.consume.subscriber import Handling
+from txaware.consume.subscriber import PartitionHandler
 from txaware.errors import BadRequest
 from txaware.model.interfaces import Payload
 from txaware.model.messages import Outgoing
@@ -56,16 +56,18 @@ class Processor:
         self.producer_of(0)
         self._is_newest = True
 
-    def handling(self, at_once: HandlesAtOnce | None, number: int = 0) -> Handling:
+    def handling(
+        self, at_once: HandlesAtOnce | None, number: int = 0
+    ) -> PartitionHandler:
         """Returns what handles the messages of a partition."""
-        return Handling(
+        return PartitionHandler(
             lambda message: self.publish(number, self._function(message)),
             partial(self.begin, number),
             at_once and partial(self._handle_at_once, at_once, number),
             partial(self._let_go, number),
         )
 
-    def opened(self, at_once: HandlesAtOnce | None, number: int) -> Handling:
+    def opened(self, at_once: HandlesAtOnce | None, number: int) -> PartitionHandler:
         """Does so once it has fenced who had the partition before."""
         self.producer_of(number)
         return self.handling(at_once, number)
