@@ -113,6 +113,20 @@ ALARMS = (
         _told(alarm_rules.GROUP_LATE),
     ),
     AlertingRule(
+        "TxawarePartitionsUnowned",
+        "txaware_group_partitions_unowned > 0",
+        "5m",
+        "Nobody of group {{ $labels.group }} has partitions of {{ $labels.topic }}.",
+        "txaware group members {{ $labels.group }} says who has what.",
+    ),
+    AlertingRule(
+        "TxawareGroupRestless",
+        "increase(txaware_group_generation[15m]) > 30",
+        "0m",
+        "Members of group {{ $labels.group }} come and go.",
+        "txaware group show {{ $labels.group }} says why its generation began.",
+    ),
+    AlertingRule(
         "TxawareQueueLate",
         f"txaware_queue_oldest_seconds > {alarm_rules.QUEUE_LATE.limit_s} "
         "and txaware_queue_paused == 0",
