@@ -28,7 +28,7 @@ from txaware.protocol import (
     messages,
     operator,
     producers,
-    publishing,
+    publishes,
     queues,
     transactional_ids,
 )
@@ -41,9 +41,9 @@ each_verb = pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
 # Answers without what is another one in each store, or each time.
 SETTLED: dict[AnyVerb, Callable[[Any], Any]] = {
     messages.POLL: lambda page: [one.payload for one in page],
-    publishing.PUBLISH: lambda found: found is not None,
-    publishing.STORE: lambda receipt: attrs.evolve(receipt, pointer=0),
-    publishing.PUBLISH_ONCE: len,
+    publishes.PUBLISH: lambda found: found is not None,
+    publishes.STORE: lambda receipt: attrs.evolve(receipt, pointer=0),
+    publishes.PUBLISH_ONCE: len,
     operator.METRICS: lambda found: found.topics.keys(),
     operator.PLAN_CLEAN_UP: lambda found: attrs.evolve(found, id=""),
     producers.OPEN_PRODUCER: lambda found: found.epoch,

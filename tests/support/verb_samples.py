@@ -18,7 +18,7 @@ from txaware.protocol import (
     messages,
     operator,
     producers,
-    publishing,
+    publishes,
     queues,
     tables,
     topics,
@@ -116,16 +116,16 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
         **{"topic": "orders", "start": s.first, "inclusive": False, "limit": 2},
         **{"transaction": s.tx, "isolation": "uncommitted", "wait_s": 0},
     },
-    publishing.PUBLISH: lambda s: {
+    publishes.PUBLISH: lambda s: {
         **{"topic": "pages", "messages": [b"a", Outgoing(b"b", key=b"k")]},
         **{"transaction": s.tx, "receipts": None},
     },
-    publishing.STORE: lambda s: {
+    publishes.STORE: lambda s: {
         **{"topic": "pages", "messages": [b"a"], "transaction": s.tx},
         "attempt": b"try",
     },
-    publishing.ROLLBACK: lambda s: {"topic": "pages", "response": s.published()},
-    publishing.PUBLISH_ONCE: lambda s: {
+    publishes.ROLLBACK: lambda s: {"topic": "pages", "response": s.published()},
+    publishes.PUBLISH_ONCE: lambda s: {
         **{"topic": "pages", "messages": [b"a"]},
         **{"producer": s.opened(), "sequence": 0},
     },

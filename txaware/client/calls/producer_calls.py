@@ -14,7 +14,7 @@ from txaware.protocol.producers import (
     LIST_PRODUCERS,
     OPEN_PRODUCER,
 )
-from txaware.protocol.publishing import PUBLISH_ONCE
+from txaware.protocol.publishes import PUBLISH_ONCE
 
 
 class ProducerCalls(TransactionalCalls):

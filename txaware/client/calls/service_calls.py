@@ -34,7 +34,7 @@ from txaware.model.requests import Payload, Payloads, Pointer, Start, check_plai
 from txaware.protocol.formats import MAX_MESSAGES, ColumnarPage
 from txaware.protocol.groups import POSITION, POSITION_SEEN, SAVE_POSITION
 from txaware.protocol.messages import POLL, WAIT
-from txaware.protocol.publishing import PUBLISH, ROLLBACK, STORE, Store
+from txaware.protocol.publishes import PUBLISH, ROLLBACK, STORE, Store
 from txaware.publish.repeated_publish import OwnProducer
 
 # The most that a message takes in a request beside its payload.

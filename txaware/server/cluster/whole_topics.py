@@ -53,7 +53,7 @@ from txaware.protocol.formats import (
 from txaware.protocol.formats.msgpack_format import MSGPACK_TYPE
 from txaware.protocol.frames import ANY_ROUTE
 from txaware.protocol.messages import OFFSETS, WAIT
-from txaware.protocol.publishing import PUBLISH, ROLLBACK, STORE
+from txaware.protocol.publishes import PUBLISH, ROLLBACK, STORE
 from txaware.protocol.rights import to_publish
 from txaware.protocol.shape import Unread
 from txaware.protocol.topics import TOPIC

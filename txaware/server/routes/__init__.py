@@ -4,7 +4,7 @@ from typing import Any
 
 from txaware.protocol import verbs
 from txaware.protocol.messages import BOUNDS, POLL, WAIT
-from txaware.protocol.publishing import PUBLISH_ONCE
+from txaware.protocol.publishes import PUBLISH_ONCE
 from txaware.protocol.transactional_ids import BEGIN_TRANSACTION
 from txaware.protocol.verb import Verb
 from txaware.server.metrics.exposition import Exposition

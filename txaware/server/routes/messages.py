@@ -9,7 +9,7 @@ from txaware.model.messages import PublishResponse
 from txaware.model.producers import ProducerIdentity
 from txaware.model.queues import pipe_of
 from txaware.model.requests import checked_pointer
-from txaware.protocol.publishing import PUBLISH, Publish
+from txaware.protocol.publishes import PUBLISH, Publish
 from txaware.protocol.shape import Unread
 from txaware.protocol.verb import Verb
 from txaware.server.idempotency import KEY

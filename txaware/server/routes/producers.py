@@ -10,7 +10,7 @@ from txaware.model.messages import MessageId
 from txaware.model.partitions import partition_needed
 from txaware.model.producers import ProducerOpened
 from txaware.protocol.producers import FORGET_PRODUCER, OPEN_PRODUCER
-from txaware.protocol.publishing import PUBLISH_ONCE, PublishOnce
+from txaware.protocol.publishes import PUBLISH_ONCE, PublishOnce
 from txaware.protocol.rights import with_transactional_id
 from txaware.protocol.shape import Unread
 from txaware.protocol.verb import Verb
