@@ -71,6 +71,8 @@ from txaware.service.write.spreading import receipts_by_partition
 
 # Performs a request to a partition that is here; passes on one that is elsewhere.
 Perform = Callable[[Match, Request], Coroutine[Any, Any, Answer]]
+# These wait for messages, and end with their client.
+_WAITING = frozenset(("poll", "wait"))
 Find = Callable[[str, str], Match | Reply]
 
 
@@ -217,16 +219,19 @@ class WholeTopics:
     ) -> Answer:
         """Answers a request."""
         parts = _Parts(request, place, self._perform, self._find)
-        gone = asyncio.Event()
-        request.peer.tell_when_gone(gone)
-        telling = asyncio.ensure_future(_tell_all(gone, parts.events))
         try:
-            return await self._by_end[end](parts)
+            if end not in _WAITING:
+                return await self._by_end[end](parts)
+            gone = asyncio.Event()
+            request.peer.tell_when_gone(gone)
+            telling = asyncio.ensure_future(_tell_all(gone, parts.events))
+            try:
+                return await self._by_end[end](parts)
+            finally:
+                request.peer.tell_when_gone(None)
+                telling.cancel()
         except PartFailed as error:
             return error.reply
-        finally:
-            request.peer.tell_when_gone(None)
-            telling.cancel()
 
     # ---- writing
     async def _publish(self, parts: _Parts) -> Answer:
@@ -236,13 +241,19 @@ class WholeTopics:
             payloads = self._payloads(asked)
             check_plain(payloads, asked.receipts)
             _check_repeat(parts.request, payloads)
-            await self._publish_parts(parts, payloads, None)
+            split = self._split(parts, payloads)
+            if len(split) == 1:  # as it came
+                [number] = split
+                await parts.ask(number, "publish", body, format_.media_type)
+            else:
+                await self._publish_parts(parts, split, None)
             return _answer_in(parts.request, PUBLISH, format_, None)
         if len(asked.messages) and asked.receipts is not None:
             raise BadRequest("a publish has messages or receipts, not both")
         if len(asked.messages):
             payloads = self._payloads(asked)
-            answers = await self._publish_parts(parts, payloads, asked.pointer)
+            split = self._split(parts, payloads)
+            answers = await self._publish_parts(parts, split, asked.pointer)
         else:
             answers = await self._refer(parts, asked)
         found = [decode_publish_response(one) for one in answers]
@@ -253,12 +264,14 @@ class WholeTopics:
             asked.messages, limit_bytes=self._settings.message_limit_bytes
         )
 
-    async def _publish_parts(
-        self, parts: _Parts, payloads: Payloads, pointer: int | None
-    ) -> list[bytes]:
-        split = payloads.by_partition(
+    def _split(self, parts: _Parts, payloads: Payloads) -> dict[int, Payloads]:
+        return payloads.by_partition(
             parts.place.partitions, lambda: self._next(parts.place)
         )
+
+    async def _publish_parts(
+        self, parts: _Parts, split: dict[int, Payloads], pointer: int | None
+    ) -> list[bytes]:
         return await parts.all(
             parts.ask(number, "publish", encode_publish(PublishRequest(pointer, each)))
             for number, each in split.items()
@@ -282,16 +295,13 @@ class WholeTopics:
         if not len(payloads):
             raise BadRequest("a store has messages")
         pointer, attempt = asked.pointer, asked.attempt or b""
-        split = payloads.by_partition(
-            parts.place.partitions, lambda: self._next(parts.place)
-        )
         answers = await parts.all(
             parts.ask(
                 number,
                 "store",
                 encode_publish(PublishRequest(pointer, each, attempt=asked.attempt)),
             )
-            for number, each in split.items()
+            for number, each in self._split(parts, payloads).items()
         )
         receipts = [decode_receipt(one) for one in answers]
         attempt = receipts[0].attempt
