@@ -38,7 +38,7 @@ LAYERS = [
     ],
     [
         *("txaware.model.encoding", "txaware.model.traced_messages"),
-        *("txaware.model.search", "txaware.model.batches"),
+        *("txaware.model.search", "txaware.model.packed_batches"),
     ],
     ["txaware.model.event_type"],
     ["txaware.model.reports", "txaware.model.keeper"],

@@ -20,9 +20,9 @@ from tests.support.messagings import (
 )
 from txaware.errors import BadRequest, MissingExtra, StoreCorrupted
 from txaware.messaging import Messaging
-from txaware.model.batches import pack
 from txaware.model.compression import Packed, compression_of
 from txaware.model.messages import Message, MessageId, Outgoing
+from txaware.model.packed_batches import pack
 from txaware.model.producers import ProducerIdentity
 from txaware.model.requests import checked_payloads
 from txaware.model.settings import Settings

@@ -18,9 +18,9 @@ from txaware import connect, connect_async
 from txaware.client import server_info as server_info_module
 from txaware.client.calls.call import reading
 from txaware.client.server_info import ServerInfo
-from txaware.model.batches import pack, unpack
 from txaware.model.compression import Packed, compression_of
 from txaware.model.messages import Message
+from txaware.model.packed_batches import pack, unpack
 from txaware.model.producers import ProducerIdentity
 from txaware.model.requests import Payloads, checked_payloads
 from txaware.protocol.formats import (

@@ -14,10 +14,10 @@ import attrs
 
 from coordinator.threads import Condition
 from txaware.errors import QueueFull
-from txaware.model.batches import pack
 from txaware.model.compression import Compression, Packed
 from txaware.model.labels import NO_HEADERS, Labels, labels_or_none
 from txaware.model.messages import MessageId
+from txaware.model.packed_batches import pack
 from txaware.model.producers import ProducerIdentity
 from txaware.model.requests import Payloads
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from txaware.errors import BadRequest, MissingExtra, StoreCorrupted, Unavailable
-from txaware.model.batches import unpack
 from txaware.model.compression import (
     Packed,
     compression_at,
     number_of_compression,
 )
 from txaware.model.interfaces import Row, Write
+from txaware.model.packed_batches import unpack
 from txaware.model.requests import Payloads
 from txaware.store.columns import MORE, PACKED, PLAIN, decode, value_head
 from txaware.store.keys import ROW_KEY_BYTES, row_key

@@ -15,7 +15,6 @@ from msgspec import Meta, Struct
 
 from coordinator import codec
 from txaware.errors import BadRequest, RequestTooLarge
-from txaware.model.batches import unpack
 from txaware.model.compression import (
     MOST_PACKED_MESSAGES,
     MOST_UNPACKED_BYTES,
@@ -45,6 +44,7 @@ from txaware.model.messages import (
     messages_of,
     page_of,
 )
+from txaware.model.packed_batches import unpack
 from txaware.model.producers import (
     MAX_EPOCH,
     MAX_PRODUCER_ID,

@@ -18,11 +18,11 @@ from txaware.errors import (
     TxAwareError,
     Unavailable,
 )
-from txaware.model.batches import unpack
 from txaware.model.compression import Packed
 from txaware.model.interfaces import Write
 from txaware.model.messages import NO_PAYLOAD_ROW, MessageId
 from txaware.model.metrics import ProducerMetrics
+from txaware.model.packed_batches import unpack
 from txaware.model.partitions import number_of, parent_of, partition_of
 from txaware.model.producers import (
     KeyReused,

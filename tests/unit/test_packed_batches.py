@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txaware.errors import BadRequest, MissingExtra
-from txaware.model.batches import pack, unpack
 from txaware.model.compression import (
     COMPRESSIONS,
     MOST_PACKED_MESSAGES,
@@ -20,6 +19,7 @@ from txaware.model.compression import (
     compression_of,
 )
 from txaware.model.messages import Outgoing
+from txaware.model.packed_batches import pack, unpack
 from txaware.model.requests import Payload, Payloads, checked_payloads
 
 GZIP = compression_of("gzip")
