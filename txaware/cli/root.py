@@ -30,7 +30,7 @@ from txaware.cli.queue.worker import worker
 from txaware.cli.run import asyncapi, run
 from txaware.cli.serve import serve
 from txaware.cli.session import DEFAULT_URL, Session, accept_url, load_settings
-from txaware.cli.shards import shards
+from txaware.cli.shard import shards
 from txaware.cli.status import status
 from txaware.cli.table import table
 from txaware.cli.token import token

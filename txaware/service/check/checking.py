@@ -30,7 +30,7 @@ from txaware.service.check.messages import MessageCheck
 from txaware.service.check.payloads import check_marks, check_payloads
 from txaware.service.check.producers import check_producers
 from txaware.service.check.rows import check_rows
-from txaware.service.check.shards import check_shards
+from txaware.service.check.shard_check import check_shards
 from txaware.service.check.table_scan import CheckScan, SizeBytes
 from txaware.service.coordinator_kind import EMBEDDED, OTHER, coordinator_of
 from txaware.store.interfaces import (
