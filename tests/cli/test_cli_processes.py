@@ -378,6 +378,13 @@ def test_shards_that_are_added_are_used_at_once_and_after_a_kill(
     assert code == 0, err
     with txaware.connect(f"leveldb:{short_lived.data}") as messaging:
         assert len(messaging.poll("wide", limit=1000)) == 50
+        with messaging.serve() as server:
+            found = short_lived.servers(server.url)
+            assert found["servers"] == [
+                {"id": "1", "url": server.url, "own": server.url}
+            ]
+            assert [one["number"] for one in found["shards"]] == list(range(5))
+            assert {one["server"] for one in found["shards"]} == {"1"}
 
 
 def test_a_child_that_ends_by_itself_is_started_anew(short_lived: Cluster) -> None:

@@ -213,7 +213,7 @@ class ServerContext:
         """Returns the servers of this data: this one alone, unless there are more."""
         if self.membership is not None:
             return self.membership.map
-        return alone(self.url, self.instance)
+        return alone(self.url, self.instance, self.service.handles.shards)
 
     @property
     def carried_bytes(self) -> int:

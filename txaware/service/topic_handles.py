@@ -37,7 +37,7 @@ from txaware.model.topics import (
 )
 from txaware.service.wakeups import Signal
 from txaware.service.write.topic_writer import TopicWriter
-from txaware.store.interfaces import table_of
+from txaware.store.interfaces import numbered_stores, table_of
 from txaware.store.keys import MESSAGE
 from txaware.store.topic_table import TopicTable
 
@@ -177,6 +177,11 @@ class TopicHandles:
         self._spread: dict[TopicName, PartitionedTopic] = {}
         # Finds the pipes of queues, which are written to like topics.
         self.pipes: Callable[[str], TopicHandle | None] = _no_pipe
+
+    @property
+    def shards(self) -> tuple[int, ...]:
+        """The numbers of the shards that are here."""
+        return tuple(number for number, _ in numbered_stores(self._table))
 
     def name(self, topic: str) -> TopicName:
         """Returns a name, parsed."""

@@ -1,5 +1,6 @@
 """The map of a cluster: its servers, and which of them has each shard."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -66,10 +67,11 @@ class ServerMap(msgspec.Struct, frozen=True):
         }
 
 
-def alone(url: str, instance: str) -> ServerMap:
+def alone(url: str, instance: str, shards: Iterable[int]) -> ServerMap:
     """Returns the map of a server that has all there is."""
     only = ServerEntry("1", url, url)
-    return ServerMap(1, instance, (only,), (ShardEntry(HOME, only.id),))
+    entries = tuple(ShardEntry(number, only.id) for number in shards)
+    return ServerMap(1, instance, (only,), entries)
 
 
 _encode = msgspec.json.Encoder().encode
