@@ -128,7 +128,10 @@ def idle_members(server: Server, pid: int) -> None:
         groups = messaging._parts.groups
         messaging.create_topic("idle", partitions=PARTITIONS)
         began_s = time.monotonic()
-        joined = [groups.join_group("many", topics=["idle"]) for _ in range(IDLE)]
+        joined = [
+            groups.join_group("many", topics=["idle"], session_s=600)
+            for _ in range(IDLE)
+        ]
         print(f"{IDLE:,} members join in {time.monotonic() - began_s:.1f} s")
 
         def beat(number: int) -> None:
