@@ -9,7 +9,7 @@ from tests.support.clusters import clustered
 from tests.support.concurrency import until
 from txaware.errors import KeeperMissing
 from txaware.messaging import Messaging
-from txaware.server.cluster.membership import Membership
+from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.server_map import ServerEntry, ServerMap, ShardEntry
 
 SOON = {"TXAWARE_JANITOR_INTERVAL_S": "0.5"}
@@ -41,7 +41,7 @@ def test_shards_say_what_their_rows_need_and_none_is_left_alone(
 def test_nothing_is_forgotten_while_a_shard_is_at_no_server() -> None:
     server = ServerEntry("1", "http://here", "http://here:1")
     shards = (ShardEntry(0, "1"), ShardEntry(1, "1"))
-    membership = Membership(
+    membership = ClusterPart(
         "1", b"s" * 32, ServerMap(1, "i", (server,), shards), token="t"
     )
     membership.require_all()

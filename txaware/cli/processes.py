@@ -32,7 +32,7 @@ from txaware.messaging.server_shards import opened_shards, shards_made
 from txaware.model.clock import system_clock_ms
 from txaware.model.settings import Settings
 from txaware.model.shards import HOME
-from txaware.server.cluster.membership import Membership
+from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.parent_link import ParentLink, Sign, channel
 from txaware.server.cluster.producers_at_home import ask_home
 from txaware.server.cluster.remote_rows import RemoteRows
@@ -80,7 +80,7 @@ class ChildFailed(Failure):
 
 @attrs.frozen(kw_only=True)
 class ChildPlace:
-    """What a child is given: its number, its sockets, and what all of them share."""
+    """The place of a child: its number, its sockets, and what all of them share."""
 
     index: int
     processes: int
@@ -91,9 +91,9 @@ class ChildPlace:
 
     def membership(
         self, server_map: ServerMap, certificate: str | None, shards: Sequence[int]
-    ) -> Membership:
+    ) -> ClusterPart:
         """Returns the part that the child has in the cluster."""
-        return Membership(
+        return ClusterPart(
             self.entry.id,
             self.secret,
             server_map,
@@ -531,7 +531,7 @@ def _opened(
     session: Session,
     known: StoreShards,
     own: list[int],
-    membership: Membership,
+    membership: ClusterPart,
     home_copies: HomeCopies,
     calls: SealedCalls,
     opened: ExitStack,
@@ -564,7 +564,7 @@ def _opened(
     return parts
 
 
-def _of_home(membership: Membership, own: list[int]) -> Coordinator:
+def _of_home(membership: ClusterPart, own: list[int]) -> Coordinator:
     """Returns the coordinator of home's server, for the shards of another one."""
     home = membership.map.server("1")
     assert home is not None
@@ -583,7 +583,7 @@ def _of_home(membership: Membership, own: list[int]) -> Coordinator:
 def _open_new(
     place: ChildPlace,
     own: list[int],
-    membership: Membership,
+    membership: ClusterPart,
     parts: Parts,
     link: ParentLink,
 ) -> None:
@@ -601,7 +601,7 @@ def _open_new(
 
 
 def _hand_out(
-    made: list[int], *, membership: Membership, parts: Parts, link: ParentLink
+    made: list[int], *, membership: ClusterPart, parts: Parts, link: ParentLink
 ) -> None:
     """Has the processes open shards that home has made; waits until they have."""
     assert parts.served is not None

@@ -28,8 +28,8 @@ from txaware.protocol.frames import VERSION, Hello
 from txaware.server.admission import Admission, Bodies
 from txaware.server.answer_memory import AnswerMemory
 from txaware.server.app import AsgiApp
+from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.forwarding import Forwarding
-from txaware.server.cluster.membership import Membership
 from txaware.server.cluster.peers import Peers
 from txaware.server.cluster.producers_at_home import producer_route
 from txaware.server.cluster.remote_rows import rows_route
@@ -168,7 +168,7 @@ class HttpServer:
         self,
         served: Served,
         access: Access,
-        membership: Membership | None = None,
+        membership: ClusterPart | None = None,
     ) -> None:
         if served.settings.allow_plain_tokens:
             access = attrs.evolve(access, allow_plain_tokens=True)

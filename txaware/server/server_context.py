@@ -21,7 +21,7 @@ from txaware.errors import Unavailable
 from txaware.model.clock import ClockMs
 from txaware.model.settings import Settings
 from txaware.server.answer_memory import AnswerMemory
-from txaware.server.cluster.membership import Membership
+from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.server_map import ServerMap, alone
 from txaware.server.hidden_paths import HiddenPaths
 from txaware.server.owners import Owners
@@ -174,7 +174,7 @@ class ServerContext:
     write_entries: WriteEntries | None = None
     shares_journal: bool = False
     hidden_paths: HiddenPaths = attrs.field(factory=HiddenPaths)
-    membership: Membership | None = None
+    membership: ClusterPart | None = None
     url: str = ""
     loop_queues: EventLoopQueues = attrs.field(init=False)
     coordinator_here: InProcess | None = attrs.field(init=False)

@@ -18,7 +18,7 @@ from txaware.model.shards import HOME
 from txaware.protocol.frames import ANY_ROUTE, SERVER, RequestHead
 from txaware.protocol.places import is_of_partition
 from txaware.server.admission import ClientGone
-from txaware.server.cluster.membership import Membership
+from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.peers import AnswerLost, NotAsked, PeerCall, Peers
 from txaware.server.cluster.producers_at_home import PRODUCER_PATH
 from txaware.server.cluster.remote_rows import ROWS_PATH
@@ -76,7 +76,7 @@ class Forwarding:
 
     def __init__(
         self,
-        membership: Membership,
+        membership: ClusterPart,
         shards: FindsShards,
         peers: Peers,
         coordinator: Coordinator,

@@ -28,7 +28,7 @@ def channel() -> tuple[socket.socket, socket.socket]:
 
 @attrs.frozen
 class Sign:
-    """What a child tells: that it lives, what it has once it serves, or why it failed.
+    """A word of a child: that it lives, what it has once it serves, or why it failed.
 
     `shards` are those that it has, and `made` new ones, which are nobody's yet. `facts`
     are what home tells clients of itself. `exit_code` is that of a command that fails

@@ -15,7 +15,7 @@ from txaware.client.link import Link
 from txaware.client.retry import FAILURES
 from txaware.client.settings import ClientSettings
 from txaware.protocol.frames import FRAMES_PATH, SERVER, RequestHead
-from txaware.server.cluster.membership import Membership
+from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.server_map import ServerEntry
 
 # A connection is made within this time, or the server counts as away.
@@ -110,7 +110,7 @@ MOST_ANSWER_BYTES = 1 << 30
 class Peers:
     """Asks other servers, over connections that all requests of a token share."""
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: ClusterPart) -> None:
         self._membership = membership
         self._settings = ClientSettings(
             certificate=membership.certificate, connect_timeout_s=CONNECT_S

@@ -10,7 +10,7 @@ from txaware.model.clock import StoreClock, system_clock_ms
 from txaware.model.interfaces import Emptiness, OrderedTable, Row
 from txaware.protocol.rights import operator
 from txaware.protocol.verb import Repeat
-from txaware.server.cluster.membership import Membership
+from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.sealed_calls import SealedCalls, require_server
 from txaware.server.exchange import Reply, Request
 from txaware.server.routing import Route
@@ -59,7 +59,7 @@ _size = reading(msgspec.msgpack.Decoder(int).decode)
 _rows = reading(msgspec.msgpack.Decoder(list[tuple[bytes, bytes]]).decode)
 
 
-def rows_route(server_context: ServerContext, membership: Membership) -> Route:
+def rows_route(server_context: ServerContext, membership: ClusterPart) -> Route:
     """Returns the route at which a server reads rows for another one."""
 
     async def read(request: Request) -> Reply:

@@ -9,7 +9,7 @@ from txaware.client.settings import ClientSettings
 from txaware.client.transport import Transport
 from txaware.errors import NotAuthorized, ShardAway
 from txaware.protocol.frames import SERVER
-from txaware.server.cluster.membership import Membership
+from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.exchange import Request
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ _ANSWER_S = 10.0
 class SealedCalls:
     """Asks the server that has a shard, as a server of the same data."""
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: ClusterPart) -> None:
         self._membership = membership
         self._transports: dict[str, Transport] = {}
         self._lock = threading.Lock()

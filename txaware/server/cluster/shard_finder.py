@@ -8,7 +8,7 @@ from txaware.model.queues import pipe_of
 from txaware.model.shards import HOME
 from txaware.model.topics import Topic, TopicName
 from txaware.protocol.frames import ANY_ROUTE, RequestHead
-from txaware.server.cluster.membership import Membership
+from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.peers import NotAsked, Peers
 from txaware.service.topic_handles import PartitionedTopic, TopicHandles
 
@@ -19,7 +19,7 @@ class ShardFinder:
     """Remembers where partitions lie: they stay there, also in a topic made anew."""
 
     def __init__(
-        self, membership: Membership, handles: TopicHandles, peers: Peers
+        self, membership: ClusterPart, handles: TopicHandles, peers: Peers
     ) -> None:
         self._membership = membership
         self._handles = handles

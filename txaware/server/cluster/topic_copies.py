@@ -13,7 +13,7 @@ from txaware.model.shards import HOME
 from txaware.model.topics import Topic, TopicName
 from txaware.protocol.rights import operator
 from txaware.protocol.verb import Repeat
-from txaware.server.cluster.membership import Membership
+from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.sealed_calls import SealedCalls, require_server
 from txaware.server.cluster.server_map import ServerMap
 from txaware.server.exchange import DONE, Reply, Request
@@ -50,7 +50,7 @@ class SentCopies(msgspec.Struct, array_like=True):
 _decode = msgspec.msgpack.Decoder(SentCopies).decode
 
 
-def copy_route(server_context: ServerContext, membership: Membership) -> Route:
+def copy_route(server_context: ServerContext, membership: ClusterPart) -> Route:
     """Returns the route by which home has a shard keep copies."""
 
     async def keep(request: Request) -> Reply:
@@ -74,7 +74,7 @@ class HomeCopies:
     A shard is mended each time that its server may be another one.
     """
 
-    def __init__(self, membership: Membership, calls: SealedCalls) -> None:
+    def __init__(self, membership: ClusterPart, calls: SealedCalls) -> None:
         self._membership = membership
         self._calls = calls
         self._topics: TopicTable | None = None

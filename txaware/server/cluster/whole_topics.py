@@ -59,7 +59,7 @@ from txaware.protocol.shape import Unread
 from txaware.protocol.topics import TOPIC
 from txaware.protocol.values import field_of
 from txaware.protocol.verb import Verb
-from txaware.server.cluster.membership import Membership
+from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.exchange import JSON, Reply, Request, Stream, json_reply
 from txaware.server.idempotency import INSTANCE, OutcomeUnknown
 from txaware.server.routes.verb_routes import in_its_format
@@ -183,7 +183,7 @@ class WholeTopics:
 
     def __init__(
         self,
-        membership: Membership,
+        membership: ClusterPart,
         coordinator: Coordinator,
         settings: Settings,
         *,

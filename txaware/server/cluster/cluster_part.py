@@ -29,7 +29,7 @@ class TopicCopies(Protocol):
         """Makes the copies in a shard what home has, which tells all of its topics."""
 
 
-class Membership:
+class ClusterPart:
     """The map as this server knows it; of one event loop, once that has begun.
 
     `token` is one that all servers of the store take from each other, and from programs
