@@ -76,7 +76,9 @@ def check_table(
     See `check`; where the store checks its keys, they are read once more.
     """
     if isinstance(table, HasShards):
-        shards = {number: table.store_of(number) for number in table.shards}
+        known = shards_in(table.rows_of(HOME))
+        numbers = table.shards if known is None else known.shards
+        shards = {number: table.rows_of(number) for number in numbers}
         return _check_all(
             shards,
             durable=isinstance(table, KeepsJournal),
