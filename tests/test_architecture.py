@@ -68,7 +68,7 @@ LAYERS = [
     ["txaware.__main__", "txaware"],
 ]
 # Names of classes that two modules have, each plain beside its neighbours.
-TWO_BEARERS = {"Attention", "FrameConnection", "Gets", "Status"}
+TWO_BEARERS = {"Attention", "FrameConnection", "Status"}
 PLACES = {name: number for number, layer in enumerate(LAYERS) for name in layer}
 
 

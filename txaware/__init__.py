@@ -96,6 +96,7 @@ from txaware.model.reports import (
     TopicReport,
 )
 from txaware.model.settings import Settings
+from txaware.model.shards import Shard
 from txaware.model.topics import Topic, TopicName
 from txaware.publish import (
     AsyncPublisher,
@@ -259,6 +260,7 @@ __all__ = [
     "SequenceAhead",
     "ServerInfo",
     "Settings",
+    "Shard",
     "ShardAway",
     "ShardMissing",
     "Status",

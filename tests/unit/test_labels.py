@@ -20,6 +20,7 @@ from txaware.model.labels import (
     part_of,
     unpacked,
 )
+from txaware.model.message_fields import tagged_fields
 from txaware.model.messages import Message, MessageId, Outgoing
 from txaware.model.requests import Payload, checked_payloads, usual_bytes
 
@@ -174,6 +175,7 @@ def test_a_message_as_a_dict_is_json() -> None:
         "payload": {"base64": "/w=="},
         "key": "k",
         "headers": {"ä": "ö", "b": {"base64": "/w=="}},
+        **{field.name: None for field in tagged_fields()},
     }
     plain = Message(ID, b"a").as_dict()
     assert (plain["key"], plain["headers"]) == (None, {})

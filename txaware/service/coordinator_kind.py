@@ -1,24 +1,17 @@
 """The kind and the address of the coordinator that gave out a store's pointers."""
 
 import logging
-from typing import Protocol
 
 from coordinator.address import ELSEWHERE, whole_address
 from txaware.errors import BadRequest
 from txaware.model.interfaces import OrderedTable
 from txaware.store.keys import COORDINATOR, COORDINATOR_ADDRESS
+from txaware.store.shard_rows import Gets
 
 log = logging.getLogger(__name__)
 
 EMBEDDED, OTHER = b"embedded", b"other"
 ANY_ADDRESS = f"{ELSEWHERE} or http://HOST:PORT"
-
-
-class Gets(Protocol):
-    """Rows that can be looked up by key: a table, or a copy of one."""
-
-    def get(self, key: bytes) -> bytes | None:
-        """Returns the value of a key, or None."""
 
 
 def claim(

@@ -11,8 +11,8 @@ from txaware.errors import StoreCorrupted, Unavailable
 from txaware.model.interfaces import Row, Write
 from txaware.model.reports import Progress
 from txaware.service.check.table_scan import SizeBytes
-from txaware.service.coordinator_kind import Gets
 from txaware.store.keys import COPY, COPY_PLACE
+from txaware.store.shard_rows import Gets
 
 TIME_BYTES, DIGEST_BYTES = 8, 32
 _GOING_ON, _DONE = b"c", b"d"
