@@ -1,6 +1,7 @@
 """A group as it stands: one owner each, and none before the one before has let go."""
 
 from collections import Counter
+from random import Random
 
 import pytest
 from hypothesis import settings
@@ -27,9 +28,10 @@ def row_of(
     *,
     topics: tuple[str, ...] = ("orders",),
     partitions: tuple[Partition, ...] = (),
+    session_s: int = SESSION_S,
 ) -> MemberRow:
     return MemberRow(
-        name, incarnation, topics, partitions, "first", SESSION_S * 1000, False, 0
+        name, incarnation, topics, partitions, "first", session_s * 1000, False, 0
     )
 
 
@@ -91,6 +93,41 @@ def test_a_session_ends_unless_its_member_is_heard() -> None:
     assert loads(state.row) == {"b": 2}
     with pytest.raises(MemberFenced, match="join again"):
         state.require("a", 1)
+
+
+def test_the_next_end_is_the_earliest_of_all_after_any_heartbeats_and_losses() -> None:
+    random = Random(33)
+    names = [f"m{number}" for number in range(20)]
+    state = state_of(*names, counts={"orders": 2})
+    for now_s in range(1, 2_000):
+        name = random.choice(names)
+        if random.random() < 0.2:
+            state.hurry(name, now_s + random.randrange(SESSION_S))
+        else:
+            state.heard(name, now_s)
+        if random.random() < 0.01:
+            row = row_of(name, now_s, session_s=random.randrange(1, 99))
+            state.changed(state.joining(row, {"orders": 2}), now_s)
+        ends_s = [state.ends_s(*member) for member in state.row.members.items()]
+        assert state.next_end_s() == min(ends_s)
+
+
+def test_a_look_at_one_of_many_members_does_not_walk_all() -> None:
+    asked = 0
+
+    class Counted(Membership):
+        def ends_s(self, name: str, row: MemberRow) -> float:
+            nonlocal asked
+            asked += 1
+            return super().ends_s(name, row)
+
+    names = [f"m{number}" for number in range(200)]
+    state = Counted(GroupRow(members={name: row_of(name) for name in names}), 0)
+    asked, looks = 0, 2_000
+    for number in range(looks):
+        state.heard(names[number % len(names)], number / looks)
+        state.next_end_s()
+    assert asked <= 2 * looks
 
 
 def test_a_member_that_joins_again_moves_nothing_and_fences_itself() -> None:

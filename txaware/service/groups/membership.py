@@ -1,6 +1,7 @@
 """A group as it stands: sessions, who has to let go, and the next step; pure."""
 
 from collections.abc import Collection, Iterable, Mapping
+from heapq import heapify, heappop, heappush, heapreplace
 
 import attrs
 
@@ -46,6 +47,20 @@ class Membership:
         self.heard_s = dict.fromkeys(row.members, now_s)
         self.let_go: set[Partition] = set()
         self.rewound: dict[str, set[Partition]] = {}
+        self._index()
+
+    def _index(self) -> None:
+        """Orders ends and shares anew, so that a look does not walk all members.
+
+        No session ends before its bound. A bound may be too early, as most ends only
+        move later: `next_end_s` corrects those that are due.
+        """
+        self._bounds = {n: self.ends_s(n, row) for n, row in self.row.members.items()}
+        self._ends = [(end_s, name) for name, end_s in self._bounds.items()]
+        heapify(self._ends)
+        self._owned: dict[str, list[Partition]] = {}
+        for pair, owner in sorted(self.row.owners.items(), key=lambda item: item[0]):
+            self._owned.setdefault(owner.member, []).append(pair)
 
     # ---- members
     def require(self, member: str, incarnation: int) -> MemberRow:
@@ -70,8 +85,13 @@ class Membership:
 
     def hurry(self, member: str, end_s: float) -> None:
         """Has the session of a member end by then, unless it is heard before."""
-        session_s = self.row.members[member].session_ms / 1000
+        row = self.row.members[member]
+        session_s = row.session_ms / 1000
         self.heard_s[member] = min(self.heard_s[member], end_s - session_s)
+        bound_s = self.ends_s(member, row)
+        if bound_s < self._bounds[member]:
+            self._bounds[member] = bound_s
+            heappush(self._ends, (bound_s, member))
 
     def heard(self, member: str, now_s: float) -> None:
         """Begins a new session of a member."""
@@ -87,8 +107,17 @@ class Membership:
 
     def next_end_s(self) -> float | None:
         """Returns when the next session ends, unless its member is heard before."""
-        ends = [self.ends_s(name, row) for name, row in self.row.members.items()]
-        return min(ends, default=None)
+        while self._ends:
+            bound_s, name = self._ends[0]
+            if self._bounds[name] != bound_s:
+                heappop(self._ends)  # it was hurried since
+                continue
+            end_s = self.ends_s(name, self.row.members[name])
+            if end_s <= bound_s:
+                return end_s
+            self._bounds[name] = end_s
+            heapreplace(self._ends, (end_s, name))
+        return None
 
     def ends_s(self, name: str, row: MemberRow) -> float:
         """Returns when the session of a member ends."""
@@ -117,7 +146,7 @@ class Membership:
     # ---- heartbeats
     def holds(self, member: str, generation: int, owned: Collection[Partition]) -> None:
         """Notes what a member holds, as it knows it in a generation."""
-        for pair in self.row.owned_by(member):
+        for pair in self._owned.get(member, ()):
             if pair in owned:
                 self.let_go.discard(pair)
             elif generation >= self.row.owners[pair].since:
@@ -127,7 +156,7 @@ class Membership:
         """Returns what a member has and does not hold."""
         return [
             pair
-            for pair in self.row.owned_by(member)
+            for pair in self._owned.get(member, ())
             if pair not in owned and self.target.get(pair) == member
         ]
 
@@ -277,6 +306,7 @@ class Membership:
                 self.rewound.pop(name, None)
         for name in self.rewound.keys() - self.row.members.keys():
             del self.rewound[name]
+        self._index()
         return _told(before, self.row, change.moved)
 
 
