@@ -87,7 +87,8 @@ class WriteEntries:
         self._writers: dict[WriterName, _Writer] = {}
         # Those that are told of the end of a transaction.
         self._told: dict[int, set[_Writer]] = {}
-        self._barrier.on_end(self._have_ended)
+        self._hearing = threading.Lock()
+        self._hears_ends = False  # before the first write no end costs anybody more
 
     def has_entered(self, pointer: int) -> bool:
         """Tells whether a write of the transaction was let in: its start is on disk."""
@@ -102,6 +103,7 @@ class WriteEntries:
         what the writer's ends are counted since.
         """
         entry = _Entry(line)
+        self._hear_ends()
         with self._lock:
             writer = self._writer(name)
             if len(writer.entries) >= MOST_UNDER_WAY:
@@ -121,6 +123,12 @@ class WriteEntries:
         if line is not None and line.is_closed:
             self.lost(line)
         return writer.since
+
+    def _hear_ends(self) -> None:
+        with self._hearing:
+            if not self._hears_ends:
+                self._barrier.on_end(self._have_ended)
+                self._hears_ends = True
 
     def greet(self, shards: Iterable[int]) -> None:
         """Notes that nothing of these shards is under way that entered before."""
