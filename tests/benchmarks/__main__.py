@@ -1,6 +1,7 @@
-"""Benchmarks beside `txaware bench`: commits, producers, HBase, Spark, rows, memory.
+"""Benchmarks beside `txaware bench`: commits, producers, HBase, Spark, pages, memory.
 
 python -m tests.benchmarks commit|before|producers|hbase|spark|queue|web|large --help
+python -m tests.benchmarks memory|scheduler|page --help
 """
 
 from pathlib import Path
@@ -14,8 +15,10 @@ from tests.benchmarks import commit_path
 from tests.benchmarks import hbase as hbase_figures
 from tests.benchmarks import large as large_figures
 from tests.benchmarks import memory as memory_figures
+from tests.benchmarks import page as page_figures
 from tests.benchmarks import producers as producer_figures
 from tests.benchmarks import queue as queue_figures
+from tests.benchmarks import scheduler as scheduler_figures
 from tests.benchmarks import spark as spark_figures
 from tests.benchmarks import web as web_figures
 from txaware.bench.embedded import LETTERS as EMBEDDED
@@ -73,10 +76,22 @@ MEMORY_METHOD = """Measures the memory of a very large transaction.
 Every figure is shown as by `txaware bench embedded`.
 """
 
+SCHEDULER_METHOD = f"""Measures the scheduler of the examples.
+
+Needs Chromium and its driver from Debian's packages, and {install_with("dev")}.
+Every figure is shown as by `txaware bench embedded`.
+"""
+
+PAGE_METHOD = f"""Measures the page of a server that has thousands of names.
+
+Needs Chromium and its driver from Debian's packages, and {install_with("dev")}.
+Every figure is shown as by `txaware bench embedded`.
+"""
+
 
 @click.group(cls=Commands)
 def benchmarks() -> None:
-    """Measures commits, producers, HBase, Spark, queues, a web shop, rows, memory."""
+    """Measures commits, producers, HBase, Spark, queues, pages, rows, memory."""
 
 
 @benchmarks.command(help=help_text(SPARK_METHOD, spark_figures.FIGURES))
@@ -173,6 +188,29 @@ def memory(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
         if quick:
             trial = attrs.evolve(trial, scale=0.04)
         kept = show_all(memory_figures.figures(trial, only), only_json=only_json)
+    end_with(kept, quick=quick)
+
+
+@benchmarks.command(help=help_text(SCHEDULER_METHOD, scheduler_figures.FIGURES))
+@bench_options(scheduler_figures.LETTERS)
+def scheduler(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
+    """Measures the scheduler; the help is made of what is measured."""
+    with bench_trial(directory) as trial:
+        trial = attrs.evolve(trial, for_s=10.0)
+        if quick:
+            trial = attrs.evolve(trial, rounds=2, for_s=3.0, scale=0.1)
+        kept = show_all(scheduler_figures.figures(trial, only), only_json=only_json)
+    end_with(kept, quick=quick)
+
+
+@benchmarks.command(help=help_text(PAGE_METHOD, page_figures.FIGURES))
+@bench_options(page_figures.LETTERS)
+def page(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
+    """Measures the page; the help is made of what is measured."""
+    with bench_trial(directory) as trial:
+        if quick:
+            trial = attrs.evolve(trial, rounds=2)
+        kept = show_all(page_figures.figures(trial, only), only_json=only_json)
     end_with(kept, quick=quick)
 
 
