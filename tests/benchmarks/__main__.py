@@ -1,7 +1,7 @@
 """Benchmarks beside `txaware bench`: commits, producers, HBase, Spark, pages, memory.
 
 python -m tests.benchmarks commit|before|producers|hbase|spark|queue|web|large --help
-python -m tests.benchmarks memory|scheduler|page --help
+python -m tests.benchmarks memory|scheduler|page|cluster --help
 """
 
 from pathlib import Path
@@ -11,6 +11,7 @@ import click
 
 from coordinator.errors import install_with
 from tests.benchmarks import before as before_figures
+from tests.benchmarks import cluster as cluster_figures
 from tests.benchmarks import commit_path
 from tests.benchmarks import hbase as hbase_figures
 from tests.benchmarks import large as large_figures
@@ -88,10 +89,17 @@ Needs Chromium and its driver from Debian's packages, and {install_with("dev")}.
 Every figure is shown as by `txaware bench embedded`.
 """
 
+CLUSTER_METHOD = """Measures two processes of one store beside one process.
+
+They and their clients share this machine, so that the processor time of both for each
+message stands beside each ratio. Without --long it takes a minute or two, and a bound
+that is missed tells nothing. Every figure is shown as by `txaware bench embedded`.
+"""
+
 
 @click.group(cls=Commands)
 def benchmarks() -> None:
-    """Measures commits, producers, HBase, Spark, queues, pages, rows, memory."""
+    """Measures commits, producers, HBase, Spark, queues, pages, rows, processes."""
 
 
 @benchmarks.command(help=help_text(SPARK_METHOD, spark_figures.FIGURES))
@@ -178,6 +186,23 @@ def web(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
             trial = attrs.evolve(trial, rounds=2, for_s=0.3)
         kept = show_all(web_figures.figures(trial, only), only_json=only_json)
     end_with(kept, quick=quick)
+
+
+@benchmarks.command(help=help_text(CLUSTER_METHOD, cluster_figures.FIGURES))
+@bench_options(cluster_figures.LETTERS)
+@click.option("--long", is_flag=True, help="Measure for five minutes.")
+def cluster(
+    *, quick: bool, long: bool, only: str, directory: Path, only_json: bool
+) -> None:
+    """Measures several processes; the help is made of what is measured."""
+    with bench_trial(directory) as trial:
+        trial = attrs.evolve(trial, rounds=3, for_s=1.0, scale=0.2)
+        if quick:
+            trial = attrs.evolve(trial, rounds=1)
+        if long:
+            trial = attrs.evolve(trial, rounds=7, for_s=4.0, scale=1.0)
+        kept = show_all(cluster_figures.figures(trial, only), only_json=only_json)
+    end_with(kept, quick=not long)
 
 
 @benchmarks.command(help=help_text(MEMORY_METHOD, memory_figures.FIGURES))

@@ -13,7 +13,7 @@ import pytest
 from click import Command
 from click.testing import CliRunner
 
-from tests.benchmarks import before, hbase, large, memory, queue, queue_peers
+from tests.benchmarks import before, cluster, hbase, large, memory, queue, queue_peers
 from tests.benchmarks import producers as beside_kafka
 from tests.benchmarks.__main__ import benchmarks
 from tests.benchmarks.measure import peer, program
@@ -118,6 +118,15 @@ def test_the_steps_of_a_transaction_and_of_its_reader_are_shown(tmp_path: Path) 
         assert f"\n{name}" in steps
     assert "until its thread runs" in reading
     assert "\nlooks of the reader for each message" in reading
+
+
+@pytest.mark.skipif(load.WRK is None, reason="wrk is not installed")
+def test_two_processes_are_measured_beside_one(tmp_path: Path) -> None:
+    trial = Trial(directory=tmp_path, rounds=1, for_s=1.0, scale=0.01)
+    owner, over_shards, taken_over = cluster.figures(trial, "bef")
+    assert "us of servers and" in owner.name
+    assert (owner.at_least, over_shards.at_most, taken_over.at_most) == (1.6, 1, 1)
+    assert all(one.values[0] > 0 for one in (owner, over_shards, taken_over))
 
 
 def test_a_bench_of_hbase_needs_the_address_of_one(tmp_path: Path) -> None:
@@ -282,6 +291,7 @@ MEASURED = [
     (benchmarks, ["large"], large.FIGURES),
     (benchmarks, ["memory"], memory.FIGURES),
     (benchmarks, ["queue"], queue.FIGURES),
+    (benchmarks, ["cluster"], cluster.FIGURES),
 ]
 
 
