@@ -36,7 +36,7 @@ from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.parent_link import ParentLink, Sign, channel
 from txaware.server.cluster.producers_at_home import ask_home
 from txaware.server.cluster.remote_rows import RemoteRows
-from txaware.server.cluster.sealed_calls import SealedCalls
+from txaware.server.cluster.sealed_calls import SealedCalls, publish_in
 from txaware.server.cluster.server_map import (
     ServerEntry,
     ServerMap,
@@ -45,6 +45,7 @@ from txaware.server.cluster.server_map import (
 )
 from txaware.server.cluster.server_seal import SECRET_BYTES
 from txaware.server.cluster.topic_copies import HomeCopies
+from txaware.server.parts_elsewhere import PartsElsewhere
 from txaware.server.server import BACKLOG, LOOPBACK, Access, HttpServer, bound
 from txaware.server.server_file import own_certificate
 from txaware.server.write_entries import shard_shown
@@ -651,13 +652,16 @@ def _serve_in_child(
         parts = _opened(session, known, own, membership, home_copies, calls, opened)
         assert parts.served is not None
         access = attrs.evolve(access, audit=audit)
-        with HttpServer(parts.served, access, membership) as server:
+        served = parts.served
+        is_decided_here = isinstance(parts.coordinator, EmbeddedCoordinator)
+        if HOME in own and len(known.shards) > 1 and is_decided_here:
+            writer = PartsElsewhere(partial(publish_in, calls))
+            opened.enter_context(closing(writer))
+            served = attrs.evolve(served, parts_elsewhere=writer)
+        with HttpServer(served, access, membership) as server:
             facts = None
             if HOME in own:
                 facts = server.facts
-                if len(known.shards) > 1:  # their rows are on disk before the commit
-                    facts["limits"]["carriedBytes"] = 0
-            if HOME in own:
                 home_copies.follow(parts.served.service.handles.topics)
                 parts.served.administration.hand_out_shards(
                     partial(_hand_out, membership=membership, parts=parts, link=link)

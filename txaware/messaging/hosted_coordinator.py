@@ -45,7 +45,9 @@ class HostedCoordinator(RemoteCoordinator):
         seal: bytes | None = None,
         certificate: str | None = None,
     ) -> None:
-        settings = ClientSettings(certificate=certificate)
+        settings = ClientSettings(
+            certificate=certificate, allow_plain_tokens=seal is not None
+        )
         self._transport = Transport(
             Link(url, token=token, settings=settings, seal=seal)
         )

@@ -9,6 +9,7 @@ from coordinator.interfaces import Coordinator
 from txaware.model.clock import ClockMs
 from txaware.model.settings import Settings
 from txaware.server.owners import Owners
+from txaware.server.parts_elsewhere import PartsElsewhere
 from txaware.server.server_file import ServerFile
 from txaware.server.write_entries import WriteEntries
 from txaware.service.administration import Administration
@@ -40,6 +41,7 @@ class Served:
     overview: Overview
     owners: Owners
     write_entries: WriteEntries | None = None
+    parts_elsewhere: PartsElsewhere | None = None
     shares_journal: bool = False
     directory: Path | None = None
     announce: Callable[[str | None], None] | None = None

@@ -400,6 +400,7 @@ class HttpServer:
             served.owners,
             self._answers,
             served.write_entries,
+            served.parts_elsewhere,
             shares_journal=served.shares_journal,
             hidden_paths=hidden_paths,
             membership=self._membership,

@@ -25,6 +25,7 @@ from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.server_map import ServerMap, alone
 from txaware.server.hidden_paths import HiddenPaths
 from txaware.server.owners import Owners
+from txaware.server.parts_elsewhere import PartsElsewhere
 from txaware.server.write_entries import WriteEntries
 from txaware.service.administration import Administration
 from txaware.service.groups.local_groups import LocalGroups
@@ -152,7 +153,8 @@ class ServerContext:
     `shares_journal` is True when commits are kept in the same table as rows.
     `hidden_paths` are told to operators alone. `owners` knows who began which
     transaction, and `write_entries` which writes of other stores are under way; both
-    are shared by all servers of the store. `commits_soon` is the coordinator if it
+    are shared by all servers of the store. `parts_elsewhere` writes rows of commits in
+    shards that other servers have. `commits_soon` is the coordinator if it
     commits for an event loop. `membership` is the part that the server has in a
     cluster, and `url` its address.
     """
@@ -172,6 +174,7 @@ class ServerContext:
     owners: Owners
     answers: AnswerMemory
     write_entries: WriteEntries | None = None
+    parts_elsewhere: PartsElsewhere | None = None
     shares_journal: bool = False
     hidden_paths: HiddenPaths = attrs.field(factory=HiddenPaths)
     membership: ClusterPart | None = None

@@ -3,12 +3,18 @@
 import threading
 from typing import TypeVar
 
-from txaware.client.calls.call import Call
+from txaware.client.calls.call import Call, done
 from txaware.client.link import Link
 from txaware.client.settings import ClientSettings
 from txaware.client.transport import Transport
 from txaware.errors import NotAuthorized, ShardAway
+from txaware.model.requests import Payloads
+from txaware.protocol import places
+from txaware.protocol.formats import PublishRequest, encode_publish
+from txaware.protocol.formats.msgpack_format import MSGPACK_TYPE
 from txaware.protocol.frames import SERVER
+from txaware.protocol.topics import TOPIC
+from txaware.protocol.verb import Repeat
 from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.exchange import Request
 
@@ -58,6 +64,20 @@ class SealedCalls:
         with self._lock:
             for transport in self._transports.values():
                 transport.close()
+
+
+def publish_in(
+    calls: SealedCalls, shard: int, name: str, payloads: Payloads, pointer: int
+) -> None:
+    """Publishes in a transaction to a partition of a shard that is elsewhere."""
+    body = encode_publish(PublishRequest(pointer, payloads))
+    path = TOPIC.format_map(places.TOPIC.words(name)) + "/publish"
+    kind = MSGPACK_TYPE.encode()
+    never = Repeat.NEVER
+    calls.perform(
+        shard,
+        Call("POST", path, done, body, content_type=kind, accept=kind, repeat=never),
+    )
 
 
 def require_server(request: Request) -> None:

@@ -1,11 +1,12 @@
 """The route of a commit: alone, or with the rows that it writes."""
 
+import secrets
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from coordinator.cargo import joined
 from coordinator.remote.calls import COMMIT
@@ -24,6 +25,7 @@ from txaware.errors import (
     ProducerFenced,
     RequestTooLarge,
     TransactionNotInProgress,
+    TransactionOutcomeUnknown,
     TransactionTooLarge,
     TxAwareError,
     Unavailable,
@@ -32,7 +34,10 @@ from txaware.errors import (
 from txaware.model.interfaces import CargoCounted
 from txaware.model.markers import producer_change
 from txaware.model.messages import PublishResponse
+from txaware.model.partitions import partition_name
+from txaware.model.requests import checked_payloads
 from txaware.model.rows import checked_changes_of_rows
+from txaware.model.shards import HOME
 from txaware.model.topics import DEFAULT_NAMESPACE, LONGEST_ID
 from txaware.protocol.fields import ID, Body, Field, Kind, array_of, text
 from txaware.protocol.formats import MAX_MESSAGES, format_of
@@ -51,10 +56,12 @@ from txaware.protocol.rights import (
 from txaware.protocol.tables import CHANGES
 from txaware.protocol.transactional_ids import INSTANCE, KEY
 from txaware.server.exchange import DONE_IN_JSON, Reply, Request
+from txaware.server.parts_elsewhere import Part
 from txaware.server.routes.transactions import TransactionRoutes, route_of
 from txaware.server.routing import Begun, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext
 from txaware.server.verb_performer import QUICK_BYTES
+from txaware.service.topic_handles import PartitionedTopic
 
 _NAME = text(FULL_NAME)
 _GROUP = text(TEXT | {"pattern": GROUP})
@@ -127,6 +134,8 @@ class CommitRoutes:
         self._coordinator: Any = server_context.coordinator
         self._service = server_context.service
         self._owners = server_context.owners
+        # Transactions whose rows are on their way to other shards.
+        self._writing_elsewhere: set[int] = set()
 
     def routes(self) -> list[Route]:
         """Returns this route."""
@@ -154,6 +163,8 @@ class CommitRoutes:
             if asked is None:
                 self._check_owner(request, pointer, fields)
             tx, changes = self._transactions.coordinator.asked_commit(pointer, fields)
+            if asked is not None and self._has_parts_elsewhere(asked):
+                return False
             producers = [] if asked is None else asked["producers"]
             may_wait = self._service.producing.may_wait
             if any(may_wait(each["transactionalId"]) for each in producers):
@@ -217,6 +228,85 @@ class CommitRoutes:
         self._owners.check(pointers_of(fields, "checkpoints"), request.principal)
 
     def _commit_with(
+        self, asked: Fields, tx: Transaction, *, is_repeated: bool
+    ) -> None:
+        if self._server_context.parts_elsewhere is not None:
+            here, elsewhere = self._placed(asked["publishes"])
+            asked = {**asked, "publishes": here}
+            if elsewhere:
+                self._commit_in_shards(asked, elsewhere, tx)
+                return
+        self._commit_here(asked, tx, is_repeated=is_repeated)
+
+    def _commit_in_shards(
+        self, asked: Fields, elsewhere: list[Part], tx: Transaction
+    ) -> None:
+        """Writes the rows of other shards, and then commits with those that are here.
+
+        Whatever refuses the commit once rows may be written ends the transaction: what
+        its client takes back would not be all. A repeat may find some of them written,
+        and so may a request in a life after the first one.
+        """
+        parts, pointer = self._server_context.parts_elsewhere, tx.transaction_id
+        assert parts is not None
+        in_this_life = self._coordinator.barrier.began_here(pointer)
+        if not in_this_life or pointer in self._writing_elsewhere:
+            self._end_in_part(tx, "rows of an earlier request may be in other shards")
+        self._writing_elsewhere.add(pointer)
+        try:
+            try:
+                parts.write(elsewhere, pointer)
+            except Exception as error:
+                self._end_in_part(tx, f"a part of its rows was not written, {error}")
+            try:
+                self._commit_here(asked, tx, is_repeated=False)
+            except (Unavailable, TransactionOutcomeUnknown):
+                raise
+            except TxAwareError as error:
+                self._end_in_part(tx, str(error))
+        finally:
+            self._writing_elsewhere.discard(pointer)
+
+    def _end_in_part(self, tx: Transaction, why: str) -> NoReturn:
+        self._coordinator.invalidate(tx)
+        self._owners.ended(tx.transaction_id)
+        raise TransactionNotInProgress(
+            f"transaction {tx.transaction_id} has ended without a commit: {why}"
+        )
+
+    def _has_parts_elsewhere(self, asked: Fields) -> bool:
+        """Tells whether a commit publishes in shards that other servers have."""
+        if self._server_context.parts_elsewhere is None:
+            return False
+        return bool(self._placed(asked["publishes"])[1])
+
+    def _placed(
+        self, publishes: list[CommittedPublish]
+    ) -> tuple[list[CommittedPublish], list[Part]]:
+        """Returns what is published in home's shard, and the parts for others."""
+        here: list[CommittedPublish] = []
+        elsewhere: list[Part] = []
+        limit_bytes = self._server_context.settings.message_limit_bytes
+        for topic, listed in _topics({"publishes": publishes}).items():
+            place = self._service.found(topic)
+            payloads = checked_payloads(listed, limit_bytes=limit_bytes)
+            if not isinstance(place, PartitionedTopic):
+                split, names = [(place, payloads)], {}
+            else:
+                split = place.split(payloads, partial(_turn_at_home, place))
+                names = {
+                    handle.number: partition_name(topic, handle.number)
+                    for handle, _ in split
+                }
+            for handle, part in split:
+                name = names.get(handle.number, topic)
+                if handle.shard == HOME:
+                    here.append(CommittedPublish(name, part))
+                elif len(part):
+                    elsewhere.append(Part(handle.shard, name, part))
+        return here, elsewhere
+
+    def _commit_here(
         self, asked: Fields, tx: Transaction, *, is_repeated: bool
     ) -> None:
         if not any(asked.values()):
@@ -393,3 +483,9 @@ def _whole(cargo: CargoCounted | None) -> CargoCounted:
 
 def _change_key(producer: Fields) -> str:
     return b64encode(producer_change(producer["transactionalId"])).decode("ascii")
+
+
+def _turn_at_home(place: PartitionedTopic) -> int:
+    """Returns the partition for messages without a key, of those in home's shard."""
+    here = [n for n in range(place.partitions) if place.topic.shard_of(n) == HOME]
+    return secrets.choice(here or range(place.partitions))

@@ -1,0 +1,45 @@
+"""Rows of a commit that lie in another shard: written there before it."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import attrs
+
+from txaware.model.requests import Payloads
+
+# Publishes messages to a partition, by its shard and name, in a transaction.
+PublishPart = Callable[[int, str, Payloads, int], object]
+_THREADS = 16
+
+
+@attrs.frozen
+class Part:
+    """The messages of a commit for one partition of another shard."""
+
+    shard: int
+    name: str
+    payloads: Payloads
+
+
+class PartsElsewhere:
+    """Writes the parts of a commit that lie in other shards, at once in all of them."""
+
+    def __init__(self, publish: PublishPart) -> None:
+        self._publish = publish
+        self._threads = ThreadPoolExecutor(_THREADS, "txaware-parts")
+
+    def write(self, parts: Sequence[Part], pointer: int) -> None:
+        """Returns once all are on disk; raises where one is not, or may not be."""
+        waiting = [
+            self._threads.submit(
+                self._publish, part.shard, part.name, part.payloads, pointer
+            )
+            for part in parts
+        ]
+        errors = [error for one in waiting if (error := one.exception()) is not None]
+        if errors:
+            raise errors[0]
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
