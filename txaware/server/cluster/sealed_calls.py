@@ -32,6 +32,10 @@ class SealedCalls:
         self._transports: dict[str, Transport] = {}
         self._lock = threading.Lock()
 
+    def is_here(self, shard: int) -> bool:
+        """Tells whether a shard is at this server itself."""
+        return self._membership.has(shard)
+
     def perform(self, shard: int, call: Call[T]) -> T:
         """Returns the value of a call; `ShardAway` while nobody has the shard."""
         owner = self._membership.other_owner(shard)
