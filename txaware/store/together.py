@@ -1,7 +1,8 @@
 """Puts the ends of several batches together, which are parts of one request."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
@@ -31,7 +32,29 @@ def in_part(errors: Sequence[Unavailable], parts: int) -> Unavailable | None:
     """Returns the error of a request that failed in some of its parts."""
     if not errors or len(errors) == parts:
         return errors[0] if errors else None
-    return Unavailable(f"a part of it is written, and then: {errors[0]}")
+    return _written_in_part(errors[0])
+
+
+def _written_in_part(error: Exception) -> Unavailable:
+    return Unavailable(f"a part of it is written, and then: {error}")
+
+
+@contextmanager
+def submitting(waits: Sequence[Wait]) -> Iterator[None]:
+    """Surrounds the submits of several batches, whose waits come into `waits`.
+
+    Where one cannot be submitted, those before it are waited for: they are on disk, or
+    are not, when the error comes, and it does not say that nothing changed.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not waits:
+            raise
+        for wait in waits:
+            with suppress(Unavailable):
+                wait()
+        raise _written_in_part(error) from error
 
 
 def wait_for_all(waits: Sequence[Wait]) -> None:

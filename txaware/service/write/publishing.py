@@ -40,7 +40,7 @@ from txaware.store.keys import payload_prefix, row_key
 from txaware.store.message_rows import message_rows
 from txaware.store.message_table import MessageTable
 from txaware.store.packed_rows import packed_rows
-from txaware.store.together import wait_for_all
+from txaware.store.together import submitting, wait_for_all
 
 # Adds rows of the same batch to the rows of messages, whose keys come first.
 Also = Callable[[list[bytes], list[Write]], list[Write]]
@@ -212,24 +212,25 @@ class Publishing:
         entry = self._writes.enter(pointer)
         try:
             self._writes.require_start(entry, max(place.shard for place, _ in parts))
-            for place, payloads in parts:
-                rows = partial(
-                    message_rows, place.message_prefix, payloads, pointer=pointer
-                )
-                if waits_for_commit(entry, place.shard):
-                    response = self._publish(
-                        place, len(payloads), rows, pointer=pointer, entry=entry
+            with submitting(waits):
+                for place, payloads in parts:
+                    rows = partial(
+                        message_rows, place.message_prefix, payloads, pointer=pointer
                     )
-                    responses.append(response)
-                    continue
-                self._expect(place, pointer, entry)
-                first, last, wait = place.writer.submitted(len(payloads), rows)
-                if entry is None:
-                    self._strangers.note(pointer, place.topic.prefix, first)
-                responses.append(
-                    PublishResponse(pointer, *_numbers(first), *_numbers(last))
-                )
-                waits.append(wait)
+                    if waits_for_commit(entry, place.shard):
+                        response = self._publish(
+                            place, len(payloads), rows, pointer=pointer, entry=entry
+                        )
+                        responses.append(response)
+                        continue
+                    self._expect(place, pointer, entry)
+                    first, last, wait = place.writer.submitted(len(payloads), rows)
+                    if entry is None:
+                        self._strangers.note(pointer, place.topic.prefix, first)
+                    responses.append(
+                        PublishResponse(pointer, *_numbers(first), *_numbers(last))
+                    )
+                    waits.append(wait)
             wait_for_all(waits)
         finally:
             self._writes.leave(entry)

@@ -19,7 +19,7 @@ from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import PartitionedTopic, TopicHandle
 from txaware.service.write.publishing import PlainPart, Publishing, check_plain_topic
 from txaware.service.write.transaction_writes import waits_for_commit
-from txaware.store.together import Together, wait_for_all
+from txaware.store.together import Together, submitting, wait_for_all
 
 Part = tuple[TopicHandle, Payloads]
 
@@ -43,10 +43,11 @@ class Spreading:
         if len(parts) == 1:
             self._publishing.plain(*parts[0])
             return
-        waits = [
-            self._publishing.plain_parts(_plain_parts(own), self._table.submit)
-            for own in _by_shard(parts)
-        ]
+        waits: list[Wait] = []
+        publish = self._publishing.plain_parts
+        with submitting(waits):
+            for own in _by_shard(parts):
+                waits.append(publish(_plain_parts(own), self._table.submit))
         wait_for_all(waits)
 
     def plain_soon(
