@@ -103,12 +103,15 @@ ONLY_AWAITED: dict[type, set[str]] = {
 TAKEN_BY_ONE = {
     (Messaging, "check", "progress"): "a server tells no progress",
     (Messaging, "clean_up", "on_progress"): "as above",
-    (Messaging, "process", "concurrency"): "functions of the event loop overlap",
     (Messaging, "publisher", "buffer_limit_bytes"): "one for all, that of the settings",
-    (Messaging, "subscribe", "concurrency"): "as `process`",
     (Messaging, "transaction", "begun"): "is for Spark's tasks, whose calls block",
-    (Queue, "worker", "concurrency"): "as `process`; `threads` is its other name",
-    (TypedTopic, "subscribe", "concurrency"): "as `process`",
+    (Member, "close", "leaves"): "is for loops, whose member outlives a turn",
+    (
+        Queue,
+        "worker",
+        "concurrency",
+    ): "functions of the event loop overlap; `threads` is its other name",
+    (TypedTopic, "subscribe", "concurrency"): "as `worker`",
 }
 
 

@@ -235,9 +235,8 @@ def test_what_is_no_list_of_servers_is_refused(url: str) -> None:
         Link(url)
 
 
-def test_a_second_server_without_its_scheme_is_told_with_what_it_lacks() -> None:
-    with pytest.raises(BadRequest, match="of several each begins like"):
-        Link("http://a:1,b:2")
+def test_a_second_server_without_its_scheme_has_that_of_the_first() -> None:
+    assert Link("http://a:1,b:2").url == "http://a:1,http://b:2"
 
 
 def test_an_address_with_a_comma_in_its_path_is_one() -> None:

@@ -25,6 +25,7 @@ CHECKS = (
 MAY_BE_REFUSED = (
     *("/publish", "/store", "/rollback", "/poll", "/wait", "/peek", "/first-undecided"),
     "/latest",
+    "/shards",
     *(
         "/positions/{topic}",
         "/{member}/positions",

@@ -224,7 +224,14 @@ def test_every_setting_has_a_unit_and_can_come_from_the_environment() -> None:
     units = ("_s", "_bytes", "_messages", "_bits")
     per = ("_per_principal", "_per_queue", "_per_group", "_per_namespace")
     counts = ("_threads", "_connections", "_requests", *per)
-    for name in NAMES - {"topics", "compression", *FLAGS}:
+    for name in NAMES - {
+        "topics",
+        "compression",
+        "shards",
+        "own_ports",
+        "advertise",
+        *FLAGS,
+    }:
         assert name.endswith((*units, *counts))
         default = getattr(Settings(), name)
         found = Settings.load(environment={PREFIX + name.upper(): "7"})

@@ -19,8 +19,9 @@ from typing import Any, NoReturn
 import attrs
 import click
 
-from coordinator import Coordinator, EmbeddedCoordinator
+from coordinator import Coordinator
 from coordinator.directory_lock import DirectoryInUse, DirectoryLock
+from coordinator.optional_ports import in_process
 from txaware.auth import AuditLog, new_token
 from txaware.cli.failures import Failure, failure_of
 from txaware.cli.session import Session
@@ -557,9 +558,10 @@ def _opened(
     opened.enter_context(closing(parts))
     administration = parts.administration
     assert isinstance(administration, Administration)
-    if isinstance(parts.coordinator, EmbeddedCoordinator):
+    here = in_process(parts.coordinator)
+    if here is not None:
         elsewhere = [one for one in known.shards if one not in own]
-        parts.coordinator.barrier.await_stores(map(shard_shown, elsewhere))
+        here.barrier.await_stores(map(shard_shown, elsewhere))
         administration.keep_for_shards(here=own, elsewhere=elsewhere)
         administration.clean_for(require_all=membership.require_all)
     elif isinstance(parts.coordinator, HostedCoordinator):
@@ -670,7 +672,7 @@ def _serve_in_child(
         assert parts.served is not None
         access = attrs.evolve(access, audit=audit)
         served = parts.served
-        is_decided_here = isinstance(parts.coordinator, EmbeddedCoordinator)
+        is_decided_here = in_process(parts.coordinator) is not None
         if HOME in own and len(known.shards) > 1 and is_decided_here:
             writer = PartsElsewhere(partial(_publish_part, served, calls))
             opened.enter_context(closing(writer))

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 from coordinator import Coordinator, EmbeddedCoordinator
 from coordinator.directory_lock import NAME as LOCK
@@ -327,9 +328,9 @@ def _put_together(
 
 def _write_entries(coordinator: Coordinator) -> WriteEntries | None:
     """Returns what lets writes of other stores in, where the coordinator is here."""
-    if isinstance(coordinator, EmbeddedCoordinator):
-        return WriteEntries(coordinator)
-    return None
+    if in_process(coordinator) is None:
+        return None
+    return WriteEntries(cast(EmbeddedCoordinator, coordinator))
 
 
 def _coordinator(

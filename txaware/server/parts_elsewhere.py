@@ -13,7 +13,7 @@ _THREADS = 16
 
 
 @attrs.frozen
-class Part:
+class PartElsewhere:
     """The messages of a commit for one partition of another shard."""
 
     shard: int
@@ -28,7 +28,7 @@ class PartsElsewhere:
         self._publish = publish
         self._threads = ThreadPoolExecutor(_THREADS, "txaware-parts")
 
-    def write(self, parts: Sequence[Part], pointer: int) -> None:
+    def write(self, parts: Sequence[PartElsewhere], pointer: int) -> None:
         """Returns once all are on disk; raises where one is not, or may not be."""
         waiting = [
             self._threads.submit(

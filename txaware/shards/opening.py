@@ -13,7 +13,7 @@ from txaware.model.shards import DIRECTORY, HOME, MOST_SHARDS
 from txaware.model.topics import SHARDS, Topic
 from txaware.shards.placement import EvenPlacement, KeepCopy, mend_copies
 from txaware.shards.sharded_table import ShardedTable
-from txaware.store.interfaces import InDirectory
+from txaware.store.interfaces import InDirectory, KeepsJournal
 from txaware.store.keys import STORE_SHARD, STORE_SHARDS, TOPIC
 from txaware.store.leveldb import LevelDbTable
 from txaware.store.memory import MemoryTable
@@ -87,7 +87,7 @@ def place_beside(table: OrderedTable, settings: Settings) -> ShardPlace | None:
     """Returns the place of the shards beside a table; None where there can be none."""
     if isinstance(table, InDirectory):
         return ShardDirectories(table.directory, settings)
-    return ShardsInMemory() if isinstance(table, MemoryTable) else None
+    return None if isinstance(table, KeepsJournal) else ShardsInMemory()
 
 
 def with_shards(

@@ -56,7 +56,7 @@ from txaware.protocol.rights import (
 from txaware.protocol.tables import CHANGES
 from txaware.protocol.transactional_ids import INSTANCE, KEY
 from txaware.server.exchange import DONE_IN_JSON, Reply, Request
-from txaware.server.parts_elsewhere import Part
+from txaware.server.parts_elsewhere import PartElsewhere
 from txaware.server.routes.transactions import TransactionRoutes, route_of
 from txaware.server.routing import Begun, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext
@@ -239,7 +239,7 @@ class CommitRoutes:
         self._commit_here(asked, tx, is_repeated=is_repeated)
 
     def _commit_in_shards(
-        self, asked: Fields, elsewhere: list[Part], tx: Transaction
+        self, asked: Fields, elsewhere: list[PartElsewhere], tx: Transaction
     ) -> None:
         """Writes the rows of other shards, and then commits with those that are here.
 
@@ -282,10 +282,10 @@ class CommitRoutes:
 
     def _placed(
         self, publishes: list[CommittedPublish]
-    ) -> tuple[list[CommittedPublish], list[Part]]:
+    ) -> tuple[list[CommittedPublish], list[PartElsewhere]]:
         """Returns what is published in home's shard, and the parts for others."""
         here: list[CommittedPublish] = []
-        elsewhere: list[Part] = []
+        elsewhere: list[PartElsewhere] = []
         limit_bytes = self._server_context.settings.message_limit_bytes
         for topic, listed in _topics({"publishes": publishes}).items():
             place = self._service.found(topic)
@@ -303,7 +303,7 @@ class CommitRoutes:
                 if handle.shard == HOME:
                     here.append(CommittedPublish(name, part))
                 elif len(part):
-                    elsewhere.append(Part(handle.shard, name, part))
+                    elsewhere.append(PartElsewhere(handle.shard, name, part))
         return here, elsewhere
 
     def _commit_here(
