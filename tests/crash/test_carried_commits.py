@@ -45,7 +45,7 @@ from txaware.store.keys import MESSAGE, after
 from txaware.store.leveldb import LevelDbTable
 
 # Python and C functions that one transaction with one message may call, all together.
-MOST_CALLS = 212
+MOST_CALLS = 210
 
 
 @pytest.fixture

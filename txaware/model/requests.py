@@ -216,7 +216,7 @@ def alike(listed: list[Payload]) -> Payloads | None:
     """
     kind = type(listed[0]) if listed else bytes
     if kind is bytes:
-        plain = cast(list[bytes], listed)
+        plain: list[Any] = listed  # of bytes, told without a call
         if len(plain) == 1:  # without a loop, as many a call has
             return Payloads(plain, len(plain[0]))
         sizes = _exact_sizes(plain)

@@ -316,7 +316,7 @@ class Publishing:
                     self._endings,
                 ),
             )
-        return topics[0] if len(topics) == 1 else TopicsCargo(topics)
+        return topics[0] if heads is None else TopicsCargo(topics)
 
     def reference(
         self, place: TopicHandle, pointer: int, receipts: list[Receipt] | None
