@@ -16,6 +16,7 @@ from tests.support.concurrency import until
 from tests.support.ports import free_port
 
 ENDS_S = 60
+MADE_S = 600  # a first time, beside others that fill the machine
 
 
 def missing(reason: str) -> NoReturn:
@@ -68,7 +69,7 @@ class DatabaseServer(ABC):
                 stderr=log,
                 **self._user,  # type: ignore[call-overload]
             )
-        until(self._answers, timeout_s=ENDS_S)
+        until(self._answers, timeout_s=MADE_S)
 
     def kill(self) -> None:
         """Ends it at once, as a crash does."""
@@ -103,6 +104,6 @@ class DatabaseServer(ABC):
             cwd=self._directory,
             check=True,
             capture_output=True,
-            timeout=ENDS_S,
+            timeout=MADE_S,
             **self._user,  # type: ignore[call-overload]
         )
