@@ -5,21 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.anomaly_check import numbered
-from tests.support.anomaly_run import run
+from tests.support.anomaly_run import run_without_anomalies
 
 SECONDS = 8
 # `ANOMALY_MINUTES=30 python -m pytest -m soak tests/crash/test_anomalies.py`.
 SOAK_MINUTES = float(os.environ.get("ANOMALY_MINUTES", "2"))
-
-
-def run_without_anomalies(place: Path, seconds: float) -> None:
-    outcome = run(place, seconds)
-    print(outcome)
-    found = outcome.history.anomalies()
-    assert not found, [numbered(one) for one in found[:20]]
-    assert outcome.acknowledged > 50
-    assert sum(outcome.faults.values()) > 0
 
 
 def test_no_anomaly_under_faults(tmp_path: Path) -> None:

@@ -2,35 +2,28 @@
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.support.anomaly_check import numbered
-from tests.support.cluster_run import run
+from tests.support.anomaly_run import run, run_without_anomalies
+from tests.support.cluster_run import ClusterServer
 
 SECONDS = 8
 # `ANOMALY_MINUTES=10 python -m pytest -m soak tests/crash/test_cluster_anomalies.py`.
 SOAK_MINUTES = float(os.environ.get("ANOMALY_MINUTES", "1"))
 
 
-def run_without_anomalies(place: Path, seconds: float) -> None:
-    outcome = run(place, seconds)
-    print(outcome)
-    found = outcome.history.anomalies()
-    assert not found, [numbered(one) for one in found[:20]]
-    assert outcome.acknowledged > 50
-    assert sum(outcome.faults.values()) > 0
-
-
 def test_no_anomaly_over_shards_under_faults(tmp_path: Path) -> None:
-    run_without_anomalies(tmp_path, SECONDS)
+    run_without_anomalies(tmp_path, SECONDS, ClusterServer)
 
 
 def found(place: Path, program: list[str]) -> set[str]:
     """What is wrong with servers that have a mistake on purpose."""
     try:
-        outcome = run(place, SECONDS, program=program, strikes=["client"])
+        served = partial(ClusterServer, program=program)
+        outcome = run(place, SECONDS, served, ["client"])
     except AssertionError as error:  # a group has passed what it did not copy
         return set(str(error).partition("\n")[0].split(" ", 1)[1:])
     return {one.kind for one in outcome.history.anomalies()}
@@ -47,4 +40,4 @@ def test_no_anomaly_over_shards_under_faults_for_long(tmp_path: Path) -> None:
     for minute in range(max(1, round(SOAK_MINUTES))):
         place = tmp_path / str(minute)
         place.mkdir()
-        run_without_anomalies(place, 60)
+        run_without_anomalies(place, 60, ClusterServer)

@@ -1,7 +1,6 @@
 """Kills a server under load from four processes: what it acknowledged is there."""
 
 import random
-import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import txaware
-from tests.support import killed_server, partitions_load
 from tests.support.checker import anomalies
+from tests.support.http_kill_load import PARTITIONS, THREE, Topics
 from tests.support.killed_server import (
     STARTS_S,
     History,
@@ -36,15 +35,15 @@ def wait_until_it_has_worked(logs: list[Path]) -> None:
         done.add(History.read(logs), [])
 
 
-def lives(place: Path, kills: int, tally: Tally) -> None:
+def lives(place: Path, kills: int, tally: Tally, topics: Topics = THREE) -> None:
     """One directory through some kills, and a look at it in the end."""
     place.mkdir()
     logs = [place / f"client {number}" for number in range(CLIENTS)]
-    server = Server(place / "data")
+    server = Server(place / "data", topics)
     try:
         with ExitStack() as clients:
             children = [
-                clients.enter_context(client(server.url, log, str(number)))
+                clients.enter_context(client(server.url, log, str(number), topics))
                 for number, log in enumerate(logs)
             ]
             for child, log in zip(children, logs, strict=True):
@@ -59,13 +58,13 @@ def lives(place: Path, kills: int, tally: Tally) -> None:
         logs.append(place / "look")
         with txaware.connect(server.url) as messaging:
             end_what_is_open(messaging)
-            look(messaging, logs[-1], "over http")
+            look(messaging, logs[-1], "over http", topics)
             check(messaging)
     finally:
         server.kill()
     logs.append(place / "look embedded")
     with txaware.connect(f"leveldb:{place / 'data'}") as messaging:
-        look(messaging, logs[-1], "embedded")
+        look(messaging, logs[-1], "embedded", topics)
         check(messaging)
     history = History.read(logs)
     assert not anomalies(history.publishes, history.polls)
@@ -79,31 +78,21 @@ def test_kill_9_of_a_server_loses_tears_and_doubles_nothing(tmp_path: Path) -> N
     assert tally.is_enough
 
 
-def over_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has clients publish to partitions of one topic, and transfer across them."""
-    module = [sys.executable, "-m", "tests.support.partitions_load"]
-    monkeypatch.setattr(killed_server, "MODULE", module)
-    monkeypatch.setattr(killed_server, "TOPICS", partitions_load.NAMES)
-    monkeypatch.setattr(killed_server, "COPIES", partitions_load.COPIES)
-
-
 def test_kill_9_loses_tears_and_doubles_nothing_across_twelve_partitions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    over_partitions(monkeypatch)
     tally = Tally()
-    lives(tmp_path / "0", 3, tally)
+    lives(tmp_path / "0", 3, tally, PARTITIONS)
     assert tally.is_enough
 
 
 @pytest.mark.soak
 def test_ten_rounds_of_kill_9_across_twelve_partitions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    over_partitions(monkeypatch)
     tally = Tally()
     for number in range(3):
-        lives(tmp_path / str(number), 10, tally)
+        lives(tmp_path / str(number), 10, tally, PARTITIONS)
     assert tally.survived > 5
 
 

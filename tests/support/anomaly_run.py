@@ -2,9 +2,10 @@
 
     python -m tests.support.anomaly_run DIRECTORY SECONDS
 
-The server is killed and stopped for a while, clients too; a proxy between them loses
-requests and answers, and delivers requests twice; the server's clock jumps. The history
-is in DIRECTORY/history, for `tests.support.anomaly_check`.
+What is served is killed and stopped for a while, clients too; a proxy between them
+loses requests and answers, and delivers requests twice; the server's clock jumps. The
+history is in DIRECTORY/history, for `tests.support.anomaly_check`. Several servers over
+shards run it by `tests.support.cluster_run`.
 """
 
 import random
@@ -12,20 +13,24 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import ClassVar
 
 import attrs
 
 import txaware
 from tests.support.anomaly_check import RecordedHistory, numbered
 from tests.support.checker import OK
+from tests.support.concurrency import until
+from tests.support.http_kill_load import THREE, Topics
 from tests.support.killed_server import (
     ENDS_S,
-    MODULE,
     ROOT,
+    STARTS_S,
     History,
     Server,
     check,
@@ -38,14 +43,15 @@ from tests.support.lossy_proxy import LossyProxy
 CLIENTS = 3
 LOSES_ONE_IN, DOUBLES_ONE_IN = 300, (2, 20)
 LONGEST_PAUSE_S, LONGEST_JUMP_S = 3, 60
+CLIENTS_FAULTS = ("client", "stop client", "loss")
 
 
 class Clients:
     """Client processes; each that is killed is followed by one of another name."""
 
-    def __init__(self, place: Path, url: str, load: Sequence[str] = MODULE) -> None:
+    def __init__(self, place: Path, url: str, topics: Topics) -> None:
         self.logs: list[Path] = []
-        self._place, self._url, self._load = place, url, load
+        self._place, self._url, self._topics = place, url, topics
         self._children: list[subprocess.Popen[str]] = []
 
     def start(self) -> None:
@@ -54,7 +60,7 @@ class Clients:
         log = self._place / f"client {name}"
         self.logs.append(log)
         child = subprocess.Popen(
-            [*self._load, "load", self._url, str(log), name],
+            [*self._topics.command, "load", self._url, str(log), name],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -109,72 +115,139 @@ class Outcome:
         return f"{self.acknowledged:,} acknowledged, {polls:,} polls; {faults}"
 
 
-def run(place: Path, seconds: float) -> Outcome:
-    """Runs the workload for so long, then heals all, looks at the rows, and checks."""
-    server, faults = Server(place / "data"), Counter[str]()
-    quiet: list[int] = []
+class Served(ABC):
+    """A server, or several, and what may befall them."""
+
+    topics: ClassVar[Topics]
+    faults: ClassVar[Sequence[str]]  # what is there twice happens twice as often
+    url: str  # the same from one life to the next
+
+    @abstractmethod
+    def strike(self, fault: str) -> None:
+        """One of its faults, after which it serves again, at once or soon."""
+
+    @abstractmethod
+    def is_whole(self) -> bool:
+        """Tells whether all of it serves."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """Ends all of it."""
+
+
+class OneServer(Served):
+    """A server by itself."""
+
+    topics = THREE
+    faults = ("kill", "pause", "clock")
+
+    def __init__(self, place: Path) -> None:
+        self._server, self._ahead = Server(place / "data"), place / "ahead"
+        self.url = self._server.url
+
+    def strike(self, fault: str) -> None:
+        """Kills it, stops it for a while, or moves its clock."""
+        if fault == "kill":
+            self._server.kill()
+            time.sleep(random.choice([0, 0.5]))
+            self._server.start()
+        elif fault == "pause":
+            self._server.stop_for(random.uniform(0, LONGEST_PAUSE_S))
+        else:
+            ahead_ms = random.choice([0, random.randint(-1, 1) * 1000 * LONGEST_JUMP_S])
+            self._ahead.write_text(str(ahead_ms))
+
+    def is_whole(self) -> bool:
+        """It is, since each fault ends with it."""
+        return True
+
+    def kill(self) -> None:
+        """Ends it."""
+        self._server.kill()
+
+
+def run(
+    place: Path,
+    seconds: float,
+    serve: Callable[[Path], Served] = OneServer,
+    faults: Sequence[str] = (),
+) -> Outcome:
+    """Runs the workload for so long, then heals all, looks at the rows, and checks.
+
+    Without names of faults, those of clients and of what is served take turns.
+    """
+    served, done = serve(place), Counter[str]()
+    topics, quiet = served.topics, list[int]()
+    chosen = faults or (*served.faults, *CLIENTS_FAULTS)
     with ExitStack() as left:
-        left.callback(server.kill)
+        left.callback(served.kill)
+        with txaware.connect(served.url) as messaging:
+            topics.make(messaging)
         proxy = LossyProxy(
-            *(server.url,),
+            *(served.url,),
             seed=random.randrange(1 << 30),
             one_in=0,
             double_one_in=random.choice(DOUBLES_ONE_IN),
         )
         left.enter_context(proxy)
-        clients = Clients(place, proxy.url)
+        clients = Clients(place, proxy.url, topics)
         left.callback(clients.close)
         for _ in range(CLIENTS):
             clients.start()
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s:
             time.sleep(random.uniform(0, 1))
-            name = random.choice(["kill", "pause", "client", "stop", "clock", "loss"])
-            faults[name] += 1
-            _strike(name, server, clients, proxy, place)
-        faults["lost"], faults["doubled"] = proxy.lost, proxy.doubled
+            fault = random.choice(chosen)
+            done[fault] += 1
+            if fault in served.faults:
+                served.strike(fault)
+            else:
+                _strike(fault, clients, proxy)
+        done["lost"], done["doubled"] = proxy.lost, proxy.doubled
         proxy.one_in = proxy.double_one_in = 0
+        assert until(served.is_whole, timeout_s=STARTS_S)
         clients.end()
         logs = [*clients.logs, place / "look over http", place / "look embedded"]
-        with txaware.connect(server.url) as messaging:
+        with txaware.connect(served.url) as messaging:
             end_what_is_open(messaging)
             quiet.append(time.monotonic_ns())
-            look(messaging, logs[-2], "over http")
+            look(messaging, logs[-2], "over http", topics)
             check(messaging)
     with txaware.connect(f"leveldb:{place / 'data'}") as messaging:
-        look(messaging, logs[-1], "embedded")
+        look(messaging, logs[-1], "embedded", topics)
         check(messaging)
     read = History.read(logs)
     history = RecordedHistory(read.publishes, read.polls, quiet)
     history.save(place / "history")
-    return Outcome(history, faults)
+    return Outcome(history, done)
 
 
-def _strike(
-    name: str, server: Server, clients: Clients, proxy: LossyProxy, place: Path
+def run_without_anomalies(
+    place: Path, seconds: float, serve: Callable[[Path], Served] = OneServer
 ) -> None:
-    """One fault; all of them leave the processes running."""
-    if name == "kill":
-        server.kill()
-        time.sleep(random.choice([0, 0.5]))
-        server.start()
-    elif name == "pause":
-        server.stop_for(random.uniform(0, LONGEST_PAUSE_S))
-    elif name == "client":
+    """Runs it, and fails by what is wrong with the history, or if nothing happened."""
+    outcome = run(place, seconds, serve)
+    print(outcome)
+    found = outcome.history.anomalies()
+    assert not found, [numbered(one) for one in found[:20]]
+    assert outcome.acknowledged > 50
+    assert sum(outcome.faults.values()) > 0
+
+
+def _strike(fault: str, clients: Clients, proxy: LossyProxy) -> None:
+    """A fault of a client or of the line."""
+    if fault == "client":
         clients.kill_one()
-    elif name == "stop":
+    elif fault == "stop client":
         clients.stop_one_for(random.uniform(0, LONGEST_PAUSE_S))
-    elif name == "clock":
-        ahead_ms = random.choice([0, random.randint(-1, 1) * 1000 * LONGEST_JUMP_S])
-        (place / "ahead").write_text(str(ahead_ms))
     else:
         proxy.one_in = random.choice([0, LOSES_ONE_IN, LOSES_ONE_IN])
 
 
-def main(place: Path, seconds: float) -> int:
+def main(serve: Callable[[Path], Served], place: Path, seconds: float) -> int:
     """Runs it once, and prints what it found; returns the exit code."""
     place.mkdir(parents=True, exist_ok=True)
-    outcome = run(place, seconds)
+    outcome = run(place, seconds, serve)
     found = outcome.history.anomalies()
     for anomaly in found:
         print(numbered(anomaly))
@@ -185,4 +258,4 @@ def main(place: Path, seconds: float) -> int:
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    sys.exit(main(Path(sys.argv[1]), float(sys.argv[2])))
+    sys.exit(main(OneServer, Path(sys.argv[1]), float(sys.argv[2])))

@@ -134,10 +134,13 @@ def children_of(pid: int) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Tells whether a process runs; one that is waited for does not."""
+    """Tells whether a process runs, or a thread of it that holds its files still.
+
+    One that has only to be waited for does not.
+    """
     with suppress(OSError):
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return state != "Z"
+        return state != "Z" or len(os.listdir(f"/proc/{pid}/task")) > 1
     return False
 
 

@@ -13,7 +13,7 @@ import attrs
 
 import txaware
 from tests.support.cli_runs import PROGRAM
-from tests.support.http_kill_load import TOPICS
+from tests.support.http_kill_load import THREE
 from tests.support.ports import free_port
 from txaware.errors import TxAwareError
 from txaware.local_hbase import LocalHBase
@@ -42,7 +42,7 @@ class Server:
         self._command += ["--coordinator", coordinator]
         self._environment = {
             **os.environ,
-            "TXAWARE_TOPICS": ", ".join([*TOPICS, PROBE]),
+            "TXAWARE_TOPICS": ", ".join([*THREE.all, PROBE]),
             "TXAWARE_HBASE_TIMEOUT_S": str(HBASE_TIMEOUT_S),
             "TXAWARE_HBASE_PATIENCE_S": str(HBASE_PATIENCE_S),
         }

@@ -1,10 +1,11 @@
 """A server to be killed, and clients that outlive it: each a process of its own.
 
-    python -m tests.support.http_kill_load serve DIRECTORY PORT
-    python -m tests.support.http_kill_load load URL LOG NAME
+    python -m tests.support.http_kill_load TOPICS serve DIRECTORY PORT
+    python -m tests.support.http_kill_load TOPICS load URL LOG NAME
 
-A client goes on until its standard input ends. What it was answered stands in the log,
-a line for each event, with a time that all processes of a machine share.
+TOPICS is "three" or "partitions": what they publish to and read. A client goes on until
+its standard input ends. What it was answered stands in the log, a line for each event,
+with a time that all processes of a machine share.
 """
 
 import json
@@ -18,6 +19,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
+
+import attrs
 
 import txaware
 from coordinator import TransactionContext
@@ -39,10 +42,7 @@ from txaware.publish import Producer
 from txaware.publish.producer_states import State
 from txaware.publish.transactional_producer import TransactionalProducer
 
-TOPICS = ("a", "b", "c")
-NAMED = TOPICS  # the topics that the server makes by its settings
-SOURCES = TOPICS[:2]  # where clients publish to; a copy alone goes to the last one
-COPIES = {"copiers": ("a", "b"), "tellers": ("b", "c")}  # a group, from and to
+PARTITIONED = "orders"
 SMALL_WRITE_BUFFER_BYTES = 1 << 16  # LevelDB takes no less; logs are switched often
 SPILLS_ABOVE_BYTES = 60
 # Some have timed out when the server is there again, others go on.
@@ -84,14 +84,53 @@ class JumpingClock:
             time.sleep(0.02)
 
 
-def make_topics(_: Messaging) -> None:
-    """Makes no more topics than the settings name."""
+@attrs.frozen
+class Topics:
+    """What clients publish to and read: topics, or the partitions of one."""
+
+    name: str
+    all: tuple[str, ...]
+    partitions: int = 0
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where clients publish to; a copy alone goes to the last one."""
+        return self.all[:-1]
+
+    @property
+    def copies(self) -> dict[str, tuple[str, str]]:
+        """A group, from where it copies and where to."""
+        first, second, last = self.all[0], self.all[1], self.all[-1]
+        return {"copiers": (first, second), "tellers": (second, last)}
+
+    @property
+    def command(self) -> list[str]:
+        """Runs this module over them."""
+        return [sys.executable, "-m", "tests.support.http_kill_load", self.name]
+
+    @property
+    def settings(self) -> str:
+        """The topics that a server makes by its settings."""
+        return "" if self.partitions else ", ".join(self.all)
+
+    def make(self, messaging: Messaging) -> None:
+        """Makes what settings cannot name, once."""
+        if self.partitions:
+            messaging.create_topic(
+                PARTITIONED, partitions=self.partitions, exist_ok=True
+            )
 
 
-def serve(directory: Path, port: int) -> None:
+THREE = Topics("three", ("a", "b", "c"))
+PARTITIONS = Topics(
+    "partitions", tuple(f"{PARTITIONED}.{number}" for number in range(12)), 12
+)
+
+
+def serve(topics: Topics, directory: Path, port: int) -> None:
     """Serves until it is killed; the clock jumps where the file beside it says so."""
     settings = Settings(
-        topics=", ".join(NAMED), write_buffer_bytes=SMALL_WRITE_BUFFER_BYTES
+        topics=topics.settings, write_buffer_bytes=SMALL_WRITE_BUFFER_BYTES
     )
     with (
         txaware.connect(
@@ -101,7 +140,7 @@ def serve(directory: Path, port: int) -> None:
         ) as messaging,
         messaging.serve(port=port) as server,
     ):
-        make_topics(messaging)
+        topics.make(messaging)
         print(server.url, flush=True)
         threading.Event().wait()
 
@@ -155,8 +194,11 @@ class _ChangedItsMind(TransactionRefused):
 class Client:
     """One thread of a client process: does one thing after the other, by chance."""
 
-    def __init__(self, messaging: Messaging, notes: Notes, name: str) -> None:
+    def __init__(
+        self, messaging: Messaging, notes: Notes, name: str, topics: Topics = THREE
+    ) -> None:
         self.chance = random.Random()
+        self._topics = topics
         self._messaging, self._notes, self._name = messaging, notes, name
         self._count = 0
         self._looked: dict[str, MessageId | None] = {}
@@ -170,7 +212,7 @@ class Client:
 
     def plain(self) -> None:
         """Some messages in one piece, without a transaction."""
-        topic = self.chance.choice(SOURCES)
+        topic = self.chance.choice(self._topics.sources)
         sent = self._values(topic, 3)
         number = self._began(sent)
         try:
@@ -185,7 +227,7 @@ class Client:
 
     def once(self) -> None:
         """The same by a producer, tried again as long as nobody knows how it ended."""
-        topic = self.chance.choice(SOURCES)
+        topic = self.chance.choice(self._topics.sources)
         sent = self._values(topic, 3)
         number, outcome = self._began(sent), UNKNOWN
         for _ in range(TRIES):
@@ -203,7 +245,7 @@ class Client:
         """Messages on two topics by a producer that other clients fence."""
         if self._fenced is None or self.chance.random() < 0.2:
             self._fenced = self._messaging.producer(self.chance.choice(PRODUCERS))
-        first, second = self.chance.sample(SOURCES, 2)
+        first, second = self.chance.sample(self._topics.sources, 2)
         sent = [*self._values(first, 3), *self._values(second, 3)]
         context = self._fenced.transaction(timeout_s=self.chance.choice(TIMEOUTS_S))
         try:
@@ -214,13 +256,13 @@ class Client:
 
     def both(self) -> None:
         """Messages on two topics, in one transaction."""
-        first, second = self.chance.sample(SOURCES, 2)
+        first, second = self.chance.sample(self._topics.sources, 2)
         sent = [*self._values(first, 3), *self._values(second, 3)]
         self._transact(sent, lambda _: self._publish(sent))
 
     def spilled(self) -> None:
         """The same with so many that they are stored ahead of the commit."""
-        first, second = self.chance.sample(SOURCES, 2)
+        first, second = self.chance.sample(self._topics.sources, 2)
         sent = [*self._values(first, 9), *self._values(second, 2)]
         self._transact(
             sent, lambda _: self._publish(sent, buffer_limit_bytes=SPILLS_ABOVE_BYTES)
@@ -228,7 +270,7 @@ class Client:
 
     def rolled_back(self) -> None:
         """The same, and then it changes its mind."""
-        first, second = self.chance.sample(SOURCES, 2)
+        first, second = self.chance.sample(self._topics.sources, 2)
         sent = [*self._values(first, 9), *self._values(second, 2)]
 
         def write(_: TransactionContext) -> None:
@@ -240,7 +282,7 @@ class Client:
     def hold(self, *, at_least_s: float = 0) -> None:
         """A transaction that stays open, perhaps from one life of the server to the
         next, and writes in both."""
-        first, second = self.chance.sample(SOURCES, 2)
+        first, second = self.chance.sample(self._topics.sources, 2)
         sent = [*self._values(first, 6), *self._values(second, 2)]
         half = len(sent) // 2
 
@@ -262,7 +304,7 @@ class Client:
 
     def copy(self, group: str) -> None:
         """Reads one topic, writes another and moves its group: all or nothing."""
-        source, target = COPIES[group]
+        source, target = self._topics.copies[group]
         consumer = self._messaging.consumer(source, group=group)
         number, context = None, self._messaging.transaction()
         with suppress(*EXPECTED), context:
@@ -283,8 +325,8 @@ class Client:
 
     def look_twice(self) -> None:
         """Polls some times in one transaction, which publishes, too."""
-        topic = self.chance.choice(TOPICS)
-        sent = self._values(self.chance.choice(SOURCES), 2)
+        topic = self.chance.choice(self._topics.all)
+        sent = self._values(self.chance.choice(self._topics.sources), 2)
 
         def write(context: TransactionContext) -> None:
             self._publish(sent)
@@ -332,7 +374,7 @@ class Client:
         self._notes.add("ended", number, _outcome(context))
 
     def _publish(self, sent: Sent, **options: Any) -> None:
-        for topic in TOPICS:
+        for topic in self._topics.all:
             payloads = _payloads(sent, topic)
             if payloads:
                 self._messaging.publisher(topic, **options).publish_all(payloads)
@@ -402,7 +444,7 @@ def connected(url: str, name: str) -> Messaging:
     return txaware.connect(url, frames=int(name) % 3 != 2)
 
 
-def load(url: str, log: Path, name: str) -> None:
+def load(topics: Topics, url: str, log: Path, name: str) -> None:
     """Nine threads of load, until standard input ends."""
     over = threading.Event()
 
@@ -415,11 +457,11 @@ def load(url: str, log: Path, name: str) -> None:
         notes = Notes(file)
 
         def client(number: int) -> Client:
-            return Client(messaging, notes, f"{name}.{number}")
+            return Client(messaging, notes, f"{name}.{number}", topics)
 
         readers = [
             Reader(messaging, notes, f"{name} {topic}", topic, "committed")
-            for topic in TOPICS
+            for topic in topics.all
         ]
 
         def read() -> None:
@@ -462,10 +504,11 @@ def _hex(message_id: MessageId | None) -> str:
 
 def main() -> None:
     """Serves, or is a client."""
-    if sys.argv[1] == "serve":
-        serve(Path(sys.argv[2]), int(sys.argv[3]))
+    topics = PARTITIONS if sys.argv[1] == PARTITIONS.name else THREE
+    if sys.argv[2] == "serve":
+        serve(topics, Path(sys.argv[3]), int(sys.argv[4]))
     else:
-        load(sys.argv[2], Path(sys.argv[3]), sys.argv[4])
+        load(topics, sys.argv[3], Path(sys.argv[4]), sys.argv[5])
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-import sys
 import time
 from bisect import bisect
 from collections.abc import Iterator
@@ -15,12 +14,11 @@ import pytest
 
 from tests.support.checker import NEVER, OK, UNKNOWN, Moved, Poll, Publish
 from tests.support.concurrency import until
-from tests.support.http_kill_load import COPIES, TOPICS, Notes, Reader
+from tests.support.http_kill_load import THREE, Notes, Reader, Topics
 from tests.support.ports import free_port
 from txaware.messaging import Messaging
 
 ROOT = Path(__file__).parents[2]
-MODULE = [sys.executable, "-m", "tests.support.http_kill_load"]
 STARTS_S = 30
 ENDS_S = 60
 
@@ -28,9 +26,11 @@ ENDS_S = 60
 class Server:
     """A process that is killed and started anew, on the same directory and port."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, topics: Topics = THREE) -> None:
         self.killed_ns: list[int] = []
-        self._command = [*MODULE, "serve", str(directory), str(free_port())]
+        self._command = [
+            *(*topics.command, "serve", str(directory), str(free_port())),
+        ]
         self.url = self.start()
 
     @property
@@ -65,10 +65,12 @@ class Server:
 
 
 @contextmanager
-def client(url: str, log: Path, name: str) -> Iterator[subprocess.Popen[str]]:
+def client(
+    url: str, log: Path, name: str, topics: Topics = THREE
+) -> Iterator[subprocess.Popen[str]]:
     """A client process, until the end of the block; it has failed if anything has."""
     child = subprocess.Popen(
-        [*MODULE, "load", url, str(log), name],
+        [*topics.command, "load", url, str(log), name],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -219,17 +221,17 @@ class Tally:
                 self.survived += lives[0] != lives[1]
 
 
-def look(messaging: Messaging, log: Path, name: str) -> None:
+def look(messaging: Messaging, log: Path, name: str, topics: Topics = THREE) -> None:
     """All that is there, for readers of both kinds, and the groups beside it."""
     with log.open("w") as file:
         notes = Notes(file)
-        for topic in TOPICS:
+        for topic in topics.all:
             for how in ("committed", "uncommitted"):
                 where = f"{name} {topic} {how}"
                 reader = Reader(messaging, notes, where, topic, how)
                 while reader.poll():
                     pass
-    for group, (source, target) in COPIES.items():
+    for group, (source, target) in topics.copies.items():
         with messaging.transaction():
             position = messaging.consumer(source, group=group).position
         read = [

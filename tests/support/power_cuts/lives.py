@@ -10,7 +10,7 @@ import attrs
 
 import txaware
 from tests.support.checker import anomalies
-from tests.support.http_kill_load import TOPICS
+from tests.support.http_kill_load import THREE
 from tests.support.killed_server import History, check, look
 from tests.support.power_cuts.load import DATA, SETTINGS
 from tests.support.power_cuts.recording import (
@@ -29,7 +29,7 @@ from txaware.messaging import Messaging
 
 MODULE = ["-m", "tests.support.power_cuts.load"]
 AFTER = "after"  # a topic for what is written to a disk that was found
-LOOKING = attrs.evolve(SETTINGS, topics=", ".join([*TOPICS, AFTER]))
+LOOKING = attrs.evolve(SETTINGS, topics=", ".join([*THREE.all, AFTER]))
 # After one of these, a cut is more likely to find something half done.
 TURNS = (SYNC, SYNCED, OPEN, RENAME, REMOVE, MAKE)
 FILES = ("none", "all", "part", "torn", "torn", "hole")

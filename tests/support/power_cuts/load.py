@@ -17,7 +17,7 @@ from typing import Any
 
 import txaware
 from coordinator import TransactionContext
-from tests.support.http_kill_load import EXPECTED, TOPICS, Client, Notes, Reader
+from tests.support.http_kill_load import EXPECTED, THREE, Client, Notes, Reader
 from txaware.errors import Unavailable
 from txaware.messaging import Messaging
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED
@@ -27,7 +27,7 @@ from txaware.store.log_file import LogFile
 
 DATA = "data"
 SETTINGS = Settings(
-    topics=", ".join(TOPICS),
+    topics=THREE.settings,
     write_buffer_bytes=1 << 16,  # LevelDB takes no less; logs are switched often
     sync_limit_bytes=300,  # some transactions are held in memory, and others are not
     janitor_interval_s=0,
@@ -75,7 +75,7 @@ def steps(messaging: Messaging, notes: Notes, name: str) -> list[Callable[[], ob
 
     readers = [
         Reader(messaging, notes, f"{name} {topic} {how}", topic, how)
-        for topic in TOPICS
+        for topic in THREE.all
         for how in (COMMITTED, UNCOMMITTED)
     ]
 
