@@ -23,6 +23,7 @@ from txaware.store.interfaces import (
     ChecksKeys,
     HasView,
     InDirectory,
+    InHBase,
     KeepsJournal,
     RowStore,
 )
@@ -85,11 +86,11 @@ def test_nobody_asks_for_the_class_of_a_table_or_a_coordinator() -> None:
         (MemoryTable, {HasView}),
         (JournaledTable, {KeepsJournal}),
         (LevelDbTable, {KeepsJournal, InDirectory, HasView}),
-        (HBaseTable, {KeepsJournal, Announces, HasView, ChecksKeys}),
+        (HBaseTable, {KeepsJournal, InHBase, Announces, HasView, ChecksKeys}),
     ],
 )
 def test_a_table_offers_what_its_store_can_do(table: type, ports: set[type]) -> None:
-    for port in (KeepsJournal, InDirectory, Announces, HasView, ChecksKeys):
+    for port in (KeepsJournal, InDirectory, InHBase, Announces, HasView, ChecksKeys):
         assert (promised(port) <= set(dir(table))) == (port in ports), port
 
 

@@ -1,6 +1,7 @@
 """`txaware check`: verifies a data directory, and changes nothing in it."""
 
 from collections.abc import Collection
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import attrs
@@ -20,6 +21,7 @@ from txaware.model.reports import Progress, Report
 from txaware.server.server_file import read_server_file
 from txaware.service.check.checking import check_directory, check_table
 from txaware.service.coordinator_kind import ANY_ADDRESS
+from txaware.shards.shard_place import ShardsInHBase
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.key_check import KeyCheck
@@ -105,10 +107,17 @@ def _in_hbase(
         timeout_s=settings.hbase_timeout_s,
         patience_s=settings.hbase_patience_s,
     )
-    try:
-        return check_table(KeyCheck(connections), progress=progress, invalid=invalid)
-    finally:
-        connections.close()
+    place = ShardsInHBase(connections, settings)
+    with ExitStack() as opened:
+        opened.callback(connections.close)
+
+        def beside(number: int) -> KeyCheck:
+            shard = opened.enter_context(closing(place.connections(number)))
+            return KeyCheck(shard)
+
+        return check_table(
+            KeyCheck(connections), progress=progress, invalid=invalid, beside=beside
+        )
 
 
 def _invalid(session: Session) -> Collection[int] | None:

@@ -39,7 +39,12 @@ from txaware.shards.sharded_table import ShardedTable
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.ownership import Pause, StoreInUse
 from txaware.store.hbase.table import HBaseTable
-from txaware.store.interfaces import Announces, InDirectory, KeepsJournal
+from txaware.store.interfaces import (
+    Announces,
+    InDirectory,
+    KeepsJournal,
+    stores_of,
+)
 from txaware.store.leveldb import LevelDbTable
 from txaware.store.memory import MemoryTable
 
@@ -73,13 +78,13 @@ def open_parts(
         owner = Reach(url, token)
     else:
         try:
-            table = open_table(url, settings, clock_ms, pause)
+            table = open_whole(url, settings, clock_ms, pause)
         except DirectoryInUse as error:
             owner = _server_of_directory(url, error)
         except StoreInUse as error:
             owner = _server_of_store(error, token)
         else:
-            return _open_local(table, coordinator, settings, clock_ms, token)
+            return open_on(table, coordinator, settings, clock_ms, token)
         if pause is not None:
             raise served_already(owner)
         if coordinator == "embedded":  # that of the process that owns the data
@@ -154,20 +159,26 @@ def served_already(reach: Reach) -> Unavailable:
     )
 
 
-def _open_local(
-    table: OrderedTable,
-    coordinator: str | Coordinator | None,
+def open_whole(
+    url: str,
     settings: Settings,
     clock_ms: ClockMs,
-    token: str | None,
-) -> Parts:
+    pause: Pause | None = None,
+    *,
+    shards: int | None = None,
+) -> OrderedTable:
+    """Opens the rows that an address names, of all shards, and makes those missing.
+
+    There are at least so many then, by default as the settings say.
+    """
+    table = open_table(url, settings, clock_ms, pause)
     try:
         require_no_shard(table)
-        table = with_shards(table, settings, least=settings.shards)
+        least = settings.shards if shards is None else shards
+        return with_shards(table, settings, least=least)
     except BaseException:
         table.close()
         raise
-    return open_on(table, coordinator, settings, clock_ms, token)
 
 
 def open_on(
@@ -283,6 +294,13 @@ def _put_together(
         return LocalWay(service)
 
     table = store_context.table
+    first = stores_of(table)[0]
+
+    def require_owned() -> None:
+        for one in stores_of(table):
+            if isinstance(one, Announces):
+                one.require_owned()
+
     shards = ShardDirectory(table, store_context.settings)
     administration = Administration(service, retention, store_context, shards)
     if is_home and isinstance(table, ShardedTable):
@@ -317,11 +335,9 @@ def _put_together(
             ),
             write_entries=_write_entries(store_context.coordinator),
             shares_journal=store_context.barrier is not None,
-            directory=table.directory if isinstance(table, InDirectory) else None,
-            announce=table.announce if isinstance(table, Announces) else None,
-            require_owned=(
-                table.require_owned if isinstance(table, Announces) else None
-            ),
+            directory=first.directory if isinstance(first, InDirectory) else None,
+            announce=first.announce if isinstance(first, Announces) else None,
+            require_owned=require_owned if isinstance(first, Announces) else None,
         ),
     )
 
@@ -372,10 +388,8 @@ def opened_table(
             f"{url} is a server, and whole data is read by its owner alone: stop the "
             f"server, and name what it serves"
         )
-    table = open_table(url, settings, clock_ms)
+    table = open_whole(url, settings, clock_ms, shards=shards)
     try:
-        require_no_shard(table)
-        table = with_shards(table, settings, least=shards)
         yield table
     finally:
         table.close()

@@ -11,13 +11,9 @@ from txaware.model.interfaces import OrderedTable
 from txaware.model.settings import Settings
 from txaware.model.shards import HOME
 from txaware.model.topics import Topic
-from txaware.shards.opening import (
-    ShardDirectories,
-    make_shards,
-    open_shard,
-    open_some,
-)
+from txaware.shards.opening import make_shards, open_shard, open_some
 from txaware.shards.placement import KeepCopy, mend_copies
+from txaware.shards.shard_place import ShardDirectories
 from txaware.shards.sharded_table import ShardedTable
 from txaware.store.shard_rows import ShardIdentity, StoreShards
 from txaware.store.topic_table import TopicTable

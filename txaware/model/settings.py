@@ -90,8 +90,8 @@ class Settings:
     """The time after its last batch for which a Spark stream is remembered; 0 for ever.
     After it, a batch that is repeated is published once more."""
     shards: int = _setting(1, most=1024)
-    """The shards that a store has at least; what is missing is made when it is opened,
-    in a directory or in memory. None is ever taken away."""
+    """The shards that a store has at least; what is missing is made when it is opened.
+    None is ever taken away."""
     janitor_interval_s: float = _setting(3600, least=0)
     """The interval at which old rows are removed in the background; 0 for never."""
     transaction_timeout_s: float = _setting(30)

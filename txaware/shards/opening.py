@@ -1,22 +1,25 @@
 """Makes and opens the further shards of a store, beside its first one."""
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
 
 from txaware.errors import BadRequest, ShardMissing
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.interfaces import OrderedTable
 from txaware.model.settings import Settings
-from txaware.model.shards import DIRECTORY, HOME, MOST_SHARDS
+from txaware.model.shards import HOME, MOST_SHARDS
 from txaware.model.topics import SHARDS, Topic
 from txaware.shards.placement import EvenPlacement, KeepCopy, mend_copies
+from txaware.shards.shard_place import (
+    ShardDirectories,
+    ShardPlace,
+    place_beside,
+)
 from txaware.shards.sharded_table import ShardedTable
-from txaware.store.interfaces import InDirectory, KeepsJournal
 from txaware.store.keys import STORE_SHARD, STORE_SHARDS, TOPIC
 from txaware.store.leveldb import LevelDbTable
-from txaware.store.memory import MemoryTable
 from txaware.store.shard_rows import (
     STORE_ID_BYTES,
     ShardIdentity,
@@ -26,68 +29,8 @@ from txaware.store.shard_rows import (
 )
 from txaware.store.topic_table import TopicTable
 
-
-class ShardPlace(Protocol):
-    """The place where the further shards of a store are."""
-
-    def name_of(self, number: int) -> str:
-        """Returns the place of a shard, for messages."""
-
-    def has(self, number: int) -> bool:
-        """Tells whether something is in the place of a shard."""
-
-    def open(self, number: int, clock_ms: ClockMs) -> OrderedTable:
-        """Opens a shard, which nobody else has; makes it where nothing is."""
-
-
-class ShardDirectories:
-    """The further shards of a store in a directory: each in a directory within."""
-
-    def __init__(self, directory: Path, settings: Settings) -> None:
-        self._directory = directory
-        self._settings = settings
-
-    def _path(self, number: int) -> Path:
-        return self._directory / DIRECTORY / str(number)
-
-    def name_of(self, number: int) -> str:
-        """Returns the directory of a shard."""
-        return str(self._path(number))
-
-    def has(self, number: int) -> bool:
-        """Tells whether a shard has a directory with rows."""
-        return (self._path(number) / "rows").is_dir()
-
-    def open(self, number: int, clock_ms: ClockMs) -> OrderedTable:
-        """Opens the directory of a shard."""
-        return LevelDbTable.open(self._path(number), self._settings, clock_ms=clock_ms)
-
-
-class ShardsInMemory:
-    """The further shards of a store in memory, which end with it."""
-
-    def __init__(self) -> None:
-        self._known: set[int] = set()
-
-    def name_of(self, number: int) -> str:
-        """Returns what a shard is called."""
-        return f"shard {number} in memory"
-
-    def has(self, number: int) -> bool:
-        """Tells whether a shard was made."""
-        return number in self._known
-
-    def open(self, number: int, clock_ms: ClockMs) -> OrderedTable:
-        """Makes a shard."""
-        self._known.add(number)
-        return MemoryTable(clock_ms=clock_ms)
-
-
-def place_beside(table: OrderedTable, settings: Settings) -> ShardPlace | None:
-    """Returns the place of the shards beside a table; None where there can be none."""
-    if isinstance(table, InDirectory):
-        return ShardDirectories(table.directory, settings)
-    return None if isinstance(table, KeepsJournal) else ShardsInMemory()
+# So many shards are opened at the same time.
+MOST_AT_ONCE = 8
 
 
 def with_shards(
@@ -156,17 +99,30 @@ def open_shards(
 ) -> dict[int, OrderedTable]:
     """Opens further shards of a store, all by default; or none of them."""
     known = _shards_of(home)
-    found: dict[int, OrderedTable] = {}
-    try:
-        for number in known.further if numbers is None else numbers:
-            found[number] = open_shard(
-                place, ShardIdentity(known.store, number), home.clock.now_ms
-            )
-    except BaseException:
-        for table in found.values():
-            table.close()
-        raise
-    return found
+
+    def opened(number: int) -> OrderedTable:
+        identity = ShardIdentity(known.store, number)
+        return open_shard(place, identity, home.clock.now_ms)
+
+    return _all_or_none(opened, known.further if numbers is None else numbers)
+
+
+def _all_or_none(
+    opened: Callable[[int], OrderedTable], numbers: Iterable[int]
+) -> dict[int, OrderedTable]:
+    """Opens shards at the same time: each one may wait for its former owner."""
+    listed = list(numbers)
+    if len(listed) < 2:
+        return {number: opened(number) for number in listed}
+    with ThreadPoolExecutor(MOST_AT_ONCE, "txaware-shards") as pool:
+        opening = {number: pool.submit(opened, number) for number in listed}
+    errors = [error for one in opening.values() if (error := one.exception())]
+    if errors:
+        for one in opening.values():
+            if one.exception() is None:
+                one.result().close()
+        raise errors[0]
+    return {number: one.result() for number, one in opening.items()}
 
 
 def open_shard(

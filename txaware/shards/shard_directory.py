@@ -7,7 +7,8 @@ from txaware.errors import BadRequest
 from txaware.model.interfaces import OrderedTable
 from txaware.model.settings import Settings
 from txaware.model.shards import HOME, Shard
-from txaware.shards.opening import ShardsInMemory, add_shards, place_beside
+from txaware.shards.opening import add_shards
+from txaware.shards.shard_place import ShardsInMemory, place_beside
 from txaware.shards.sharded_table import ShardedTable
 from txaware.store.interfaces import numbered_stores
 from txaware.store.shard_rows import shards_in
@@ -44,7 +45,7 @@ class ShardDirectory:
         """Makes so many shards more, which are used at once where there are some."""
         table = self._table
         if self._place is None:
-            raise BadRequest("this data has one shard alone: it is in no directory")
+            raise BadRequest("this data has one shard alone, and no place for more")
         if isinstance(table, ShardedTable) and self.hand_out is not None:
             made = self._made(table.store_of(HOME), count)
             self.hand_out(made)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from coordinator.embedded.batch import Then
@@ -241,13 +240,6 @@ class ShardedTable:
             if isinstance(table, KeepsJournal)
         ]
         return WriteMetrics.together(found)
-
-    @property
-    def directory(self) -> Path:
-        """The directory of the first shard, in which the others are."""
-        first: Any = self._first
-        found: Path = first.directory
-        return found
 
     def view(self) -> View:
         """Returns a view of the rows on disk now, the first shard's first."""

@@ -9,6 +9,7 @@ from coordinator.embedded.journal import Journal
 from txaware.model.interfaces import OrderedTable, Row, Write
 from txaware.model.metrics import WriteMetrics
 from txaware.model.shards import HOME
+from txaware.store.hbase.connections import HBaseConnections
 
 
 class RowBatch(Protocol):
@@ -153,6 +154,15 @@ class InDirectory(Protocol):
     @property
     def directory(self) -> Path:
         """The directory, which no other process may use meanwhile."""
+
+
+@runtime_checkable
+class InHBase(Protocol):
+    """A table whose rows are in HBase, where others may lie beside it."""
+
+    @property
+    def connections(self) -> HBaseConnections:
+        """The connections to its rows."""
 
 
 @runtime_checkable

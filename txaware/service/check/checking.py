@@ -8,7 +8,7 @@ from typing import Any
 from coordinator.directory_lock import DirectoryInUse
 from coordinator.embedded.write_barrier import AHEAD_MS
 from coordinator.transaction import POINTERS_PER_MS
-from txaware.errors import StoreCorrupted, Unavailable
+from txaware.errors import BadRequest, StoreCorrupted, Unavailable
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.queues import is_queue
 from txaware.model.reports import Progress, Report
@@ -70,34 +70,47 @@ def check_table(
     *,
     progress: Progress | None = None,
     invalid: Collection[int] | None = None,
+    beside: Callable[[int], ChecksKeys] | None = None,
 ) -> Report:
     """Verifies the data of a table in use, and what its store alone can break.
 
-    See `check`; where the store checks its keys, they are read once more.
+    See `check`; where the store checks its keys, they are read once more. `beside`
+    returns a further shard of a table that is the first one alone; its keys may raise
+    `BadRequest` where it is missing.
     """
-    if isinstance(table, HasShards):
-        known = shards_in(table.rows_of(HOME))
-        numbers = table.shards if known is None else known.shards
-        shards = {number: table.rows_of(number) for number in numbers}
-        return _check_all(
-            shards,
-            durable=isinstance(table, KeepsJournal),
-            progress=progress,
-            invalid=invalid,
-        )
-    if not isinstance(table, ChecksKeys):
-        durable = isinstance(table, KeepsJournal)
-        return check(table, durable=durable, progress=progress, invalid=invalid)
+    findings = Findings()
 
     def go_on() -> None:
         if progress is not None:
             progress(0, None)  # no row is done, and it may raise
 
-    findings = Findings()
-    rows = table.checked_keys(findings, KINDS.tables, go_on)
-    if rows is None:
+    def looked_at(one: CheckedRows | ChecksKeys) -> CheckedRows | None:
+        if isinstance(one, ChecksKeys):
+            return one.checked_keys(findings, KINDS.tables, go_on)
+        return one
+
+    durable = isinstance(table, KeepsJournal | ChecksKeys)
+    shard_of: Callable[[int], CheckedRows | ChecksKeys] | None = beside
+    home = looked_at(table.rows_of(HOME) if isinstance(table, HasShards) else table)
+    if isinstance(table, HasShards):
+        shard_of = table.rows_of
+    if home is None:
         return findings.report()
-    return check(rows, progress=progress, invalid=invalid, findings=findings)
+    options: dict[str, Any] = {"durable": durable, "findings": findings}
+    options |= {"progress": progress, "invalid": invalid}
+    known = shards_in(home) if shard_of is not None else None
+    if known is None or shard_of is None:
+        return check(home, **options)
+    shards = {HOME: home}
+    for number in known.further:
+        try:
+            found = looked_at(shard_of(number))
+        except BadRequest as error:
+            findings.problem("shard", b"", f"shard {number} is missing: {error}")
+            continue
+        if found is not None:
+            shards[number] = found
+    return _check_all(shards, **options)
 
 
 def _check_all(

@@ -41,3 +41,7 @@ class HBaseAddress:
     def table(self, kind: str) -> bytes:
         """Returns the whole name of one of our tables."""
         return f"{self.prefix}_{kind}".encode("ascii")
+
+    def shard(self, number: int) -> "HBaseAddress":
+        """Returns the address of a further shard of this store."""
+        return attrs.evolve(self, prefix=f"{self.prefix}.s{number}")

@@ -57,6 +57,17 @@ class HBaseConnections:
         self._connect = connect or happybase.Connection
         self._clock_s, self._sleep_s = clock_s, sleep_s
 
+    def beside(self, address: HBaseAddress) -> "HBaseConnections":
+        """Returns connections to another store behind the same Thrift server."""
+        return HBaseConnections(
+            address,
+            timeout_s=self._timeout_ms / 1000,
+            patience_s=self._patience_s,
+            connect=self._connect,
+            clock_s=self._clock_s,
+            sleep_s=self._sleep_s,
+        )
+
     def repeat(self, call: Call[T]) -> T:
         """Calls until an answer comes, which must do no harm; else `Unavailable`."""
         until_s = self._clock_s() + (0 if self._lost else self._patience_s)

@@ -161,6 +161,7 @@ class Ownership:
     Taking it is one compare and set. An earlier owner can never change the head again,
     so none of its batches becomes part of the store any more. With `watches` the last
     sign of an owner is not enough to say that it lives, and the next one is awaited.
+    With `seizes` no sign counts: somebody else knows that the owner is to go.
     """
 
     def __init__(
@@ -169,6 +170,7 @@ class Ownership:
         *,
         process: Process | None = None,
         watches: bool = False,
+        seizes: bool = False,
         beat_s: float = BEAT_S,
         sleep_s: Pause = time.sleep,
     ) -> None:
@@ -176,6 +178,7 @@ class Ownership:
         self._connections = connections
         self._this = process or Process.this()
         self._watches = watches
+        self._seizes = seizes
         self._beat_s = beat_s
         self._sleep_s = sleep_s
         self._cell = HeadCell(connections)
@@ -189,7 +192,7 @@ class Ownership:
         """Takes the head for this process; raises `StoreInUse` while another lives."""
         found = self._cell.read()
         while True:
-            if found is not None and found.owner != NOBODY:
+            if found is not None and found.owner != NOBODY and not self._seizes:
                 self._require_gone(found.owner)
             self._connections.repeat(self._put_beat)  # so that others see an owner live
             wanted = (found or StoreHead()).follow(owner=self.owner)

@@ -125,12 +125,29 @@ class HBaseTable(JournaledTable):
             timeout_s=settings.hbase_timeout_s,
             patience_s=settings.hbase_patience_s,
         )
+        return cls.on(connections, settings, clock_ms=clock_ms, pause=pause)
+
+    @classmethod
+    def on(
+        cls,
+        connections: HBaseConnections,
+        settings: Settings,
+        *,
+        clock_ms: ClockMs,
+        pause: Pause | None = None,
+        seizes: bool = False,
+    ) -> "HBaseTable":
+        """Takes the store at the end of connections, which are closed with it.
+
+        With `seizes` nobody waits for whether its owner is gone.
+        """
         try:
             database = HBaseDatabase(
                 connections,
                 Ownership(
                     connections,
                     watches=pause is not None,
+                    seizes=seizes,
                     sleep_s=pause or time.sleep,
                 ),
                 Writing(connections, now_ms=clock_ms),

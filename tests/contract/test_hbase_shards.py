@@ -1,0 +1,217 @@
+"""Stores of several shards in HBase, on its double: tables of their own for each."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from copy import deepcopy
+
+import pytest
+
+from tests.support.doubles import Clock
+from tests.support.fake_hbase import FakeHBase
+from tests.support.hbase_faults import Way
+from tests.support.hbase_owners import ADDRESS, made
+from tests.support.messagings import payloads, table_of
+from txaware.errors import BadRequest, ShardMissing, Unavailable
+from txaware.messaging import Messaging
+from txaware.messaging.addresses import open_on
+from txaware.model.reports import Report
+from txaware.model.settings import Settings
+from txaware.service.check.checking import check_table
+from txaware.shards.opening import require_no_shard, with_shards
+from txaware.shards.shard_place import ShardsInHBase
+from txaware.shards.sharded_table import ShardedTable
+from txaware.store.hbase.connections import HBaseConnections
+from txaware.store.hbase.head import NOBODY, HeadCell
+from txaware.store.hbase.key_check import KeyCheck
+from txaware.store.hbase.ownership import StoreInUse
+from txaware.store.hbase.schema import META
+from txaware.store.hbase.table import HBaseTable
+from txaware.store.keys import STORE_SHARD, STORE_SHARDS
+
+SETTINGS = Settings(janitor_interval_s=0)
+
+
+class Place:
+    """An HBase that remembers, and how a store in it is opened."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.hbase = made(FakeHBase(self.clock))
+
+    def connections(self) -> HBaseConnections:
+        way = Way(self.hbase)
+        return HBaseConnections(ADDRESS, patience_s=0, connect=way.connect)
+
+    def home(self) -> HBaseTable:
+        return HBaseTable.on(self.connections(), SETTINGS, clock_ms=self.clock)
+
+    def shards(self, *, seizes: bool = False) -> ShardsInHBase:
+        return ShardsInHBase(self.connections(), SETTINGS, seizes=seizes)
+
+    @contextmanager
+    def opened(self, shards: int = 1) -> Iterator[Messaging]:
+        home = self.home()
+        try:
+            table = with_shards(home, SETTINGS, least=shards)
+        except BaseException:
+            home.close()
+            raise
+        parts = open_on(table, None, SETTINGS, self.clock, None)
+        with Messaging(parts) as messaging:
+            yield messaging
+
+    def report(self) -> Report:
+        """What a check beside the owner says."""
+        with closing(self.connections()) as home:
+            place = ShardsInHBase(home, SETTINGS)
+            return check_table(
+                KeyCheck(home),
+                beside=lambda number: KeyCheck(place.connections(number)),
+            )
+
+    def lose(self, number: int) -> None:
+        """Drops the tables of a shard."""
+        begin = f"{ADDRESS.shard(number).prefix}_".encode()
+        for name in [name for name in self.hbase.tables if name.startswith(begin)]:
+            del self.hbase.tables[name], self.hbase.versions[name]
+
+
+@pytest.fixture
+def place() -> Place:
+    return Place()
+
+
+def filled(messaging: Messaging) -> None:
+    messaging.create_topic("orders", partitions=4)
+    for number in range(4):
+        messaging.publisher(f"orders.{number}").publish(b"%d" % number)
+    with messaging.transaction():
+        for number in range(4):
+            messaging.publisher(f"orders.{number}").publish(b"%d" % number)
+
+
+def test_each_shard_has_tables_of_its_own(place: Place) -> None:
+    with place.opened(3) as messaging:
+        filled(messaging)
+        assert messaging.topic("orders").shards == (0, 1, 2, 0)
+        table = table_of(messaging)
+        assert isinstance(table, ShardedTable)
+        wanted = [{b"orders", b"orders.3"}, {b"orders.1"}, {b"orders.2"}]
+        for number in range(3):
+            rows = table.store_of(number).scan(b"m")
+            assert {key.split(b":")[1] for key, _ in rows} == wanted[number]
+    assert {name for name in place.hbase.tables if b".s2_" in name} == {
+        b"t.s2_messages",
+        b"t.s2_payloads",
+        b"t.s2_meta",
+    }
+    with place.opened() as messaging:  # all that there are, without a setting
+        assert len(messaging.poll("orders", isolation="committed")) == 8
+        assert len(messaging.shards()) == 3
+        assert messaging.check().is_clean
+
+
+def test_a_store_without_further_shards_has_the_tables_of_before(place: Place) -> None:
+    with place.opened() as messaging:
+        messaging.create_topic("orders")
+        assert not isinstance(table_of(messaging), ShardedTable)
+        assert table_of(messaging).get(STORE_SHARDS) is None
+    assert len(place.hbase.tables) == 3
+
+
+def test_shards_are_added_and_placed_at_once(place: Place) -> None:
+    with place.opened() as messaging:
+        assert messaging.add_shards(1) == [1]
+    with place.opened() as messaging:
+        assert messaging.add_shards(2) == [2, 3]
+        made = messaging.create_topic("orders", partitions=2, shards=[3, 2])
+        messaging.publisher("orders.0").publish(b"x")
+        assert made.shards == (3, 2)
+        assert [one.partitions for one in messaging.shards()] == [0, 0, 1, 1]
+    with place.opened() as messaging:
+        assert payloads(messaging.poll("orders")) == [b"x"]
+    assert place.report().is_clean
+
+
+def test_a_shard_that_is_missing_is_named(place: Place) -> None:
+    with place.opened(3) as messaging:
+        filled(messaging)
+    assert place.report().is_clean
+    assert place.report().counts["shards"] == 3
+    place.lose(2)
+    wanted = r"shard 2 is missing: there is no hbase://fake:9090/t.s2"
+    with pytest.raises(ShardMissing, match=wanted), place.opened():
+        pass
+    [problem] = [one for one in place.report().problems if one.kind == "shard"]
+    assert problem.sentence.startswith("shard 2 is missing: ")
+    with closing(place.home()) as home:  # what was opened before it is given back
+        assert home.get(STORE_SHARDS)
+    with closing(place.shards().open(1, place.clock)) as shard:
+        assert shard.get(STORE_SHARD)
+
+
+def test_a_shard_of_another_store_and_one_by_itself_are_refused(place: Place) -> None:
+    with place.opened(3):
+        pass
+    begin, other = (f"{ADDRESS.shard(number).prefix}_".encode() for number in (2, 1))
+    tables = place.hbase.tables
+    for kind in (b"messages", b"payloads", b"meta"):
+        tables[begin + kind] = deepcopy(tables[other + kind])
+    with (
+        pytest.raises(ShardMissing, match=r"t\.s2 is shard 1; put the"),
+        place.opened(),
+    ):
+        pass
+    shard = place.shards().open(1, place.clock)
+    with (
+        closing(shard),
+        pytest.raises(BadRequest, match="this is shard 1 of the store"),
+    ):
+        require_no_shard(shard)
+
+
+def test_a_shard_that_another_process_has_is_in_use_and_home_is_given_back(
+    place: Place,
+) -> None:
+    with place.opened(2):
+        pass
+    with closing(place.shards().open(1, place.clock)):
+        with pytest.raises(StoreInUse, match=r"t\.s1 is in use"), place.opened():
+            pass
+        cell = HeadCell(place.connections())
+        head = cell.read()
+        assert head is not None
+        assert head.owner == NOBODY
+    with place.opened():
+        pass
+
+
+def test_a_shard_is_seized_from_an_owner_that_lives(place: Place) -> None:
+    with place.opened(2) as messaging:
+        messaging.create_topic("far", shards=[1])
+        messaging.publisher("far").publish(b"x")
+    before = place.shards().open(1, place.clock)
+    with closing(place.shards(seizes=True).open(1, place.clock)) as shard:
+        assert len(shard.scan(b"m")) == 1
+        shard.submit([(b"oanything", b"1")])()
+        with pytest.raises(Unavailable, match="was taken over"):
+            before.submit([(b"oanything", b"2")])()
+        with pytest.raises(StoreInUse, match="was taken over"):
+            before.get(b"oanything")
+        assert shard.get(b"oanything") == b"1"
+        with suppress(Unavailable):
+            before.close()
+
+
+def test_the_tables_of_a_shard_may_be_made_before(place: Place) -> None:
+    """By `txaware hbase create-tables hbase://.../NAME.s1`, with regions."""
+    with place.opened():
+        pass
+    made_before = place.shards()
+    assert not made_before.has(1)
+    made_before.open(1, place.clock).close()
+    assert made_before.has(1)
+    with place.opened(2) as messaging:
+        messaging.create_topic("far", shards=[1])
+        assert messaging.check().is_clean
+    assert META in {name.rpartition(b"_")[2].decode() for name in place.hbase.tables}
