@@ -83,6 +83,7 @@ def test_the_first_use_may_be_in_a_block_that_is_open(
 
 
 @pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.everywhere  # the server ends it
 def test_what_a_crash_left_prepared_is_ended_at_the_next_start(
     messaging: Messaging,
     preparing: PreparedDatabase,

@@ -29,6 +29,10 @@ FURTHER = {
     "http-memory",
     "http-durable",
 }
+# A test of databases runs with each; a session and a server between are further ways to
+# it, which are tried one at a time and with the first of them alone.
+DATABASES = ("sqlite", "postgres", "mysql")
+SESSION = "sqlalchemy "
 # Of a test with many cases one in four, where each of them is a request or a process.
 REQUESTS = ("http", "cli")
 MOST_CASES = 6
@@ -118,13 +122,18 @@ def _is_whole(path: Path) -> bool:
 def _further(same: list[pytest.Item]) -> set[pytest.Item]:
     """Returns the cases on other stores, of a test that runs in memory as well."""
     kinds = {item: _kinds(item) for item in same}
-    if not any("memory" in each for each in kinds.values()):
-        return set()
-    return {
-        item
-        for item, each in kinds.items()
-        if each & FURTHER and not item.get_closest_marker("everywhere")
-    }
+    if any("memory" in each for each in kinds.values()):
+        further = {item for item, each in kinds.items() if each & FURTHER}
+    else:
+        further = {item for item, each in kinds.items() if _is_further_way(each)}
+    return {item for item in further if not item.get_closest_marker("everywhere")}
+
+
+def _is_further_way(kinds: set[str]) -> bool:
+    """Tells whether a case of a test of databases goes a way that others go too."""
+    databases = {kind.removeprefix(SESSION) for kind in kinds} & set(DATABASES)
+    ways = len({kind for kind in kinds if kind.startswith(SESSION)}) + ("http" in kinds)
+    return bool(databases) and ways > (databases == {DATABASES[0]})
 
 
 def _kinds(item: pytest.Item) -> set[str]:

@@ -57,6 +57,34 @@ def test_another_store_is_left_out_but_of_the_first_test(
     assert names(stores) == memory_and_disk + kept
 
 
+BESIDE_ROWS = """
+import pytest
+
+pytestmark = [
+    pytest.mark.parametrize("decider", ["sqlite", "mysql", "sqlalchemy sqlite"]),
+    pytest.mark.parametrize("store", ["leveldb", "http"]),
+]
+
+def test_first(decider, store): ...
+
+def test_second(decider, store): ...
+"""
+
+
+def test_a_database_is_reached_one_further_way_at_a_time(
+    stores: pytest.Pytester,
+) -> None:
+    (stores.path / "contract" / "test_stores.py").write_text(BESIDE_ROWS)
+    found = names(stores)
+    assert len([one for one in found if one.startswith("first")]) == 6
+    assert {one for one in found if one.startswith("second")} == {
+        "second[sqlite-leveldb]",
+        "second[mysql-leveldb]",
+        "second[sqlalchemy sqlite-leveldb]",
+        "second[sqlite-http]",
+    }
+
+
 def test_long_adds_all_but_the_soaks(stores: pytest.Pytester) -> None:
     found = names(stores, "--long")
     assert "second[leveldb]" in found
