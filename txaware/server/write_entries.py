@@ -10,10 +10,8 @@ from typing import Protocol
 import attrs
 
 from coordinator.embedded.coordinator import EmbeddedCoordinator
-from coordinator.embedded.persisting_barrier import (
-    EnteredElsewhere,
-    PersistingBarrier,
-)
+from coordinator.embedded.open_transactions import OpenTransaction
+from coordinator.transaction import Transaction
 from txaware.errors import TxAwareError
 from txaware.server.admission import Full
 from txaware.service.wakeups import Signal
@@ -43,7 +41,7 @@ class _Entry:
     """A write that is inside the barrier, and the connection that it came over."""
 
     line: WholeConnection | None
-    inside: EnteredElsewhere | None = None
+    inside: OpenTransaction | None = None
 
 
 class _Writer:
@@ -82,7 +80,7 @@ class WriteEntries:
 
     def __init__(self, coordinator: EmbeddedCoordinator) -> None:
         self._coordinator = coordinator
-        self._barrier = PersistingBarrier(coordinator)
+        self._barrier = coordinator.barrier
         self._lock = threading.Lock()  # may be taken under that of the coordinator
         self._writers: dict[WriterName, _Writer] = {}
         # Those that are told of the end of a transaction.
@@ -111,6 +109,7 @@ class WriteEntries:
                     f"{MOST_UNDER_WAY:,} writes of this store are under way, as many "
                     f"as there may be"
                 )
+        self._persist(pointer)
         entry.inside = self._barrier.enter(pointer, entry)
         with self._lock:
             before = writer.entries.get(write)
@@ -118,11 +117,20 @@ class WriteEntries:
             self._told.setdefault(pointer, set()).add(writer)
         if before is not None:  # it asks again
             self._leave(before)
-        if not self._coordinator.barrier.is_open(pointer):
+        if not self._barrier.is_open(pointer):
             self._have_ended((pointer,))  # just now, and nobody was to be told
         if line is not None and line.is_closed:
             self.lost(line)
         return writer.since
+
+    def _persist(self, pointer: int) -> None:
+        """Sees to it that a crash cannot forget that a transaction began.
+
+        Rows of it could outlive the crash, and nobody would know whose they are.
+        """
+        tx = Transaction(pointer, 0, write_pointer=pointer)
+        self._coordinator.note_writers(tx, ())
+        self._coordinator.persist(tx)
 
     def _hear_ends(self) -> None:
         with self._hearing:
@@ -134,7 +142,7 @@ class WriteEntries:
         """Notes that nothing of these shards is under way that entered before."""
         listed = sorted(shards)
         log.info("shards %s have greeted", listed)
-        self._coordinator.barrier.greet(map(shard_shown, listed))
+        self._barrier.greet(map(shard_shown, listed))
 
     def leave(self, name: WriterName, writes: Iterable[int]) -> None:
         """Has writes leave; one that never entered, or is over, does so too."""
@@ -186,7 +194,7 @@ class WriteEntries:
 
     def _tidy(self, writer: _Writer) -> None:
         """Forgets writes of transactions that have ended without them."""
-        is_open = self._coordinator.barrier.is_open
+        is_open = self._barrier.is_open
         with self._lock:
             over = [
                 number

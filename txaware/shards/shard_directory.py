@@ -11,10 +11,9 @@ from txaware.shards.opening import add_shards
 from txaware.shards.shard_place import ShardsInMemory, place_beside
 from txaware.shards.sharded_table import ShardedTable
 from txaware.store.interfaces import numbered_stores
+from txaware.store.keys import ABOVE_ALL
 from txaware.store.shard_rows import shards_in
 from txaware.store.topic_table import TopicTable
-
-_ABOVE_ALL = b"\xff" * 64
 
 
 class ShardDirectory:
@@ -73,4 +72,4 @@ class ShardDirectory:
 def _size_and_status(table: OrderedTable | None) -> tuple[int | None, str]:
     if table is None:
         return None, "at another server, as /v1/servers says"
-    return table.size_bytes(b"", _ABOVE_ALL), table.status()
+    return table.size_bytes(b"", ABOVE_ALL), table.status()

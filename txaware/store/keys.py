@@ -37,6 +37,9 @@ COPY, COPY_PLACE = STATE + b"copy", STATE + b"copy-place"
 # The shards of a store, in its first one; and in each other one which of them it is.
 STORE_SHARDS, STORE_SHARD = STATE + b"shards", STATE + b"shard"
 
+# Sorts behind every row.
+ABOVE_ALL = b"\xff" * 64
+
 MAX_SEQUENCE = 0xFFFF
 POINTER_BYTES = 8
 ROW_KEY_BYTES = 10

@@ -26,7 +26,7 @@ from txaware.store.damage import (
     verify,
 )
 from txaware.store.interfaces import up_to
-from txaware.store.keys import JOURNAL, after
+from txaware.store.keys import ABOVE_ALL, JOURNAL, after
 from txaware.store.log_file import LogFile, NamedBatch
 
 FIRST_ROWS, MOST_ROWS = 2, 512
@@ -34,7 +34,6 @@ FIRST_ROWS, MOST_ROWS = 2, 512
 # and two at once do little but take it from each other (1.5 us a row and not 1.0; four
 # at once 2.4). Smaller scans do not wait for them.
 MANY_ROWS = 500
-_ABOVE_ALL = b"\xff" * 64
 LOOK_AGAIN_S = 0.002
 
 # LevelDB maps each table file that it has open, and takes 64 of them at least.
@@ -283,7 +282,7 @@ class Database:
         """Returns the path of the damaged file, if that can be found."""
         if self._directory is None:
             return None
-        of = of or DamagedRange(b"", _ABOVE_ALL)
+        of = of or DamagedRange(b"", ABOVE_ALL)
         return damaged_file(db, self._directory, of, known=self._damaged)
 
 
@@ -306,7 +305,7 @@ class LevelDbView:
         last = None
         while rows := self._read(
             partial(self._piece, last, piece_bytes),
-            DamagedRange(last or b"", _ABOVE_ALL),
+            DamagedRange(last or b"", ABOVE_ALL),
         ):
             yield rows
             last = rows[-1][0]
@@ -315,7 +314,7 @@ class LevelDbView:
         """Returns about which part of all rows precedes a key, by place on disk."""
 
         def read(db: Any) -> float:
-            whole = db.approximate_size(b"", _ABOVE_ALL)
+            whole = db.approximate_size(b"", ABOVE_ALL)
             return float(db.approximate_size(b"", key) / whole) if whole else 0.0
 
         part: float = self._read(read)
@@ -324,7 +323,7 @@ class LevelDbView:
     @property
     def size_bytes(self) -> int:
         """The size on disk, about, of the rows that are in table files."""
-        size: int = self._read(lambda db: db.approximate_size(b"", _ABOVE_ALL))
+        size: int = self._read(lambda db: db.approximate_size(b"", ABOVE_ALL))
         return size
 
     def close(self) -> None:

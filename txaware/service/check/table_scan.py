@@ -7,9 +7,9 @@ from txaware.model.interfaces import Row
 from txaware.model.reports import Progress
 from txaware.service.check.findings import Findings
 from txaware.store.interfaces import CheckedRows
+from txaware.store.keys import ABOVE_ALL
 
 READ_ROWS, READ_BYTES = 2000, 4 << 20
-_ABOVE_ALL = b"\xff" * 64
 
 # Returns about how much of the disk the rows of a range take.
 SizeBytes = Callable[[bytes, bytes], int]
@@ -30,7 +30,7 @@ class CheckScan:
         self._findings = findings
         self._progress = progress
         self._size_bytes = size_bytes
-        self._all_bytes = size_bytes(b"", _ABOVE_ALL) if size_bytes else 0
+        self._all_bytes = size_bytes(b"", ABOVE_ALL) if size_bytes else 0
         self._before_bytes = 0
         self._done_rows = 0
 
@@ -53,7 +53,7 @@ class CheckScan:
 
     def _piece(self, first_byte: bytes, start: bytes) -> list[Row]:
         # The last byte has no successor that a table could stop at.
-        stop = _ABOVE_ALL if first_byte == b"\xff" else None
+        stop = ABOVE_ALL if first_byte == b"\xff" else None
         try:
             return self._rows.scan(
                 first_byte,

@@ -11,7 +11,7 @@ from txaware.errors import StoreCorrupted, Unavailable
 from txaware.model.interfaces import Row, Write
 from txaware.model.reports import Progress
 from txaware.service.check.table_scan import SizeBytes
-from txaware.store.keys import COPY, COPY_PLACE
+from txaware.store.keys import ABOVE_ALL, COPY, COPY_PLACE
 from txaware.store.shard_rows import Gets
 
 TIME_BYTES, DIGEST_BYTES = 8, 32
@@ -89,9 +89,6 @@ def check_whole(rows: Gets, name: str) -> None:
         )
 
 
-_ABOVE_ALL = b"\xff" * 64
-
-
 class Phases:
     """The progress of several phases; each goes through the same keys."""
 
@@ -101,7 +98,7 @@ class Phases:
         self._size_bytes = size_bytes
         self._progress = progress
         self._count = count
-        self._all_bytes = size_bytes(b"", _ABOVE_ALL) if progress else 0
+        self._all_bytes = size_bytes(b"", ABOVE_ALL) if progress else 0
         self._done_rows = 0
         self._done_phases = 0
 

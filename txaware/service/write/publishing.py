@@ -34,10 +34,10 @@ from txaware.store.columns import (
     KeyedHeads,
     decode,
     decode_receipts,
+    message_rows,
     value_head,
 )
 from txaware.store.keys import payload_prefix, row_key
-from txaware.store.message_rows import message_rows
 from txaware.store.message_table import MessageTable
 from txaware.store.packed_rows import packed_rows
 from txaware.store.together import submitting, wait_for_all
