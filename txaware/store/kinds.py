@@ -1,5 +1,7 @@
 """All kinds of rows, each declared once: what goes through rows goes through these."""
 
+from functools import lru_cache
+
 import attrs
 
 from txaware.model.groups import GroupName
@@ -61,6 +63,7 @@ def _encode_group(place: Place) -> bytes:
     return place[0].encode("ascii") + b":" + place[1].key
 
 
+@lru_cache(maxsize=4096)  # an overview decodes those of all groups again and again
 def _decode_group(data: bytes) -> Place:
     group, namespace, topic = _place(data)
     return checked_group(group), parsed_rows(f"{namespace}:{topic}")

@@ -1,7 +1,7 @@
 """The topic table: the settings of every topic, deleted ones included."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Protocol, TypeVar
 
@@ -79,6 +79,7 @@ class TopicTable:
         self.told: list[Callable[[], object]] = []
         self._in_doubt: set[TopicName] = set()
         self._known: dict[TopicName, Topic] = {}
+        self._listed: tuple[int, Sequence[Topic]] | None = None
 
     def get(self, name: TopicName) -> Topic:
         """Returns a topic; raises `TopicNotFound` if there is none now."""
@@ -172,6 +173,16 @@ class TopicTable:
     def all(self, prefix: bytes = b"") -> Iterator[Topic]:
         """Reads all topics whose key begins with `prefix`, deleted ones included."""
         return (topic for topic in self._rows(prefix) if not is_queue(topic.topic))
+
+    def listed(self) -> Sequence[Topic]:
+        """Returns the rows of all topics and queues; reads them after a change only."""
+        version = self.version()
+        if self._listed is not None and self._listed[0] == version:
+            return self._listed[1]
+        found = tuple(self._rows(b""))
+        if version is not None and not self._in_doubt:
+            self._listed = version, found  # which a change meanwhile has outdated
+        return found
 
     def all_partitions(self, prefix: bytes = b"") -> Iterator[Topic]:
         """Reads all topics, each followed by its partitions, as rows are kept."""

@@ -16,6 +16,7 @@ from txaware.errors import PartitionNeeded, TopicNotFound
 from txaware.model.messages import Bounds, MessageId
 from txaware.model.metrics import TopicMetrics, Traffic, WriteMetrics
 from txaware.model.partitions import named_partition, shown_partitions
+from txaware.model.queues import is_queue
 from txaware.model.reports import OutboxReport
 from txaware.model.topics import QueueName, Topic
 from txaware.service.local import LocalService
@@ -51,7 +52,6 @@ from txaware.service.retention.clean_up import Retention
 from txaware.service.store_context import StoreContext
 from txaware.service.table_store import TableStore
 from txaware.store.interfaces import KeepsJournal
-from txaware.store.topic_table import TopicTable
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +153,6 @@ class Overview:
         self._store_context = store_context
         self._clock_s = clock_s
         self._started_ms = store_context.clock_ms()
-        self._topic_table = TopicTable(store_context.table)
         self._topics = Remembered(self._all_topics, clock_s=clock_s)
         self._producers = Remembered(
             partial(producer_overviews, store_context.table), clock_s=clock_s
@@ -325,8 +324,8 @@ class Overview:
     def _all_topics(self) -> dict[str, Topic]:
         return {
             name: each
-            for topic in self._topic_table.all()
-            if topic.generation > 0
+            for topic in self._service.handles.topics.listed()
+            if topic.generation > 0 and not is_queue(topic.topic)
             for name, each in shown_partitions(topic)
         }
 

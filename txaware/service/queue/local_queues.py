@@ -37,6 +37,7 @@ from txaware.model.queues import (
     checked_push,
     checked_text,
     described,
+    is_queue,
     pipe_of,
     row_name,
 )
@@ -144,8 +145,11 @@ class LocalQueues:
 
     def descriptors(self) -> list[QueueDescriptor]:
         """Returns the settings of all queues, of every namespace."""
-        topics = [topic for topic in self._topics.queues() if topic.generation > 0]
-        return [QueueDescriptor.of(topic) for topic in topics]
+        return [
+            QueueDescriptor.of(topic)
+            for topic in self._topics.listed()
+            if topic.generation > 0 and is_queue(topic.topic)
+        ]
 
     def is_in_use(self, name: str) -> bool:
         """Tells whether this process has used a queue."""

@@ -69,7 +69,7 @@ class CommittedBounds:
         stable = self._stable(
             prefix, known, snapshot, judge, newest=newest, bound=bound, stop=stop
         )
-        last = self._last(prefix, known, judge, bound=bound, stop=stable)
+        last = self._last(prefix, known, judge, newest=newest, bound=bound, stop=stable)
         first = self._first(prefix, judge, max(bound, known.first), stable)
         found = _Progress(known.floor, first or stable, last or b"", stable)
         self._remember(prefix, found)
@@ -111,13 +111,14 @@ class CommittedBounds:
         known: _Progress,
         judge: Visibility,
         *,
+        newest: bytes,
         bound: bytes,
         stop: bytes,
     ) -> bytes | None:
         """Returns the last committed row; looks only at those that it did not know."""
-        found = self._outermost(
-            prefix, judge, max(bound, known.decided), stop, reverse=True
-        )
+        start, found = max(bound, known.decided), None
+        if newest >= start:
+            found = self._outermost(prefix, judge, start, stop, reverse=True)
         if found is not None or known.last < bound:
             return found
         return known.last
