@@ -88,6 +88,8 @@ def run_command(
             )
         except OSError as error:
             return CommandEnd(FAILED, f"{command[0]} cannot be run: {error.strerror}")
+        except ValueError as error:  # such as a zero byte in an argument
+            return CommandEnd(FAILED, f"{command[0]!r} cannot be run: {error}")
         said = Said(process)
         stopped = _wait(process, said, timeout_s, look, look_s)
         said.close()

@@ -4,16 +4,17 @@ import importlib
 import importlib.util
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from examples.workflow_scheduler.definitions import (
+    NAME,
     Definitions,
     Workflow,
     read_workflow,
 )
-from examples.workflow_scheduler.triggers import RUNS, DefinitionError, Trigger
+from examples.workflow_scheduler.triggers import RUNS, DefinitionError, Note, Trigger
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -104,7 +105,11 @@ def load(path: Path) -> Definitions:
 
 
 def checked(definitions: Definitions) -> Definitions:
-    """Returns definitions whose workflows wait only for what exists."""
+    """Returns definitions of which each workflow waits for what can happen."""
+    if not isinstance(definitions.group, str) or not NAME.fullmatch(definitions.group):
+        raise DefinitionError(
+            f"a group is named by letters, digits, _ and -, not {definitions.group!r}"
+        )
     for workflow in definitions.workflows.values():
         for leaf in workflow.leaves:
             if leaf.topic == RUNS and leaf.key not in definitions.workflows:
@@ -112,7 +117,36 @@ def checked(definitions: Definitions) -> Definitions:
                     f"workflow {workflow.name} can never fire: it waits for workflow "
                     f"{leaf.key}, which is not defined here"
                 )
+    if stuck := _never_firing(definitions.workflows):
+        raise DefinitionError(
+            f"workflow {', '.join(stuck)} can never fire: it waits for runs of itself, "
+            f"or of what waits for it"
+        )
     return definitions
+
+
+def _never_firing(workflows: Mapping[str, Workflow]) -> list[str]:
+    """Returns workflows that wait for each other, so that none of them is first."""
+    stuck = dict(workflows)
+    while firing := [
+        name
+        for name, one in stuck.items()
+        if one.trigger is None or _may_fire(one.trigger, stuck)
+    ]:
+        for name in firing:
+            del stuck[name]
+    return list(stuck)
+
+
+def _may_fire(trigger: Trigger, stuck: Collection[str]) -> bool:
+    """Tells whether a trigger has enough of all that may be noted for it."""
+    notes = [
+        Note(leaf.source, 0, str(number))
+        for leaf in trigger.leaves()
+        if leaf.topic != RUNS or leaf.key not in stuck
+        for number in range(leaf.count)
+    ]
+    return trigger.chosen(notes) is not None
 
 
 def _toml(path: Path) -> Definitions:

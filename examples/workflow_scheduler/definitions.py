@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -157,12 +157,31 @@ class Definitions:
 def read_workflow(name: str, told: Mapping[str, Any]) -> Workflow:
     """Reads a workflow from a table of TOML, and checks all of it."""
     try:
-        return _workflow(name, told)
+        return _workflow(name, _plain(told))
     except DefinitionError as error:
         raise DefinitionError(f"workflow {name}: {error}") from error
 
 
-def _workflow(name: str, told: Mapping[str, Any]) -> Workflow:
+def _plain(told: object) -> dict[str, Any]:
+    """Returns a table as JSON has it, which is what is stored."""
+    if not isinstance(told, Mapping):
+        raise DefinitionError(f"it is a table with steps, not {told!r}")
+    try:
+        text = json.dumps(told, default=_date_text, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise DefinitionError(f"it has what cannot be stored: {error}") from error
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def _date_text(value: object) -> str:
+    """Returns a date or a time of TOML as text."""
+    if isinstance(value, date | time):
+        return value.isoformat()
+    raise TypeError(f"{value!r:.100} is no text, number, list or table")
+
+
+def _workflow(name: str, told: dict[str, Any]) -> Workflow:
     _check_name(name)
     known = {field.name for field in attrs.fields(Workflow)}
     options = {"on", "concurrency", "delay", "window", "last_succeeded", "timeout"}
@@ -194,7 +213,7 @@ def _workflow(name: str, told: Mapping[str, Any]) -> Workflow:
         timeout_s=seconds(told.get("timeout", 0)),
         parameters=_texts(told, "parameters"),
         version=_count(told, "version"),
-        plain=json.loads(json.dumps(told)),
+        plain=told,
     )
 
 
@@ -209,10 +228,10 @@ def _step(name: str, told: object) -> Step:
     command = told.get("command", ())
     if "spark" in told:
         command = _spark_command(name, told["spark"])
-    if "command" in told and (not command or isinstance(command, str)):
+    if "command" in told and not (command and isinstance(command, list)):
         raise DefinitionError(f"the command of step {name} is a list of texts")
     after = told.get("after", [])
-    if isinstance(after, str) or not all(isinstance(one, str) for one in after):
+    if not (isinstance(after, list) and all(isinstance(one, str) for one in after)):
         raise DefinitionError(f"after of step {name} is a list of names")
     step = Step(
         name,
@@ -241,10 +260,13 @@ def _spark_command(name: str, told: object) -> list[str]:
     _check_known(told, {"application", "master", "conf", "args"}, f"step {name} has ")
     words = ["spark-submit"]
     if "master" in told:
-        words += ["--master", told["master"]]
-    for key, value in dict(told.get("conf", {})).items():
+        words += ["--master", str(told["master"])]
+    for key, value in _texts(told, "conf").items():
         words += ["--conf", f"{key}={value}"]
-    return [*words, told["application"], *told.get("args", [])]
+    arguments = told.get("args", [])
+    if not isinstance(arguments, list):
+        raise DefinitionError(f"args of step {name} is a list of texts")
+    return [*words, *map(str, [told["application"], *arguments])]
 
 
 def _check_order(steps: Mapping[str, Step]) -> None:
@@ -252,7 +274,7 @@ def _check_order(steps: Mapping[str, Step]) -> None:
         for before in step.after:
             if before not in steps:
                 raise DefinitionError(
-                    f"step {step.name} is after {before}, which is none"
+                    f"step {step.name} is after {before}, and there is no such step"
                 )
     try:
         TopologicalSorter({one.name: one.after for one in steps.values()}).prepare()
@@ -281,11 +303,11 @@ def _window(told: object) -> Window:
     return window
 
 
-def _minutes(time: object) -> int:
-    match = re.fullmatch(r"(\d\d):(\d\d)", str(time))
+def _minutes(told: object) -> int:
+    match = re.fullmatch(r"(\d\d):(\d\d)", str(told))
     minutes = int(match[1]) * 60 + int(match[2]) if match else -1
     if not 0 <= minutes <= 1440:
-        raise DefinitionError(f"a time of the day is such as 22:30, not {time!r}")
+        raise DefinitionError(f"a time of the day is such as 22:30, not {told!r}")
     return minutes
 
 

@@ -8,6 +8,8 @@ from zoneinfo import ZoneInfo
 
 import attrs
 
+import txaware
+
 try:
     from cronsim import CronSim, CronSimError
 except ImportError as error:  # pragma: no cover - it is a dependency of the example
@@ -188,7 +190,11 @@ def event(name: str, *, count: int = 1) -> Leaf:
 
 def topic(name: str, *, count: int = 1, key: str | None = None) -> Leaf:
     """Waits for messages of a topic, of one key or all."""
-    told = {"topic": _text("topic", name)} | ({} if key is None else {"key": key})
+    try:
+        txaware.TopicName.parse(name)
+    except txaware.BadRequest as error:
+        raise DefinitionError(str(error)) from error
+    told = {"topic": name} | ({} if key is None else {"key": key})
     source = f"topic {name}" + ("" if key is None else f" {key}")
     return _counted(told, source, count, topic=name, key=key)
 
@@ -218,18 +224,26 @@ def run_of(workflow: str, *, state: str = "succeeded", count: int = 1) -> Leaf:
 
 def cron(expression: str, *, zone: str = "UTC") -> Cron:
     """Waits for the times of a cron expression in a time zone."""
-    where = zone_of(zone)
+    now = datetime.now(UTC).astimezone(zone_of(zone))
+    _text("cron", expression)
     try:
-        next(CronSim(expression, datetime.now(UTC).astimezone(where)))
-    except (CronSimError, AttributeError) as error:
+        next(CronSim(expression, now))
+    except (CronSimError, StopIteration) as error:
         raise DefinitionError(
-            f"cron expression {expression!r} is not understood, or names a time that "
-            f"never comes: {error}"
+            f"cron expression {expression!r} {_what_is_wrong(expression, error)}"
         ) from error
-    except StopIteration as error:
-        raise DefinitionError(f"cron {expression!r} can never fire") from error
     told = {"cron": expression, "zone": zone}
     return Cron(f"cron {expression} {zone}", told, expression=expression, zone=zone)
+
+
+def _what_is_wrong(expression: str, error: Exception) -> str:
+    """Says why a cron expression has no times."""
+    fields = expression.split()
+    try:  # of a day that no month of its has, the library says no more than of a 32nd
+        CronSim(" ".join([*fields[:-2], "*", *fields[-1:]]), datetime.now(UTC))
+    except CronSimError:
+        return f"is not understood: {error}"
+    return "can never fire: there is no such day in any of its months"
 
 
 def every(period: float | str) -> Every:

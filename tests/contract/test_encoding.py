@@ -90,6 +90,15 @@ def test_a_value_that_is_no_json_publishes_nothing(
     assert payloads(messaging.poll("t")) == []
 
 
+def test_a_value_that_has_no_repr_is_named_by_its_class() -> None:
+    deep: list[object] = []
+    for _ in range(5000):
+        deep = [deep]
+    for value, name in ((deep, "list"), (10**5000, "int")):
+        with pytest.raises(BadRequest, match=f"^this {name} is no JSON"):
+            txaware.to_json(value)
+
+
 @pytest.mark.parametrize(
     ("payload", "why"),
     [

@@ -18,6 +18,16 @@ from tests.support.workflow_office import TRUE, Office
 
 STATES = ("pending_launch_ms", "launched_ms", "ended_ms")
 ON_EVENT = {"on": {"event": "arrived"}, **TRUE}
+CIRCLE: list[object] = []
+CIRCLE.append(CIRCLE)
+NO_RESULTS = {
+    "object": object(),
+    "large": "x" * 70_000,
+    "no number": float("nan"),
+    "surrogate": "\ud800",
+    "circle": CIRCLE,
+    "many digits": 10**5000,
+}
 
 
 @pytest.fixture
@@ -373,12 +383,14 @@ def test_a_step_that_failed_is_tried_again_later_each_time(office: Office) -> No
     assert run.steps["only"].attempt == 3
 
 
-@pytest.mark.parametrize("result", [object(), "x" * 70_000, float("nan")])
+@pytest.mark.parametrize("kind", NO_RESULTS)
 def test_a_step_that_returns_what_cannot_be_stored_fails_and_says_so(
-    office: Office, result: object
+    office: Office, kind: str
 ) -> None:
     steps = {"only": {"call": "here:only"}}
-    office.deploy({"load": {"steps": steps}}, {("load", "only"): lambda: result})
+    office.deploy(
+        {"load": {"steps": steps}}, {("load", "only"): lambda: NO_RESULTS[kind]}
+    )
     office.tell("run", "load")
     office.work()
     assert run_of(office, "load").state == "failed"

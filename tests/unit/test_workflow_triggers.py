@@ -162,8 +162,13 @@ def test_a_window_over_midnight_opens_in_the_evening_of_its_days(
     ("told", "error"),
     [
         ({"on": {"cron": "0 3 * * *", "zone": "Europe/Berln"}}, "no time zone is"),
-        ({"on": {"cron": "0 0 30 2 *"}}, "never comes"),
-        ({"on": {"cron": "61 * * * *"}}, "not understood"),
+        ({"on": {"cron": "0 0 30 2 *"}}, "can never fire: there is no such day"),
+        ({"on": {"cron": "0 0 31 4,6 *"}}, "can never fire: there is no such day"),
+        ({"on": {"cron": "61 * * * *"}}, "not understood: Bad minute"),
+        ({"on": {"cron": "0 0 32 * *"}}, "not understood: Bad day-of-month"),
+        ({"on": {"cron": "hourly"}}, "not understood: Wrong number of fields"),
+        ({"on": {"cron": 5}}, "cron is a text, not 5"),
+        ({"on": {"topic": "no good!"}}, "'no good!' is no topic name"),
         ({"on": {"all": []}}, "can never fire"),
         ({"on": {"event": "a", "count": 0}}, "whole number from 1 to 5000"),
         ({"on": {"event": "a", "count": 5001}}, "whole number from 1 to 5000"),
@@ -178,8 +183,13 @@ def test_a_window_over_midnight_opens_in_the_evening_of_its_days(
         ({"steps": {"a": {}}}, "one of command, call and spark"),
         (
             {"steps": {"a": {"command": ["ls"], "after": ["b"]}}},
-            "step a is after b, which is none",
+            "step a is after b, and there is no such step",
         ),
+        ({"steps": {"a": {"command": {"ls": 1}}}}, "a list of texts"),
+        ({"steps": {"a": {"command": ["ls"], "after": "b"}}}, "a list of names"),
+        ({"steps": {"a": {"spark": {"application": "a", "args": "b"}}}}, "args of"),
+        ({"parameters": {"day": object()}}, "cannot be stored: <object object at"),
+        ({"parameters": {"rate": float("nan")}}, "cannot be stored"),
         (
             {
                 "steps": {
@@ -221,10 +231,22 @@ def test_the_files_of_the_example_and_of_its_page_are_read(tmp_path: Path) -> No
     [
         ("[workflows", "no TOML"),
         ("", "no \\[workflows.NAME\\]"),
+        ("[workflows]\nnightly = 3", "workflow nightly: it is a table"),
+        ("group = 'no good!'\nworkflows.a.steps.s.command = ['ls']", "a group is"),
         ("[workflows.a.steps.b]\ncall = 'nowhere:f'", "no function"),
         (
             "[workflows.a]\non = {workflow = 'b'}\nsteps.s.command = ['ls']",
             "waits for workflow b, which is not defined here",
+        ),
+        (
+            "[workflows.a]\non = {workflow = 'a'}\nsteps.s.command = ['ls']",
+            "workflow a can never fire: it waits for runs of itself",
+        ),
+        (
+            "[workflows.a]\non = {workflow = 'b'}\nsteps.s.command = ['ls']\n"
+            "[workflows.b]\non = {all = [{workflow = 'a'}, {event = 'go'}]}\n"
+            "steps.s.command = ['ls']",
+            "workflow a, b can never fire",
         ),
     ],
 )
@@ -240,3 +262,24 @@ def test_durations_have_units() -> None:
     assert [seconds(one) for one in ("250ms", "4s", "1.5h", "2d", 3)] == [
         *(0.25, 4, 5400, 172_800, 3)
     ]
+
+
+def test_workflows_may_follow_each_other_where_one_of_them_can_be_first(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file.toml").write_text(
+        "[workflows.a]\non = {workflow = 'b', count = 2}\nsteps.s.command = ['ls']\n"
+        "[workflows.b]\non = {any = [{workflow = 'a'}, {event = 'go', count = 2}]}\n"
+        "steps.s.command = ['ls']"
+    )
+    assert list(load(tmp_path / "file.toml").workflows) == ["a", "b"]
+
+
+def test_a_date_of_toml_is_a_text(tmp_path: Path) -> None:
+    (tmp_path / "file.toml").write_text(
+        "[workflows.a]\nparameters = {day = 2026-11-27, at = 2026-11-27T03:00:00Z}\n"
+        "steps.s.command = ['ls']"
+    )
+    read = load(tmp_path / "file.toml").workflows["a"]
+    assert read.parameters == {"day": "2026-11-27", "at": "2026-11-27T03:00:00+00:00"}
+    assert read_workflow("a", read.plain) == read

@@ -33,7 +33,15 @@ def to_json(value: object) -> bytes:
         plain = _converter.unstructure(value)
         return json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise BadRequest(f"{value!r:.100} is no JSON: {error}") from error
+        raise BadRequest(f"{shown(value)} is no JSON: {error}") from error
+
+
+def shown(value: object) -> str:
+    """Returns the beginning of a value's `repr`, or its class where it has none."""
+    try:
+        return f"{value!r:.100}"
+    except (ValueError, RecursionError):  # what is too deep, or has too many digits
+        return f"this {type(value).__name__}"
 
 
 def from_json(payload: bytes) -> Any:

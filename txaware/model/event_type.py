@@ -10,7 +10,7 @@ import attrs
 import msgspec
 
 from txaware.errors import BadRequest
-from txaware.model.encoding import from_json_as, is_pydantic, to_json
+from txaware.model.encoding import from_json_as, is_pydantic, shown, to_json
 from txaware.model.labels import FixedHeaders
 from txaware.model.messages import Outgoing, outgoing
 
@@ -61,7 +61,7 @@ class EventType(Generic[T]):
         """Returns an event as JSON, which `decode` reads."""
         if self._checks and not isinstance(event, self.kind):
             raise BadRequest(
-                f"{event!r:.100} is no {self.name}, the class of these events"
+                f"{shown(event)} is no {self.name}, the class of these events"
             )
         payload = self._write(event)
         self.decode(payload)
@@ -127,7 +127,7 @@ def _writer(kind: Any) -> Callable[[Any], bytes]:
         try:
             return encode(event)
         except (TypeError, ValueError, RecursionError) as error:
-            raise BadRequest(f"{event!r:.100} is no JSON: {error}") from error
+            raise BadRequest(f"{shown(event)} is no JSON: {error}") from error
 
     return write
 
