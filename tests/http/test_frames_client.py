@@ -28,6 +28,7 @@ from tests.support.scripted_server import (
 )
 from txaware.client import ClientSettings, HttpService, Link, Transport
 from txaware.client.calls.call import Call, done
+from txaware.client.frame_streams import FramedAnswer, FrameStreams
 from txaware.errors import NotAuthenticated, TopicNotFound, Unavailable
 from txaware.messaging import Messaging
 from txaware.model.settings import Settings
@@ -355,6 +356,24 @@ def test_a_client_that_is_closed_tells_those_who_wait(served: Served) -> None:
     with pytest.raises(Unavailable, match="closed"):
         service.topics()
     assert until(lambda: not lines_of(served))
+
+
+def test_a_call_that_begins_as_its_connection_closes_ends_at_once(
+    transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It saw the connection open, and is under way on it just behind the close."""
+    transport.run(EMPTY)
+    (connection,) = transport._framed.values()
+    begin = FrameStreams.begin
+
+    def late(streams: FrameStreams, *given: Any, **options: Any) -> FramedAnswer:
+        transport.close()
+        return begin(streams, *given, **options)
+
+    monkeypatch.setattr(FrameStreams, "begin", late)
+    with pytest.raises(Unavailable, match="this client is closed"):
+        transport.run(EMPTY)
+    assert connection._streams.under_way == []
 
 
 def test_an_answer_above_the_limit_ends_that_call_alone(served: Served) -> None:

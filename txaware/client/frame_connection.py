@@ -199,9 +199,13 @@ class FrameConnection:
             if self._streams.is_full:
                 raise httpcore.PoolTimeout
             limit_bytes = request.answer_bytes
-            return self._streams.begin(
+            answer = self._streams.begin(
                 head, body, limit_bytes, notify, is_streamed=is_streamed
             )
+            if self._dead is not None:  # just now, and it was not seen there
+                self._streams.forget(answer)
+                raise httpcore.ConnectError("the connection was lost") from self._dead
+            return answer
 
     def _await(
         self,
