@@ -2,16 +2,15 @@
 
 from collections.abc import Callable
 
-from coordinator.errors import BadRequest, PreparedNotFound
+from coordinator.errors import PreparedNotFound
 from coordinator.interfaces import Coordinator
 from coordinator.outcome import Outcome
 from coordinator.prepared_transactions import (
     PreparedTransaction,
-    checked_prepared_name,
     two_phases,
 )
-from coordinator.remote.wire import Answer, Fields, json_answer, shown, whole_number
-from coordinator.transaction import Transaction
+from coordinator.remote.named_transactions import checked_name
+from coordinator.remote.wire import Answer, Fields, json_answer, whole_number
 
 
 class PreparedCalls:
@@ -24,15 +23,6 @@ class PreparedCalls:
         """Answers the list of all."""
         found = two_phases(self._coordinator).prepared()
         return json_answer([one.fields() for one in found])
-
-    def prepare(self, tx: Transaction, fields: Fields) -> Answer:
-        """Prepares a transaction; the principal does not come from its caller."""
-        two_phases(self._coordinator).prepare(
-            tx,
-            name_in(fields),
-            principal=fields.get("principal"),
-        )
-        return Answer(200)
 
     def commit(self, fields: Fields) -> Answer:
         """Commits one by its name."""
@@ -64,12 +54,7 @@ class PreparedCalls:
 
 def name_in(fields: Fields) -> str:
     """Returns the name in a body; refuses what is none."""
-    name = fields.get("name")
-    if not isinstance(name, str):
-        raise BadRequest(
-            f"name: {shown(name)} is not the name of a prepared transaction"
-        )
-    return checked_prepared_name(name)
+    return checked_name(fields.get("name"))
 
 
 def prepared_as(coordinator: Coordinator, name: str) -> PreparedTransaction | None:

@@ -1,9 +1,9 @@
 """Answers requests to a coordinator, for any web server: method, path and body."""
 
-import base64
 import math
 import time
 from collections.abc import Callable
+from typing import Any
 
 from coordinator import codec
 from coordinator.errors import (
@@ -21,6 +21,12 @@ from coordinator.optional_ports import KnowsLives, life_of, outcome_of
 from coordinator.outcome import Outcome
 from coordinator.remote import calls
 from coordinator.remote.calls import RemoteCall, calls_at
+from coordinator.remote.named_transactions import (
+    NamedTransactions,
+    checked_pointer_list,
+    named,
+    read_keys,
+)
 from coordinator.remote.prepared_calls import PreparedCalls
 from coordinator.remote.wire import (
     BYTES,
@@ -33,15 +39,12 @@ from coordinator.remote.wire import (
     is_number,
     json_answer,
     life_in,
-    list_of,
-    names_of,
-    pointers_of,
     query_of,
     shown,
     whole_number,
 )
 from coordinator.resolve_outcome import settle
-from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
+from coordinator.transaction import POINTERS_PER_MS, Transaction
 from coordinator.transaction_status import (
     NEVER,
     OPEN,
@@ -53,6 +56,7 @@ from coordinator.transaction_status import (
 
 HANGING_S = 900
 # What a person may decide of a transaction whose outcome nobody knows.
+_PYTHON_NAMES = {"type": "kind"}
 DECIDABLE = (Outcome.COMMITTED.value, Outcome.ROLLED_BACK.value)
 _Answers = Callable[[Fields], Answer]
 _AnswersOfOne = Callable[[int, Fields], Answer]
@@ -83,7 +87,7 @@ class CoordinatorRoutes:
         self._told = told
         self._coordinator = coordinator
         self._clock_ms = clock_ms
-        prepared = PreparedCalls(coordinator)
+        prepared, one = PreparedCalls(coordinator), NamedTransactions(coordinator)
         self._answers: dict[RemoteCall, _Answers] = {
             calls.START: self._start,
             calls.LIST: self._list,
@@ -101,13 +105,13 @@ class CoordinatorRoutes:
             calls.DESCRIBE: self._describe,
             calls.OUTCOME: self._outcome,
             calls.DECIDE: self._decide,
-            calls.CAN_COMMIT: _named_in(self._can_commit),
-            calls.PERSIST: _named_in(self._persist),
             calls.COMMIT: _named_in(self._commit),
-            calls.ABORT: _named_in(self._abort),
-            calls.INVALIDATE: _named_in(self._invalidate),
-            calls.CHECKPOINT: _named_in(self._checkpoint),
-            calls.PREPARE: _named_in(prepared.prepare),
+            calls.CAN_COMMIT: _done(one.can_commit),
+            calls.PERSIST: _answering("life", one.persist),
+            calls.ABORT: _done(one.abort),
+            calls.INVALIDATE: _answering("invalidated", one.invalidate),
+            calls.CHECKPOINT: _answering("pointers", one.checkpoint),
+            calls.PREPARE: _done(one.prepare),
         }
 
     def answer(self, method: str, path: str, body: bytes = b"") -> Answer:
@@ -245,25 +249,9 @@ class CoordinatorRoutes:
             before_ms = whole_number(fields["beforeMs"], "beforeMs")
             done = self._coordinator.truncate_invalid_tx_before(before_ms)
         else:
-            done = self._coordinator.truncate_invalid_tx(
-                pointers_of(fields, "pointers")
-            )
+            listed = checked_pointer_list(fields.get("pointers", []), "pointers")
+            done = self._coordinator.truncate_invalid_tx(listed)
         return json_answer({"truncated": done})
-
-    def _can_commit(self, tx: Transaction, fields: Fields) -> Answer:
-        self._coordinator.can_commit(tx, _changes(fields))
-        return Answer(200)
-
-    def _persist(self, tx: Transaction, fields: Fields) -> Answer:
-        if fields.get("participants") is not None:
-            self._note_writers(tx, names_of(fields, "participants"))
-        self._coordinator.persist(tx)
-        return json_answer({"life": life_of(self._coordinator, tx.transaction_id)})
-
-    def _note_writers(self, tx: Transaction, names: list[str]) -> None:
-        note_writers = getattr(self._coordinator, "note_writers", None)
-        if note_writers is not None:
-            note_writers(tx, names)
 
     def _commit(self, tx: Transaction, fields: Fields) -> Answer:
         self._end(tx, fields, self._coordinator.commit)
@@ -315,39 +303,39 @@ class CoordinatorRoutes:
 
         return settle(self._coordinator, tx.transaction_id, open_for_s=open_for_s)
 
-    def _abort(self, tx: Transaction, _: Fields) -> Answer:
-        self._coordinator.abort(tx)
-        return Answer(200)
-
-    def _invalidate(self, tx: Transaction, _: Fields) -> Answer:
-        return json_answer({"invalidated": self._coordinator.invalidate(tx)})
-
-    def _checkpoint(self, tx: Transaction, _: Fields) -> Answer:
-        checkpointed = self._coordinator.checkpoint(tx)
-        # Its holder goes on when this process does not, so the disk has to know.
-        self._note_writers(checkpointed, [])
-        self._coordinator.persist(checkpointed)
-        return json_answer({"pointers": list(checkpointed.checkpoint_write_pointers)})
-
 
 def _named_in(answer: Callable[[Transaction, Fields], Answer]) -> _AnswersOfOne:
     """Makes of a transaction's call one of its pointer."""
     return lambda pointer, fields: answer(_named(pointer, fields), fields)
 
 
-def _changes(fields: Fields) -> list[bytes]:
-    try:
-        return [
-            base64.b64decode(change, validate=True)
-            for change in list_of(fields, "changes")
-        ]
-    except (TypeError, ValueError) as error:
-        raise BadRequest("changes are not all strings of base64") from error
+def _done(call: Callable[..., None]) -> _AnswersOfOne:
+    """Makes the answer of a call that says nothing."""
+
+    def answer(pointer: int, fields: Fields) -> Answer:
+        call(pointer, **_read(fields))
+        return Answer(200)
+
+    return answer
+
+
+def _answering(name: str, call: Callable[..., Any]) -> _AnswersOfOne:
+    """Makes the answer of a call whose value is one field."""
+    return lambda pointer, fields: json_answer({name: call(pointer, **_read(fields))})
+
+
+def _read(fields: Fields) -> Fields:
+    """Returns fields by their names in Python, with the bytes of changed keys."""
+    read = {_PYTHON_NAMES.get(name, name): value for name, value in fields.items()}
+    if "changes" in read:
+        read["changes"] = read_keys(read["changes"])
+    return read
 
 
 def _checked_changes(fields: Fields) -> list[bytes] | None:
     """Returns the keys that a commit checks; None where it checks nothing."""
-    changes, is_checked = _changes(fields), flag_of(fields, "check")
+    changes = read_keys(fields.get("changes", []))
+    is_checked = flag_of(fields, "check")
     if changes and not is_checked:
         raise BadRequest("changes are for a commit that checks them: check is true")
     return changes if is_checked else None
@@ -364,15 +352,5 @@ def _status_of(error: TxAwareError) -> int:
 
 
 def _named(transaction_id: int, fields: Fields) -> Transaction:
-    """Makes the part of the transaction that its calls need; nobody reads with it."""
-    kind = fields.get("type", "short")
-    if kind not in ("short", "long"):
-        raise BadRequest(f'type {shown(kind)} is neither "short" nor "long"')
-    checkpoints = pointers_of(fields, "checkpoints")
-    return Transaction(
-        whole_number(transaction_id, "the transaction's id"),
-        0,
-        write_pointer=checkpoints[-1] if checkpoints else transaction_id,
-        type=TransactionType[kind.upper()],
-        checkpoint_write_pointers=checkpoints,
-    )
+    kind, checkpoints = fields.get("type", "short"), fields.get("checkpoints", [])
+    return named(transaction_id, kind, checkpoints)

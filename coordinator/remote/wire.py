@@ -118,17 +118,6 @@ def life_in(fields: Fields) -> str:
     return life
 
 
-def names_of(fields: Fields, name: str) -> list[str]:
-    """Returns a field that is a list of names."""
-    listed = list_of(fields, name)
-    for one in listed:
-        if not isinstance(one, str) or not 0 < len(one) <= LONGEST_NAME:
-            raise BadRequest(
-                f"{name}: {shown(one)} is not a name of 1 to {LONGEST_NAME} characters"
-            )
-    return listed
-
-
 def whole_number(value: object, name: str) -> int:
     """Returns the value; refuses all but a whole number that fits."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:

@@ -18,7 +18,7 @@ from tests.support.http_access import TRANSACTIONS, Caller, Guarded, guarded
 from tests.support.http_raw import Served
 from txaware.auth import Principal, Rule
 from txaware.errors import NotAuthorized
-from txaware.server.routes.prepared import _preparer
+from txaware.protocol.rights import to_prepare
 
 COMMIT, ROLL_BACK = (
     TRANSACTIONS + "/commit-prepared",
@@ -108,10 +108,10 @@ def test_a_principal_without_long_transactions_prepares_none(
     rules = (Rule(transactions=True, long=rule),)
     principal = Principal(name="ann", rules=rules)
     if may:
-        _preparer(principal, {})
+        to_prepare(principal, {})
         return
     with pytest.raises(NotAuthorized, match="ann may not prepare a transaction"):
-        _preparer(principal, {})
+        to_prepare(principal, {})
 
 
 class Lossy:

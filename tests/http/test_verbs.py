@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 import txaware
+from coordinator.remote.named_transactions import NamedTransactions
 from tests.support.http_access import ROUTES
 from tests.support.messagings import Site
 from tests.support.odd_values import ODD
@@ -31,6 +32,7 @@ from txaware.protocol import (
     publishes,
     queues,
     transactional_ids,
+    transactions,
 )
 from txaware.protocol.fields import REQUIRED
 from txaware.protocol.verb import Repeat, Verb
@@ -67,6 +69,8 @@ SETTLED: dict[AnyVerb, Callable[[Any], Any]] = {
     operator.PRUNE: lambda found: found.pruned,
     operator.LIST_SHARDS: lambda found: [one.number for one in found],
     operator.REPORT_KEEPER: lambda found: found.name,
+    transactions.PERSIST: len,
+    transactions.CHECKPOINT: len,
 }
 # Here a server refuses in other words than the engine: it knows less, or more.
 OTHER_WORDS = {(operator.CLEAN_PIECE, "piece")}
@@ -102,6 +106,8 @@ def part_of(messaging: Any, port: str) -> Any:
     """The part of a messaging that has the verbs of a port."""
     if port == "BeginsTransactions" and messaging._parts.reach is None:
         return BeginsInTwoCalls(messaging)
+    if port == "NamedTransactions":
+        return NamedTransactions(messaging.coordinator)
     name = {
         "MessagingService": "service",
         "OperatorService": "administration",

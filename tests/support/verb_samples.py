@@ -5,6 +5,7 @@ from typing import Any
 
 import attrs
 
+from coordinator.prepared_transactions import two_phases
 from coordinator.transaction import Transaction
 from tests.support.messagings import Site, administration_of
 from txaware.model.groups import NamedPartition
@@ -23,6 +24,7 @@ from txaware.protocol import (
     tables,
     topics,
     transactional_ids,
+    transactions,
 )
 from txaware.protocol.verb import Verb
 
@@ -60,6 +62,19 @@ class Sample:
         found = self.site.embedded.publish("pages", [b"a"], transaction=tx)
         assert found is not None
         return found
+
+    def begun(self) -> dict[str, Any]:
+        """Begins a transaction, and names it."""
+        return {
+            "transaction": self.site.messaging.coordinator.start_short().transaction_id
+        }
+
+    def named(self) -> dict[str, str]:
+        """Rolls back what is prepared by a name, and gives that name."""
+        coordinator = two_phases(self.site.messaging.coordinator)
+        for one in coordinator.prepared():
+            coordinator.rollback_prepared(one.name)
+        return {"name": "order-7"}
 
     def opened(self) -> ProducerIdentity:
         """Opens a producer."""
@@ -251,6 +266,12 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     transactional_ids.LEAVE_TRANSACTION: lambda s: {
         **{"transactional_id": "loader", "transaction": s.tx, "key": "monday"}
     },
+    transactions.CAN_COMMIT: lambda s: s.begun() | {"changes": [b"k"]},
+    transactions.PERSIST: lambda s: s.begun() | {"participants": ["notes"]},
+    transactions.ABORT: lambda s: s.begun() | {"checkpoints": []},
+    transactions.INVALIDATE: lambda s: s.begun() | {"kind": "short"},
+    transactions.CHECKPOINT: lambda s: s.begun(),
+    transactions.PREPARE: lambda s: s.named() | s.begun(),
     topics.CREATE_TOPIC: lambda _: {
         **{"topic": "new", "ttl_s": 60, "properties": {"owner": "ann"}},
         **{"exist_ok": True, "compact": True},

@@ -62,7 +62,7 @@ class Kind:
     stand for their base64, and `read_text` reads it in a query. `form` is the type by
     which msgspec reads it, with its bounds, it takes nothing that `read` refuses;
     `made` makes the value of what it reads. A transaction that `is_own` is one that the
-    caller has begun.
+    caller has begun. `missing` is the sentence for a field that has to be there.
     """
 
     read: Callable[..., Any]
@@ -73,6 +73,7 @@ class Kind:
     form: Any = attrs.field(default=None, kw_only=True)
     made: Callable[..., Any] | None = attrs.field(default=None, kw_only=True)
     is_own: bool = attrs.field(default=False, kw_only=True)
+    missing: str | None = attrs.field(default=None, kw_only=True)
 
     @read_text.default
     def _default_read_text(self) -> Callable[..., Any]:

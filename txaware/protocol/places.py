@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import attrs
 import msgspec
 
+from coordinator.remote.named_transactions import checked_id
 from txaware.model.groups import GroupName, checked_member
 from txaware.model.partitions import named_partition, partition_name
 from txaware.model.queues import pipe_of
@@ -93,6 +94,10 @@ GROUP_NAME = Place(_group_words, lambda words: f"{words['namespace']}:{words['gr
 MEMBER = Place(
     lambda member: {"member": in_path(checked_member(member))},
     lambda words: checked_member(words["member"]),
+)
+TRANSACTION = Place(
+    lambda pointer: {"transaction": str(checked_id(pointer))},
+    lambda words: checked_id(int(words["transaction"])),
 )
 
 

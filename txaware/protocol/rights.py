@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from txaware.auth import Principal, QueueVerb, Verb
+from txaware.errors import NotAuthorized
 from txaware.model.partitions import named_partition
 from txaware.model.queues import pipe_of
 from txaware.model.topics import (
@@ -39,6 +40,22 @@ def operator(principal: Principal, _: Params) -> None:
 def holder(principal: Principal, _: Params) -> None:
     """Allows those who may use transactions."""
     principal.require_transactions()
+
+
+def holder_or_operator(principal: Principal, _: Params) -> None:
+    """Allows operators too: they look at transactions of others, and abort them."""
+    if not principal.is_operator:
+        principal.require_transactions()
+
+
+def to_prepare(principal: Principal, _: Params) -> None:
+    """Allows those who may keep readers waiting for long: it has no time-out."""
+    principal.require_transactions()
+    if not principal.may_use_long_transactions:
+        raise NotAuthorized(
+            f"{principal.name} may not prepare a transaction, which has no time-out: "
+            f"no rule gives it long = true"
+        )
 
 
 def to_list(_: Principal, params: Params) -> None:

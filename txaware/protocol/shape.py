@@ -181,7 +181,10 @@ class Shape:
         self._unpack = _unpacker(self.in_order, self.whole_body)
         self.own = tuple(n for n, f in parts if f.kind.is_own)
         self._in_body = in_body
-        declared = [Field(f.name, f.kind, default=f.default) for f in in_body.values()]
+        declared = [
+            Field(f.name, f.kind, default=f.default, missing=f.kind.missing)
+            for f in in_body.values()
+        ]
         others: Kind | bool = not request.__struct_config__.forbid_unknown_fields
         for mark in self.others.values():
             declared += mark.named

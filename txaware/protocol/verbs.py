@@ -14,6 +14,7 @@ from txaware.protocol import (
     tables,
     topics,
     transactional_ids,
+    transactions,
 )
 from txaware.protocol.verb import Verb
 
@@ -29,6 +30,7 @@ VERBS: tuple[Verb[..., Any], ...] = (
     *tables.VERBS,
     *topics.VERBS,
     *transactional_ids.VERBS,
+    *transactions.VERBS,
 )
 
 # The verbs that go by frames, by method and path. The number of each is its place here,
@@ -116,6 +118,12 @@ NUMBERED = (
     "POST /v1/namespaces/{namespace}/topics/{topic}/publish-once",
     "GET /v1/shards",
     "POST /v1/shards",
+    "POST /v1/transactions/{transaction}/can-commit",
+    "POST /v1/transactions/{transaction}/persist",
+    "POST /v1/transactions/{transaction}/abort",
+    "POST /v1/transactions/{transaction}/invalidate",
+    "POST /v1/transactions/{transaction}/checkpoint",
+    "POST /v1/transactions/{transaction}/prepare",
 )
 NUMBERS = {name: number for number, name in enumerate(NUMBERED, 1)}
 

@@ -15,6 +15,7 @@ from coordinator.embedded.batch import Then
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.interfaces import Coordinator
 from coordinator.optional_ports import InProcess, in_process
+from coordinator.remote.named_transactions import NamedTransactions
 from coordinator.remote.remote_barrier import writing_for
 from txaware.auth import Principal
 from txaware.errors import Unavailable
@@ -210,6 +211,7 @@ class ServerContext:
             "QueueService": self.queues,
             "GroupService": self.groups,
             "TableService": self.tables,
+            "NamedTransactions": NamedTransactions(self.coordinator),
         }[port]
 
     def servers(self) -> ServerMap:

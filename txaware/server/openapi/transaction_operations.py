@@ -3,13 +3,10 @@
 from typing import Any
 
 from coordinator.outcome import Outcome
-from coordinator.prepared_transactions import LONGEST_NAME as LONGEST_PREPARED
-from coordinator.prepared_transactions import NAME
 from coordinator.remote import calls
 from coordinator.remote.calls import RemoteCall
 from coordinator.remote.client import BYTES as BYTES_TYPE
 from coordinator.remote.server import DECIDABLE
-from coordinator.remote.wire import LONGEST_NAME
 from coordinator.transaction_status import ENDED, INVALID, NEVER, OPEN, STATES
 from txaware.protocol.json_schema import (
     BASE64,
@@ -25,15 +22,19 @@ from txaware.protocol.json_schema import (
     or_null,
     whole,
 )
+from txaware.protocol.transactions import (
+    LIFE,
+    PARTICIPANT,
+    POINTERS,
+    PREPARED_NAME,
+    TAG,
+)
 from txaware.server.openapi.operation import Content, Operation, json_of
 from txaware.server.routes.commits import CARRIED
 
-TAG = "transactions"
-_POINTERS = array(whole(0))
-_NAME: Schema = TEXT | {"minLength": 1, "maxLength": LONGEST_NAME}
 NAMED: dict[str, Schema] = {
     "type": {"enum": ["short", "long"]},
-    "checkpoints": _POINTERS | {"description": "Its further write pointers."},
+    "checkpoints": POINTERS | {"description": "Its further write pointers."},
 }
 _TRANSACTION: Content = {
     BYTES_TYPE: {"schema": BYTES | {"description": "As Tephra's codec writes it."}}
@@ -60,7 +61,7 @@ _STANDING = fields(
     {
         "transactionId": whole(0),
         "state": {"enum": [OPEN, INVALID, ENDED, NEVER]},
-        "pointers": _POINTERS,
+        "pointers": POINTERS,
         "type": or_null({"enum": ["short", "long"]}),
         "stage": or_null(TEXT),
         "expiresMs": or_null(whole()),
@@ -82,26 +83,10 @@ _STATE = fields(
         "invalid": whole(0),
     }
 )
-_LIFE: Schema = TEXT | {
-    "pattern": "^([0-9a-f]{16})?$",
-    "description": "The life of the data, from one opening to the next, that gave out "
-    "the pointer; empty for those of earlier versions, and where there is none.",
-}
 _TRUNCATE = any_of(
     fields({"beforeMs": whole(0)}),
-    fields({}, {"pointers": _POINTERS}),
+    fields({}, {"pointers": POINTERS}),
 )
-
-
-def _call(summary: str, *, answer: Content = _NOTHING, **more: Schema) -> Operation:
-    return Operation(
-        summary=summary,
-        tag=TAG,
-        body=json_of(fields({}, NAMED | more), example={"type": "short"}),
-        needs_body=False,
-        answer=answer,
-        refuses=(409,),
-    )
 
 
 def _look(summary: str, schema: Schema, **query: Schema) -> Operation:
@@ -119,13 +104,12 @@ _REPEAT: dict[str, Any] = {
 }
 
 
-_PREPARED_NAME: Schema = TEXT | {"pattern": NAME, "maxLength": LONGEST_PREPARED}
 _POINTER: Schema = or_null(whole(0)) | {
     "description": "Its id, where the call is repeated: it may have ended already."
 }
 _ENTRY = fields(
     {
-        "name": _PREPARED_NAME,
+        "name": PREPARED_NAME,
         "transactionId": whole(0),
         "sinceMs": whole(0),
         "principal": or_null(TEXT)
@@ -139,7 +123,7 @@ def _end(summary: str, name: str) -> Operation:
         summary=summary,
         tag=TAG,
         body=json_of(
-            fields({"name": _PREPARED_NAME}, {"transactionId": _POINTER}),
+            fields({"name": PREPARED_NAME}, {"transactionId": _POINTER}),
             example={"name": name},
         ),
         answer=_NOTHING,
@@ -185,26 +169,17 @@ _DESCRIBED: dict[RemoteCall, Operation] = {
         refuses=(409,),
     ),
     calls.DESCRIBE: _look("One transaction, whatever became of it.", _STANDING),
-    calls.CAN_COMMIT: _call("Checks the keys that it changed.", changes=array(BASE64)),
     calls.OUTCOME: _look(
         "What became of what was written with a pointer.",
-        fields({"outcome": {"enum": [one.value for one in Outcome]}, "life": _LIFE}),
-        life=_LIFE,
+        fields({"outcome": {"enum": [one.value for one in Outcome]}, "life": LIFE}),
+        life=LIFE,
     ),
     calls.DECIDE: Operation(
         summary="Writes down the outcome of a pointer that nobody knows.",
         tag=TAG,
-        body=json_of(fields({"outcome": {"enum": [*DECIDABLE]}}, {"life": _LIFE})),
+        body=json_of(fields({"outcome": {"enum": [*DECIDABLE]}}, {"life": LIFE})),
         answer=_NOTHING,
         refuses=(409,),
-    ),
-    calls.PERSIST: _call(
-        "Sees to it that it outlives a crash; called before rows are written elsewhere "
-        "with its pointer.",
-        participants=or_null(
-            array(_NAME, description="Who writes them, by name; none is nobody.")
-        ),
-        answer=json_of(fields({"life": _LIFE})),
     ),
     calls.COMMIT: Operation(
         summary="Makes its writes visible, and what comes with the commit: all of it "
@@ -226,34 +201,13 @@ _DESCRIBED: dict[RemoteCall, Operation] = {
         answer=_NOTHING,
         refuses=(404, 409),
     ),
-    calls.ABORT: _call(
-        "Ends one whose writes are all undone; of one that others may have begun, "
-        "nobody ever sees what it wrote."
-    ),
-    calls.INVALIDATE: _call(
-        "Aborts one whose writes are not undone: nobody ever sees them.",
-        answer=json_of(fields({"invalidated": FLAG})),
-    ),
-    calls.CHECKPOINT: _call(
-        "Gives it a further write pointer.",
-        answer=json_of(fields({"pointers": _POINTERS})),
-    ),
-    calls.PREPARE: Operation(
-        summary="Prepares it: it never times out, and only its name ends it.",
-        tag=TAG,
-        body=json_of(
-            fields({"name": _PREPARED_NAME}, NAMED), example={"name": "order-7"}
-        ),
-        answer=_NOTHING,
-        refuses=(409,),
-    ),
     calls.ENTER: Operation(
         summary="Has a write of another store enter the write barrier: its end waits "
         "for that. Refused once it ends.",
         tag=TAG,
         body=json_of(
             fields(
-                {"writer": _NAME, "write": whole(0)},
+                {"writer": PARTICIPANT, "write": whole(0)},
                 {
                     "principal": or_null(TEXT)
                     | {"description": "Who writes there, if not the caller itself."}
@@ -267,13 +221,13 @@ _DESCRIBED: dict[RemoteCall, Operation] = {
         summary="Tells that of these shards nothing is under way that entered at an "
         "earlier server. Until then no transaction of before ends.",
         tag=TAG,
-        body=json_of(fields({"writer": _NAME}, {"shards": array(whole(0))})),
+        body=json_of(fields({"writer": PARTICIPANT}, {"shards": array(whole(0))})),
         answer=_NOTHING,
     ),
     calls.LEAVE: Operation(
         summary="Has writes of another store leave the write barrier.",
         tag=TAG,
-        body=json_of(fields({"writer": _NAME}, {"writes": array(whole(0))})),
+        body=json_of(fields({"writer": PARTICIPANT}, {"writes": array(whole(0))})),
         answer=_NOTHING,
     ),
     calls.ENDS: Operation(
@@ -282,13 +236,13 @@ _DESCRIBED: dict[RemoteCall, Operation] = {
         body=json_of(
             fields(
                 {
-                    **{"writer": _NAME, "since": TEXT},
+                    **{"writer": PARTICIPANT, "since": TEXT},
                     **{"after": whole(0), "waitMs": whole(0)},
                 }
             ),
             example={"writer": "5f0c", "since": "", "after": 0, "waitMs": 0},
         ),
-        answer=json_of(fields({"since": TEXT, "next": whole(0), "ended": _POINTERS})),
+        answer=json_of(fields({"since": TEXT, "next": whole(0), "ended": POINTERS})),
     ),
     calls.PREPARED: Operation(
         summary="Those that are prepared, and that the caller may end.",

@@ -19,6 +19,7 @@ from txaware.server.routes import (
     tables,
     topics,
     transactional_ids,
+    transactions,
 )
 from txaware.server.routes.commits import CommitRoutes
 from txaware.server.routes.dashboard import DashboardRoutes, MetricsRoutes
@@ -46,6 +47,7 @@ ACTS = (
     | tables.ACTS
     | topics.ACTS
     | transactional_ids.ACTS
+    | transactions.ACTS
 )
 # The verbs that the event loop begins.
 SOON: dict[Verb[..., Any], Soon] = {
@@ -76,11 +78,11 @@ def all_routes(
     needs_tokens: bool,
 ) -> list[Route]:
     """Returns every route of the server."""
-    transactions = TransactionRoutes(server_context)
+    coordinator = TransactionRoutes(server_context)
     routes = [
         *PreparedRoutes(server_context).routes(),
-        *transactions.routes(),
-        *CommitRoutes(server_context, transactions).routes(),
+        *coordinator.routes(),
+        *CommitRoutes(server_context, coordinator).routes(),
         *EntryRoutes(server_context).routes(),
         *operator.BackupRoutes(server_context).routes(),
         *verb_routes(all_performers(server_context)),

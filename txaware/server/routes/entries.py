@@ -16,11 +16,11 @@ from coordinator.remote.wire import (
     whole_number,
 )
 from txaware.errors import BadRequest
-from txaware.protocol.rights import operator
+from txaware.protocol.rights import holder_or_operator, operator
 from txaware.server.exchange import DONE_IN_JSON, Reply, Request, json_reply
 from txaware.server.long_polls import signalled
 from txaware.server.owners import Owners
-from txaware.server.routes.transactions import holder_or_operator, route_of
+from txaware.server.routes.transactions import route_of
 from txaware.server.routing import Begun, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext, Threads
 from txaware.server.write_entries import WholeConnection, WriteEntries, WriterName

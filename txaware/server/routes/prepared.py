@@ -5,7 +5,6 @@ from functools import partial
 
 from coordinator.remote.calls import (
     COMMIT_PREPARED,
-    PREPARE,
     PREPARED,
     ROLLBACK_PREPARED,
     RemoteCall,
@@ -13,17 +12,16 @@ from coordinator.remote.calls import (
 from coordinator.remote.client import Answer, CoordinatorRoutes
 from coordinator.remote.prepared_calls import name_in, prepared_as
 from coordinator.remote.wire import fields_of
-from txaware.auth import Principal
 from txaware.errors import NotAuthorized, PreparedNotFound
-from txaware.protocol.rights import Params
+from txaware.protocol.rights import holder_or_operator
 from txaware.server.exchange import JSON, Reply, Request
-from txaware.server.routes.transactions import holder_or_operator, route_of
+from txaware.server.routes.transactions import route_of
 from txaware.server.routing import Route
 from txaware.server.server_context import ServerContext
 
 
 class PreparedRoutes:
-    """Routes that prepare transactions, list them, and end them by name."""
+    """Routes that list prepared transactions, and end them by name."""
 
     def __init__(self, server_context: ServerContext) -> None:
         self._server_context = server_context
@@ -34,23 +32,12 @@ class PreparedRoutes:
         """Returns these routes, by method and path."""
         ends = (COMMIT_PREPARED, ROLLBACK_PREPARED)
         return [
-            route_of(PREPARE, self._prepare, _preparer),
             route_of(PREPARED, self._list, holder_or_operator),
             *(
                 route_of(call, partial(self._end, call=call), holder_or_operator)
                 for call in ends
             ),
         ]
-
-    async def _prepare(self, request: Request) -> Reply:
-        pointer = int(request.params["transaction"])
-        self._owners.used((pointer,), request.principal)
-        return await self._call(
-            PREPARE,
-            pointer=pointer,
-            body=request.body,
-            principal=request.principal.name,
-        )
 
     async def _list(self, request: Request) -> Reply:
         answer = await self._server_context.in_coordinator_thread(
@@ -101,13 +88,3 @@ class PreparedRoutes:
 
 def _reply(answer: Answer) -> Reply:
     return Reply(answer.status, answer.body, answer.content_type)
-
-
-def _preparer(principal: Principal, _: Params) -> None:
-    """Allows those who may keep readers waiting for long: it has no time-out."""
-    principal.require_transactions()
-    if not principal.may_use_long_transactions:
-        raise NotAuthorized(
-            f"{principal.name} may not prepare a transaction, which has no time-out: "
-            f"no rule gives it long = true"
-        )

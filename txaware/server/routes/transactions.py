@@ -2,10 +2,17 @@
 
 import base64
 import re
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from coordinator import codec
-from coordinator.errors import BadRequest, TxAwareError
+from coordinator.errors import (
+    BadRequest,
+    TransactionPrepared,
+    TransactionRefused,
+    TxAwareError,
+)
 from coordinator.pointers import NO_POINTERS
 from coordinator.remote import calls
 from coordinator.remote.calls import ROOT, RemoteCall
@@ -15,18 +22,26 @@ from coordinator.transaction import LONGEST_TIMEOUT_S, TransactionType
 from txaware.auth import Principal
 from txaware.protocol.rights import (
     Allow,
-    Params,
     holder,
+    holder_or_operator,
     monitor,
     operator,
 )
+from txaware.protocol.transactions import (
+    ABORT,
+    CAN_COMMIT,
+    CHECKPOINT,
+    INVALIDATE,
+    PERSIST,
+    PREPARE,
+)
+from txaware.protocol.verb import Verb
 from txaware.server.exchange import JSON, Reply, Request, json_reply
 from txaware.server.owners import Owners
 from txaware.server.routing import Begin, Begun, Handle, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext
-from txaware.server.verb_performer import Caller
+from txaware.server.verb_performer import Act, Caller
 
-ENDS = (calls.COMMIT, calls.ABORT, calls.INVALIDATE)
 # The bodies in which clients of 0.1.0 ask for a transaction, and for a snapshot.
 _BEGIN_OF_BEFORE = re.compile(
     rb'\{"type": "(long"|short", "timeoutS": (null|[0-9.e+-]+))\}'
@@ -35,9 +50,8 @@ _SNAPSHOT_OF_BEFORE = re.compile(rb"\{\}")
 
 
 class TransactionRoutes:
-    """Routes below `/v1/transactions`, all but that of a commit.
+    """Routes below `/v1/transactions` that begin one, or tell about them.
 
-    Each call has a route of its own.
     A call that is passed on is named by its route, and only a number comes from the
     path that was sent: parsed anew, `truncate%2F` would be another call than the one
     that was allowed.
@@ -61,10 +75,6 @@ class TransactionRoutes:
             **{calls.DESCRIBE: holder_or_operator, calls.OUTCOME: holder_or_operator},
             calls.DECIDE: operator,
         }
-        rights_of_one = {
-            **{calls.CAN_COMMIT: holder, calls.PERSIST: holder, calls.ABORT: holder},
-            **{calls.CHECKPOINT: holder, calls.INVALIDATE: holder_or_operator},
-        }
         return [
             route_of(
                 calls.START,
@@ -77,15 +87,6 @@ class TransactionRoutes:
             *(
                 route_of(call, partial(self._pass_on, call=call), allow)
                 for call, allow in rights.items()
-            ),
-            *(
-                route_of(
-                    call,
-                    partial(self._call, call=call),
-                    allow,
-                    keyed=call is calls.CHECKPOINT,
-                )
-                for call, allow in rights_of_one.items()
             ),
         ]
 
@@ -180,46 +181,82 @@ class TransactionRoutes:
             )
         return self.coordinator.call(call, body=body)
 
-    async def _call(self, request: Request, *, call: RemoteCall) -> Reply:
-        answer = await self._server_context.in_coordinator_thread(
-            self.called, request, call
-        )
-        return self.passed_on(request, answer)
-
     def called(self, request: Request, call: RemoteCall) -> Answer:
-        """Answers a call of one transaction, of its holder."""
+        """Answers the call that ends a transaction, of its holder."""
         pointer = int(request.params["transaction"])
         self._owners.used((pointer,), request.principal)
         try:
-            fields = fields_of(request.body)
-            checkpoints = pointers_of(fields, "checkpoints")
+            checkpoints = pointers_of(fields_of(request.body), "checkpoints")
         except TxAwareError:
             checkpoints = NO_POINTERS  # the coordinator refuses it too, and says why
-        # Checkpoints end with the transaction; some coordinators do not look at them.
         self._owners.check(checkpoints, request.principal)
-        pointers = (pointer, *checkpoints)
-        if call is calls.ABORT and not self._owners.may_abort(
-            pointers, request.principal
-        ):
-            return self._hide(pointer, request.body)
         answer = self.coordinator.call(call, pointer=pointer, body=request.body)
-        if call is calls.CHECKPOINT and answer.status == 200:
-            made = pointers_of(fields_of(answer.body), "pointers")
-            self._owners.given(made, request.principal)
-        elif call in ENDS and answer.status == 200:
+        if answer.status == 200:
             self._owners.ended(pointer)
         return answer
 
-    def _hide(self, pointer: int, body: bytes) -> Answer:
-        """Invalidates a transaction for somebody who may not know all writes in it.
 
-        An abort would show what was not undone. This does no harm where all was undone.
-        """
-        answer = self.coordinator.call(calls.INVALIDATE, pointer=pointer, body=body)
-        if answer.status == 200:
-            self._owners.ended(pointer)
+def _engine(server_context: ServerContext, caller: Caller, asked: Any) -> Any:
+    """Returns what performs a call of one transaction, of its holder.
+
+    Checkpoints end with the transaction; some coordinators do not look at them.
+    """
+    owners = server_context.owners
+    owners.used((asked.transaction,), caller.principal)
+    owners.check(asked.checkpoints, caller.principal)
+    return server_context.engine(ABORT.port)
+
+
+def _by_holder(verb: Verb[..., Any]) -> Act:
+    """Returns the act of a verb that only the holder of a transaction may ask for."""
+
+    def act(server_context: ServerContext, caller: Caller, asked: Any) -> Any:
+        engine = _engine(server_context, caller, asked)
+        return getattr(engine, verb.name)(**verb.shape.options(asked))
+
+    return act
+
+
+def _abort(server_context: ServerContext, caller: Caller, asked: Any) -> None:
+    """Aborts, or invalidates for somebody who may not know all writes in it.
+
+    An abort would show what was not undone. The other does no harm where all was.
+    """
+    owners, engine = server_context.owners, _engine(server_context, caller, asked)
+    options = ABORT.shape.options(asked)
+    pointers = (asked.transaction, *asked.checkpoints)
+    if owners.may_abort(pointers, caller.principal):
+        engine.abort(**options)
+    else:
         # An abort of what nobody began, or what has ended, is no refusal either.
-        return Answer(200) if answer.status in (200, 409) else answer
+        with suppress(TransactionRefused, TransactionPrepared):
+            engine.invalidate(**options)
+    owners.ended(asked.transaction)
+
+
+def _invalidate(server_context: ServerContext, caller: Caller, asked: Any) -> bool:
+    found: bool = _by_holder(INVALIDATE)(server_context, caller, asked)
+    server_context.owners.ended(asked.transaction)
+    return found
+
+
+def _checkpoint(server_context: ServerContext, caller: Caller, asked: Any) -> list[int]:
+    made: list[int] = _by_holder(CHECKPOINT)(server_context, caller, asked)
+    server_context.owners.given(made, caller.principal)
+    return made
+
+
+def _prepare(server_context: ServerContext, caller: Caller, asked: Any) -> None:
+    engine = _engine(server_context, caller, asked)
+    options = PREPARE.shape.options(asked)
+    engine.prepare(**options, principal=caller.principal.name)
+
+
+ACTS: dict[Verb[..., Any], Act] = {
+    **{verb: _by_holder(verb) for verb in (CAN_COMMIT, PERSIST)},
+    **{ABORT: _abort, INVALIDATE: _invalidate},
+    **{CHECKPOINT: _checkpoint, PREPARE: _prepare},
+}
 
 
 def route_of(
@@ -299,9 +336,3 @@ def _is_of_before(request: Request) -> bool:
         and b"accept-encoding" not in headers
         and body.fullmatch(request.body) is not None
     )
-
-
-def holder_or_operator(principal: Principal, _: Params) -> None:
-    """Allows operators too: they look at transactions of others, and abort them."""
-    if not principal.is_operator:
-        principal.require_transactions()

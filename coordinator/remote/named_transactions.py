@@ -1,0 +1,202 @@
+"""Transactions of a coordinator as requests name them: by their id."""
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+from coordinator.errors import BadRequest
+from coordinator.interfaces import Coordinator
+from coordinator.optional_ports import life_of
+from coordinator.pointers import Pointers
+from coordinator.prepared_transactions import checked_prepared_name, two_phases
+from coordinator.remote.wire import LONGEST_NAME, shown, whole_number
+from coordinator.transaction import Transaction, TransactionType
+
+KINDS = tuple(one.name.lower() for one in TransactionType)
+
+
+class NamedTransactions:
+    """Calls a coordinator for transactions that are named by their id.
+
+    Beside the id stands what a coordinator has to know of one: whether its `kind` is
+    short or long, and its further write pointers, the `checkpoints`.
+    """
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    def can_commit(
+        self,
+        transaction: int,
+        *,
+        kind: str = "short",
+        checkpoints: Sequence[int] = (),
+        changes: Sequence[bytes] = (),
+    ) -> None:
+        """Checks the changed keys, and remembers them for the commit."""
+        tx = named(transaction, kind, checkpoints)
+        self._coordinator.can_commit(tx, checked_keys(changes))
+
+    def persist(
+        self,
+        transaction: int,
+        *,
+        kind: str = "short",
+        checkpoints: Sequence[int] = (),
+        participants: Sequence[str] | None = None,
+    ) -> str:
+        """Returns the id of its life, once a crash cannot forget that it exists.
+
+        `participants` are the names of those who write rows elsewhere next.
+        """
+        tx = named(transaction, kind, checkpoints)
+        names = checked_names(participants)
+        if names is not None:
+            self._note_writers(tx, names)
+        self._coordinator.persist(tx)
+        return life_of(self._coordinator, tx.transaction_id)
+
+    def abort(
+        self,
+        transaction: int,
+        *,
+        kind: str = "short",
+        checkpoints: Sequence[int] = (),
+    ) -> None:
+        """Ends one whose holder has undone everything it wrote."""
+        self._coordinator.abort(named(transaction, kind, checkpoints))
+
+    def invalidate(
+        self,
+        transaction: int,
+        *,
+        kind: str = "short",
+        checkpoints: Sequence[int] = (),
+    ) -> bool:
+        """Ends one so that nobody ever sees what it wrote; False after its end."""
+        return self._coordinator.invalidate(named(transaction, kind, checkpoints))
+
+    def checkpoint(
+        self,
+        transaction: int,
+        *,
+        kind: str = "short",
+        checkpoints: Sequence[int] = (),
+    ) -> list[int]:
+        """Returns its further write pointers with a new one, which is on disk.
+
+        Its holder goes on when this process does not.
+        """
+        tx = named(transaction, kind, checkpoints)
+        checkpointed = self._coordinator.checkpoint(tx)
+        self._note_writers(checkpointed, [])
+        self._coordinator.persist(checkpointed)
+        return [*checkpointed.checkpoint_write_pointers]
+
+    def prepare(
+        self,
+        transaction: int,
+        name: str,
+        *,
+        kind: str = "short",
+        checkpoints: Sequence[int] = (),
+        principal: str | None = None,
+    ) -> None:
+        """Returns when only its name can end it."""
+        tx, checked = named(transaction, kind, checkpoints), checked_name(name)
+        two_phases(self._coordinator).prepare(tx, checked, principal=principal)
+
+    def _note_writers(self, tx: Transaction, names: list[str]) -> None:
+        note_writers = getattr(self._coordinator, "note_writers", None)
+        if note_writers is not None:
+            note_writers(tx, names)
+
+
+def named(
+    transaction: int, kind: str = "short", checkpoints: Sequence[int] = ()
+) -> Transaction:
+    """Makes the part of a transaction that its calls need; nobody reads with it."""
+    name, pointers = checked_kind(kind), checked_checkpoints(checkpoints)
+    whole = checked_id(transaction)
+    return Transaction(
+        whole,
+        0,
+        write_pointer=pointers[-1] if pointers else whole,
+        type=TransactionType[name.upper()],
+        checkpoint_write_pointers=pointers,
+    )
+
+
+def checked_id(transaction: object) -> int:
+    """Returns the id of a transaction; raises `BadRequest` for what is none."""
+    return whole_number(transaction, "the transaction's id")
+
+
+def checked_kind(kind: object) -> str:
+    """Returns "short" or "long"; raises `BadRequest` for all else."""
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise BadRequest(f'type {shown(kind)} is neither "short" nor "long"')
+    return kind
+
+
+def checked_checkpoints(checkpoints: object) -> Pointers:
+    """Returns further write pointers; raises `BadRequest` for what are none."""
+    return checked_pointer_list(checkpoints, "checkpoints")
+
+
+def checked_pointer_list(pointers: object, name: str) -> Pointers:
+    """Returns a list of pointers; raises `BadRequest` for what is none."""
+    if isinstance(pointers, Pointers):
+        return pointers
+    listed = checked_list(pointers, name)
+    return Pointers([whole_number(pointer, name) for pointer in listed])
+
+
+def checked_list(value: object, name: str) -> list[Any]:
+    """Returns a list; raises `BadRequest` for what is none."""
+    if not isinstance(value, list | tuple):
+        raise BadRequest(f"{name} is not a list")
+    return [*value]
+
+
+def checked_keys(changes: object) -> list[bytes]:
+    """Returns changed keys; raises `BadRequest` for what are none."""
+    if not isinstance(changes, list | tuple) or not all(
+        isinstance(one, bytes) for one in changes
+    ):
+        raise BadRequest("changes are not all strings of base64")
+    return [*changes]
+
+
+def read_keys(sent: object) -> list[bytes]:
+    """Returns changed keys as JSON has them, in base64; bytes as they are."""
+    try:
+        return [
+            one if isinstance(one, bytes) else base64.b64decode(one, validate=True)
+            for one in checked_list(sent, "changes")
+        ]
+    except (TypeError, ValueError) as error:
+        raise BadRequest("changes are not all strings of base64") from error
+
+
+def checked_names(participants: object) -> list[str] | None:
+    """Returns the names of participants, if any; raises `BadRequest` for others."""
+    if participants is None:
+        return None
+    listed = checked_list(participants, "participants")
+    for one in listed:
+        if not isinstance(one, str) or not 0 < len(one) <= LONGEST_NAME:
+            raise BadRequest(
+                f"participants: {shown(one)} is not a name of 1 to {LONGEST_NAME} "
+                f"characters"
+            )
+    return listed
+
+
+def checked_name(name: object) -> str:
+    """Returns the name of a prepared transaction; `BadRequest` for what is none."""
+    if not isinstance(name, str):
+        raise BadRequest(
+            f"name: {shown(name)} is not the name of a prepared transaction"
+        )
+    return checked_prepared_name(name)

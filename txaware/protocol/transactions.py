@@ -1,0 +1,174 @@
+"""The verbs of transactions, which are named by their id in the path."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Any
+
+from msgspec import Struct, field
+
+from coordinator.prepared_transactions import LONGEST_NAME as LONGEST_PREPARED
+from coordinator.prepared_transactions import NAME
+from coordinator.remote.calls import ROOT
+from coordinator.remote.named_transactions import (
+    NamedTransactions,
+    checked_checkpoints,
+    checked_keys,
+    checked_kind,
+    checked_name,
+    checked_names,
+    read_keys,
+)
+from coordinator.remote.wire import LONGEST_NAME, fields_of
+from txaware.protocol import places
+from txaware.protocol.fields import Kind, by
+from txaware.protocol.json_schema import (
+    BASE64,
+    TEXT,
+    Schema,
+    array,
+    or_null,
+    whole,
+)
+from txaware.protocol.rights import holder, holder_or_operator, to_prepare
+from txaware.protocol.verb import Form, In, Repeat, Verb, Work, verbs_in
+
+TAG = "transactions"
+ONE = ROOT + "/{transaction}"
+POINTERS: Schema = array(whole(0))
+LIFE: Schema = TEXT | {
+    "pattern": "^([0-9a-f]{16})?$",
+    "description": "The life of the data, from one opening to the next, that gave out "
+    "the pointer; empty for those of earlier versions, and where there is none.",
+}
+PARTICIPANT: Schema = TEXT | {"minLength": 1, "maxLength": LONGEST_NAME}
+PREPARED_NAME: Schema = TEXT | {"pattern": NAME, "maxLength": LONGEST_PREPARED}
+_KEYS = array(BASE64)
+
+_KIND = Kind(by(checked_kind), {"enum": ["short", "long"]}, given=by(checked_kind))
+_CHECKPOINTS = Kind(
+    by(checked_checkpoints),
+    POINTERS | {"description": "Its further write pointers."},
+    given=by(checked_checkpoints),
+    write=list,
+)
+_CHANGES = Kind(by(read_keys), _KEYS, given=by(checked_keys))
+_PARTICIPANTS = Kind(
+    by(checked_names),
+    or_null(
+        array(PARTICIPANT, description="Who writes them, by name; none is nobody.")
+    ),
+    given=by(checked_names),
+)
+_NAME = Kind(
+    by(checked_name),
+    PREPARED_NAME,
+    given=by(checked_name),
+    missing="name: null is not the name of a prepared transaction",
+)
+
+
+def _nothing(_: object) -> dict[str, Any]:
+    return {}
+
+
+def _no_value(_: Any, __: object) -> None:
+    """Reads an answer that says nothing."""
+
+
+# Those who end a transaction get an object without fields.
+_DONE = Form(_nothing, _no_value, {"type": "object", "maxProperties": 0})
+
+
+class OneTransaction(Struct, forbid_unknown_fields=True):
+    """Names a transaction, with what its calls have to know of it."""
+
+    transaction: Annotated[int, places.TRANSACTION]
+    kind: Annotated[str, _KIND] = field(default="short", name="type")
+    checkpoints: Annotated[Sequence[int], _CHECKPOINTS] = ()
+
+
+class CanCommit(OneTransaction, forbid_unknown_fields=True):
+    """Says which keys it changed."""
+
+    changes: Annotated[Sequence[bytes], _CHANGES] = ()
+
+
+class Persist(OneTransaction, forbid_unknown_fields=True):
+    """Says who writes rows elsewhere next, if that is known."""
+
+    participants: Annotated[Sequence[str] | None, _PARTICIPANTS] = None
+
+
+class Prepare(OneTransaction, forbid_unknown_fields=True, kw_only=True):
+    """Gives it a name."""
+
+    name: Annotated[str, _NAME]
+
+
+_of_one: Callable[..., Verb[..., Any]] = partial(
+    Verb,
+    method="POST",
+    load=fields_of,
+    work=Work.COORDINATOR,
+    tag=TAG,
+    example={"type": "short"},
+    refuses=(409,),
+)
+CAN_COMMIT = _of_one(
+    does=NamedTransactions.can_commit,
+    path=ONE + "/can-commit",
+    request=CanCommit,
+    answer=_DONE,
+    right=holder,
+    summary="Checks the keys that it changed.",
+)
+PERSIST = _of_one(
+    does=NamedTransactions.persist,
+    path=ONE + "/persist",
+    request=Persist,
+    answer=In("life", Annotated[str, LIFE]),
+    right=holder,
+    summary="Sees to it that it outlives a crash; called before rows are written "
+    "elsewhere with its pointer.",
+)
+ABORT = _of_one(
+    does=NamedTransactions.abort,
+    path=ONE + "/abort",
+    request=OneTransaction,
+    answer=_DONE,
+    right=holder,
+    repeat=Repeat.NEVER,
+    summary="Ends one whose writes are all undone; of one that others may have begun, "
+    "nobody ever sees what it wrote.",
+)
+# After a second one, the settling of an outcome finds what the first one did.
+INVALIDATE = _of_one(
+    does=NamedTransactions.invalidate,
+    path=ONE + "/invalidate",
+    request=OneTransaction,
+    answer=In("invalidated", bool),
+    right=holder_or_operator,
+    summary="Aborts one whose writes are not undone: nobody ever sees them.",
+)
+CHECKPOINT = _of_one(
+    does=NamedTransactions.checkpoint,
+    path=ONE + "/checkpoint",
+    request=OneTransaction,
+    answer=In("pointers", Annotated[list[int], POINTERS]),
+    right=holder,
+    repeat=Repeat.KEYED,
+    summary="Gives it a further write pointer.",
+)
+PREPARE = _of_one(
+    does=NamedTransactions.prepare,
+    path=ONE + "/prepare",
+    request=Prepare,
+    # A server says who asks.
+    fixed={"principal": None},
+    answer=_DONE,
+    right=to_prepare,
+    summary="Prepares it: it never times out, and only its name ends it.",
+    example={"name": "order-7"},
+)
+
+VERBS = verbs_in(globals())
