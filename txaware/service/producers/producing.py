@@ -1,8 +1,9 @@
 """Publishes of producers: each request is stored once, however often it comes."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 import attrs
 
@@ -15,7 +16,6 @@ from txaware.errors import (
     ProducerFenced,
     ProducerNotFound,
     SequenceAhead,
-    TxAwareError,
     Unavailable,
 )
 from txaware.model.compression import Packed
@@ -50,7 +50,11 @@ from txaware.service.topic_handles import (
     TopicHandle,
     TopicHandles,
 )
-from txaware.service.write.publishing import Publishing, check_plain_topic
+from txaware.service.write.publishing import (
+    PlainPart,
+    Publishing,
+    check_plain_topic,
+)
 from txaware.store.columns import PRODUCED, with_column
 from txaware.store.producer_table import (
     ProducerRow,
@@ -60,6 +64,8 @@ from txaware.store.producer_table import (
     producer_write,
     value_after,
 )
+
+T = TypeVar("T")
 
 # No event loop unpacks a batch of more than this.
 QUICK_UNPACKED_BYTES = 1 << 20
@@ -206,64 +212,109 @@ class Producing:
 
         If other messages are there under that producer, it raises `KeyReused`. Where
         they are no longer there, only their number is compared. To a topic of several
-        partitions it is a request for each that gets any.
+        partitions it is a request for each that gets any, all in one batch.
         """
         place = self._places.find(topic)
         if isinstance(place, PartitionedTopic):
-            self._publish_parts(place, messages, producer, caller)
+            requests = self._parts(place, messages, producer)
+            publish = partial(self._publish_parts, requests, caller)
+            self._counting(producer, publish)
             return
         request = self._request(place, messages, producer, 0)
         self._counted(attrs.evolve(request, is_alone=True), caller)
 
-    def _publish_parts(
+    def _parts(
         self,
         place: PartitionedTopic,
         messages: Iterable[Payload],
         producer: ProducerIdentity,
-        caller: Principal,
-    ) -> None:
-        """Publishes the part of each partition; an error says which are stored."""
+    ) -> list[ProducerRequest]:
+        """Returns the request of each partition that gets any, in the order of rows."""
         limit_bytes = self._settings.message_limit_bytes
         payloads = checked_payloads(messages, limit_bytes=limit_bytes)
         check_plain(payloads, None)
-        parts = place.split(payloads, self._turn_before(place, payloads, producer))
-        requests = [self._request(handle, part, producer, 0) for handle, part in parts]
-        stored: list[str] = []
-        for request in requests:
-            try:
-                self._counted(attrs.evolve(request, is_alone=True), caller)
-            except TxAwareError as error:
-                if not stored:
-                    raise
-                raise Unavailable(
-                    f"what goes to partition {', '.join(stored)} of topic "
-                    f"{place.topic.topic} is stored, and the rest may not be: {error}"
-                ) from error
-            stored.append(str(request.place.number))
+        before = self._counts_before(place, producer)
+        parts = place.split(payloads, _turn_before(place, payloads, before))
+        if not before.keys() <= {handle.number for handle, _ in parts}:
+            raise KeyReused
+        parts.sort(key=lambda part: part[0].message_prefix)
+        return [self._request(handle, part, producer, 0) for handle, part in parts]
 
-    def _turn_before(
-        self, place: PartitionedTopic, payloads: Payloads, producer: ProducerIdentity
-    ) -> Callable[[], int] | None:
-        """Returns where a try before this one put what has no key; None without one."""
-        keys = [None] if payloads.labels is None else payloads.labels.keys
-        if None not in keys or self.ids.find(producer.producer_id) is None:
-            return None
-        keyless = len(payloads) if payloads.labels is None else keys.count(None)
-        keyed = Counter(
-            partition_of(key, place.partitions) for key in keys if key is not None
-        )
-        for name, state in self._sequences.rows.states(producer.producer_id):
-            number = number_of(name)
-            is_here = parent_of(name) == place.topic.topic
-            if is_here and state.requests[0].count == keyed[number] + keyless:
-                return lambda: number
-        return None
+    def _counts_before(
+        self, place: PartitionedTopic, producer: ProducerIdentity
+    ) -> dict[int, int]:
+        """Returns how many messages a try before this one stored, by partition."""
+        if self.ids.find(producer.producer_id) is None:
+            return {}
+        return {
+            number_of(name): state.requests[0].count
+            for name, state in self._sequences.rows.states(producer.producer_id)
+            if parent_of(name) == place.topic.topic
+        }
+
+    def _publish_parts(
+        self, requests: list[ProducerRequest], caller: Principal | None
+    ) -> None:
+        """Publishes the only requests of a producer together: all or none.
+
+        Those that a try before this one has stored, of which there are some where the
+        partitions lie in several shards, are not stored again.
+        """
+        turns, first = [Turn() for _ in requests], Turn()
+        opens: ProducerRow | None = None
+        try:
+            missing: list[tuple[ProducerRequest, Turn]] = []
+            for request, turn in zip(requests, turns, strict=True):
+                self._sequences.enter(request.key, turn)
+                if self._is_stored(request, turn):
+                    turn.leave()  # whoever removes the producer waits for this one
+                else:
+                    missing.append((request, turn))
+            if not missing:
+                return
+            self._sequences.enter_first(missing[0][0].key.producer_id, first)
+            opens = self._admitted(missing[0][0], caller).opens
+            parts: list[PlainPart] = []
+            for request, turn in missing:
+                opening = attrs.evolve(request, opens=None if parts else opens)
+                written = self._written(opening, turn, None)
+                ended = partial(self._ended, opening, written, turn, Turn())
+                place, payloads = request.place, request.payloads
+                parts.append(PlainPart(place, payloads, written.rows, ended))
+            self._publishing.plain_together(parts)
+            first.leave()
+        except Exception:
+            first.leave()
+            for turn in turns:
+                turn.leave(sure=False)
+            if opens is not None:
+                self.ids.failed()
+            raise
+        except BaseException:
+            first.interrupted()
+            for turn in turns:
+                turn.interrupted()
+            raise
+
+    def _is_stored(self, request: ProducerRequest, turn: Turn) -> bool:
+        """Tells whether a request that is alone is a repeat, and counts that."""
+        key = request.key
+        before = turn.value(self._sequences.rows, key.producer_id, key.topic)
+        if before is None:
+            return False
+        self._check_same(request, before)
+        self.counters.add("repeated")
+        return True
 
     def _counted(
         self, request: ProducerRequest, caller: Principal | None
     ) -> list[MessageId]:
+        return self._counting(request.producer, partial(self._publish, request, caller))
+
+    def _counting(self, producer: ProducerIdentity, publish: Callable[[], T]) -> T:
+        """Publishes, and counts the errors that producers may have."""
         try:
-            return self._publish(request, caller)
+            return publish()
         except ProducerFenced:
             self.counters.add("fenced")
             raise
@@ -272,7 +323,7 @@ class Producing:
         except OutOfOrderSequence as error:
             self.counters.add("out_of_order")
             if isinstance(error, SequenceGap):
-                self.ids.end(request.producer.producer_id)
+                self.ids.end(producer.producer_id)
                 raise OutOfOrderSequence(str(error)) from error
             raise
 
@@ -499,6 +550,24 @@ class Producing:
         first.leave()
         if written.value is not None:
             turn.ended(written.value, error)
+
+
+def _turn_before(
+    place: PartitionedTopic, payloads: Payloads, before: Mapping[int, int]
+) -> Callable[[], int] | None:
+    """Returns where a try before this one put what has no key; None without one.
+
+    `before` is how many messages it stored, by partition.
+    """
+    keys = [None] * len(payloads) if payloads.labels is None else payloads.labels.keys
+    keyless = keys.count(None)
+    keyed = Counter(
+        partition_of(key, place.partitions) for key in keys if key is not None
+    )
+    for number, count in before.items():
+        if keyless and count == keyed[number] + keyless:
+            return lambda: number
+    return None
 
 
 def _refuses(

@@ -150,11 +150,24 @@ class Publishing:
                         counters.published(count, size_bytes, took_s)
                 if (notify := told(error)) is not None:
                     notify()
+                for part in parts:
+                    part.then(error)
 
             return submit(rows, written)
 
         wait = load(JoinedCargo(parts), submitted)
         return _nothing if wait is None else wait
+
+    def plain_together(self, parts: Sequence["PlainPart"]) -> None:
+        """Publishes parts to several places; on disk when it returns.
+
+        All are one batch. Where the places lie in several shards it is one in each.
+        """
+        waits: list[Wait] = []
+        with submitting(waits):
+            for own in by_shard(parts):
+                waits.append(self.plain_parts(own, self._table.submit))
+        wait_for_all(waits)
 
     def is_there(
         self, place: TopicHandle, keys: list[bytes], payloads: Payloads
@@ -423,19 +436,35 @@ class Publishing:
             )
 
 
+def _unheard(_: Unavailable | None) -> None:
+    """Hears the end of a part that nobody else asks for."""
+
+
 @attrs.frozen
 class PlainPart:
-    """A part of what is published without a transaction, to one of several places."""
+    """A part of what is published without a transaction, to one of several places.
+
+    `also` adds rows to the same batch, and `then` is told how that ended.
+    """
 
     place: TopicHandle
     payloads: Payloads
     also: Also
+    then: Then = attrs.field(default=_unheard)
 
     def loading(self) -> Loading:
         """Yields the rows, under the lock of the place."""
         plain = partial(message_rows, self.place.message_prefix, self.payloads)
         rows = partial(_rows_and, plain, self.also)
         return self.place.writer.loading(len(self.payloads), rows, _nothing)
+
+
+def by_shard(parts: Sequence[PlainPart]) -> list[list[PlainPart]]:
+    """Returns the parts of each shard, in the order of their locks."""
+    found: dict[int, list[PlainPart]] = {}
+    for part in sorted(parts, key=lambda one: one.place.message_prefix):
+        found.setdefault(part.place.shard, []).append(part)
+    return [*found.values()]
 
 
 def _counts_of(parts: Sequence[PlainPart]) -> dict[TopicCounters, tuple[int, int]]:

@@ -17,9 +17,14 @@ from txaware.model.messages import PublishResponse, Receipt
 from txaware.model.requests import Payloads
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import PartitionedTopic, TopicHandle
-from txaware.service.write.publishing import PlainPart, Publishing, check_plain_topic
+from txaware.service.write.publishing import (
+    PlainPart,
+    Publishing,
+    by_shard,
+    check_plain_topic,
+)
 from txaware.service.write.transaction_writes import waits_for_commit
-from txaware.store.together import Together, submitting, wait_for_all
+from txaware.store.together import Together
 
 Part = tuple[TopicHandle, Payloads]
 
@@ -43,12 +48,7 @@ class Spreading:
         if len(parts) == 1:
             self._publishing.plain(*parts[0])
             return
-        waits: list[Wait] = []
-        publish = self._publishing.plain_parts
-        with submitting(waits):
-            for own in _by_shard(parts):
-                waits.append(publish(_plain_parts(own), self._table.submit))
-        wait_for_all(waits)
+        self._publishing.plain_together(_plain_parts(parts))
 
     def plain_soon(
         self, place: PartitionedTopic, payloads: Payloads, then: Then
@@ -59,8 +59,8 @@ class Spreading:
             self._publishing.plain_soon(*parts[0], then)
             return
 
-        by_shard = _by_shard(parts)
-        ended = then if len(by_shard) == 1 else Together(len(by_shard), then).ended
+        shards = by_shard(_plain_parts(parts))
+        ended = then if len(shards) == 1 else Together(len(shards), then).ended
 
         def hand_over(rows: Sequence[Write], told: Then) -> Wait:
             def written(error: Unavailable | None) -> None:
@@ -70,8 +70,8 @@ class Spreading:
             self._table.hand_over(rows, written)
             return _nothing
 
-        for own in by_shard:
-            self._publishing.plain_parts(_plain_parts(own), hand_over)
+        for own in shards:
+            self._publishing.plain_parts(own, hand_over)
 
     def _parts(self, place: PartitionedTopic, payloads: Payloads) -> list[Part]:
         parts = place.split(payloads)
@@ -166,17 +166,8 @@ class Spreading:
             self._publishing.roll_back(handle, response)
 
 
-def _by_shard(parts: list[Part]) -> list[list[Part]]:
-    found: dict[int, list[Part]] = {}
-    for part in parts:
-        found.setdefault(part[0].shard, []).append(part)
-    return [*found.values()]
-
-
 def _plain_parts(parts: list[Part]) -> list[PlainPart]:
-    """Returns the parts in the order of their locks."""
-    ordered = sorted(parts, key=lambda part: part[0].message_prefix)
-    return [PlainPart(handle, payloads, _no_more) for handle, payloads in ordered]
+    return [PlainPart(handle, payloads, _no_more) for handle, payloads in parts]
 
 
 def _no_more(_: list[bytes], rows: list[Write]) -> list[Write]:
