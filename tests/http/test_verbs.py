@@ -99,7 +99,7 @@ class Way:
         except TxAwareError as error:
             # Pointers and pipes of stores differ by what chance adds to the time.
             said = re.sub(r"job [0-9a-f]{64}", "job J", str(error))
-            return (type(error).__name__, re.sub(r"\d{19}", "N", said))
+            return (type(error).__name__, re.sub(r"\d{14,}", "N", said))
 
 
 def part_of(messaging: Any, port: str) -> Any:

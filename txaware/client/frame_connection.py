@@ -9,8 +9,9 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -58,7 +59,7 @@ class FrameConnection:
         self._state = threading.Lock()  # of the streams
         self._writing = threading.Lock()
         self._reading = threading.Lock()
-        self._one_at_a_time: Any = nullcontext()  # TLS reads or writes
+        self._one_at_a_time = threading.Lock()  # TLS reads or writes
         self._in_poll, self._out_poll = select.poll(), select.poll()
         self._dead: Exception | None = None
         self._used_s = time.monotonic()
@@ -79,12 +80,12 @@ class FrameConnection:
     @property
     def in_use(self) -> int:
         """1 while calls are under way on it."""
-        return int(self._dead is None and bool(self._streams.under_way))
+        return int(self._dead is None and self._streams.is_in_use)
 
     @property
     def idle(self) -> int:
         """1 while it waits for a call."""
-        return int(self._dead is None and not self._streams.under_way)
+        return int(self._dead is None and not self._streams.is_in_use)
 
     def connect(self, request: HttpRequest) -> None:
         """Connects and asks for frames; `NotGranted` where the answer is another.
@@ -104,8 +105,6 @@ class FrameConnection:
         stream, rest = self._http.upgrade(request)
         self._socket = stream.get_extra_info("socket")
         self._is_tls = isinstance(self._socket, ssl.SSLSocket)
-        if self._is_tls:
-            self._one_at_a_time = threading.Lock()
         self._socket.setblocking(False)
         self._in_poll.register(self._socket, select.POLLIN)
         self._out_poll.register(self._socket, select.POLLOUT)
@@ -123,7 +122,7 @@ class FrameConnection:
         """Tells whether a call may go out on it; looks whether the server closed it."""
         if self._dead is not None:
             return False
-        if self._streams.under_way:
+        if self._streams.is_in_use:
             return True
         if time.monotonic() - self._used_s > KEEP_IDLE_S:
             self.close()
@@ -134,22 +133,30 @@ class FrameConnection:
                     self._read(0)
             finally:
                 self._reading.release()
-        self._close_socket()
+        if self._dead is not None:
+            self._close_socket()
         return self._dead is None
 
     def ask(self, head: RequestHead, body: bytes, request: HttpRequest) -> FramedAnswer:
         """Sends a request, and returns its whole answer."""
-        with self._begun(head, body, request) as (answer, woken):
-            self._await(answer, woken, request)
+        answer = self._begin(head, body, request)
+        try:
+            self._flush(request.deadline, request.write_s)
+            self._await(answer, request)
+        finally:
+            self._ended(answer, request)
         return answer
 
     def stream(
         self, head: RequestHead, body: bytes, request: HttpRequest
     ) -> Iterator[tuple[FramedAnswer, list[bytes]]]:
         """Yields the pieces of an answer, as they come."""
-        with self._begun(head, body, request, is_streamed=True) as (answer, woken):
+        answer = self._begin(head, body, request, is_streamed=True)
+        try:
+            self._flush(request.deadline, request.write_s)
             while True:
-                self._await(answer, woken, request, is_streamed=True)
+                self._await(answer, request)
+                self._hand_on()
                 is_complete = answer.is_complete
                 yield answer, answer.take_pieces()
                 if is_complete:
@@ -157,39 +164,14 @@ class FrameConnection:
                 with self._state:
                     self._streams.taken(answer)
                 self._flush(request.deadline, request.write_s)
-
-    @contextmanager
-    def _begun(
-        self,
-        head: RequestHead,
-        body: bytes,
-        request: HttpRequest,
-        *,
-        is_streamed: bool = False,
-    ) -> Iterator[tuple[FramedAnswer, "SimpleQueue[None]"]]:
-        woken: SimpleQueue[None] = SimpleQueue()
-        answer = self._begin(
-            head, body, request, lambda: woken.put(None), is_streamed=is_streamed
-        )
-        try:
-            self._flush(request.deadline, request.write_s)
-            yield answer, woken
         finally:
-            self._used_s = time.monotonic()
-            if not answer.is_over and self._dead is None:
-                with self._state:
-                    self._streams.forget(answer)
-                with suppress(Exception):
-                    self._flush(None, request.write_s)
-            self._hand_on()
-            self._close_socket()
+            self._ended(answer, request)
 
     def _begin(
         self,
         head: RequestHead,
         body: bytes,
         request: HttpRequest,
-        notify: Callable[[], object],
         *,
         is_streamed: bool = False,
     ) -> FramedAnswer:
@@ -198,53 +180,48 @@ class FrameConnection:
                 raise httpcore.ConnectError("the connection was lost") from self._dead
             if self._streams.is_full:
                 raise httpcore.PoolTimeout
-            limit_bytes = request.answer_bytes
             answer = self._streams.begin(
-                head, body, limit_bytes, notify, is_streamed=is_streamed
+                head, body, request.answer_bytes, is_streamed=is_streamed
             )
             if self._dead is not None:  # just now, and it was not seen there
                 self._streams.forget(answer)
                 raise httpcore.ConnectError("the connection was lost") from self._dead
             return answer
 
-    def _await(
-        self,
-        answer: FramedAnswer,
-        woken: "SimpleQueue[None]",
-        request: HttpRequest,
-        *,
-        is_streamed: bool = False,
-    ) -> None:
-        """Returns once an answer is whole, or has more; one thread reads for all."""
+    def _ended(self, answer: FramedAnswer, request: HttpRequest) -> None:
+        """Ends a call; the server hears of one that is not answered."""
+        self._used_s = time.monotonic()
+        if not answer.is_over and self._dead is None:
+            with self._state:
+                self._streams.forget(answer)
+            with suppress(Exception):
+                self._flush(None, request.write_s)
+        if self._streams.is_in_use:
+            self._hand_on()
+        if self._dead is not None:
+            self._close_socket()
 
-        def is_there() -> bool:
-            return answer.is_over or (is_streamed and bool(answer._pieces))
+    def _await(self, answer: FramedAnswer, request: HttpRequest) -> None:
+        """Returns once an answer is whole, or has more; one thread reads for all.
 
-        while not is_there():
-            left_s = self._left_s(answer, request, is_streamed=is_streamed)
+        Whoever calls it wakes another thread to read afterwards.
+        """
+        woken: SimpleQueue[None] | None = None
+        while not answer.is_there:
             if not self._is_read_elsewhere and self._reading.acquire(blocking=False):
                 try:
-                    while not is_there() and not self._is_read_elsewhere:
-                        self._read(left_s)
-                        left_s = self._left_s(answer, request, is_streamed=is_streamed)
+                    while not (answer.is_there or self._is_read_elsewhere):
+                        self._read(answer.left_s(request))
                 finally:
                     self._reading.release()
-                    self._hand_on()
+            elif woken is None:  # and once more: it may have come just before
+                woken = SimpleQueue()
+                answer.notify = partial(woken.put, None)
             else:
                 with suppress(Empty):
-                    woken.get(timeout=left_s)
+                    woken.get(timeout=answer.left_s(request))
         if answer.error is not None:
             raise answer.error
-
-    def _left_s(
-        self, answer: FramedAnswer, request: HttpRequest, *, is_streamed: bool
-    ) -> float:
-        left_s = answer.came_s + request.read_s - time.monotonic()
-        if not (is_streamed and answer.status):
-            left_s = request.deadline.within(left_s)
-        if left_s <= 0:
-            raise httpcore.ReadTimeout
-        return left_s
 
     def _hand_on(self) -> None:
         """Wakes a thread to read, where some wait and nobody reads."""
@@ -273,26 +250,28 @@ class FrameConnection:
             if not isinstance(error, Exception):
                 raise
             return
-        if has_come:
+        if has_come and self._streams.queue.is_ready:
             self._after_read()
 
     def _take(self) -> bool:
         """Takes what has come; False where nothing has."""
         try:
-            with self._one_at_a_time:
+            if self._is_tls:
+                with self._one_at_a_time:
+                    data = self._socket.recv(_READ_BYTES)
+            else:
                 data = self._socket.recv(_READ_BYTES)
         except (BlockingIOError, ssl.SSLWantReadError):
             return False
+        if not data:
+            raise httpcore.RemoteProtocolError("it ended")
         with self._state:
-            if not data:
-                raise httpcore.RemoteProtocolError("it ended")
             self._streams.fed(data)
         return True
 
     def _after_read(self) -> None:
         """Gives the credit that is due."""
-        if self._streams.queue.is_ready:
-            self._flush(None, _CREDIT_S)
+        self._flush(None, _CREDIT_S)
 
     @property
     def _has_unsent(self) -> bool:
@@ -300,11 +279,13 @@ class FrameConnection:
 
     def _flush(self, deadline: Deadline | None, write_s: float) -> None:
         """Writes what has its turn."""
-        until_s = time.monotonic() + write_s
+        until_s = None
         while self._has_unsent and self._dead is None:
             with self._writing:
                 try:
                     while not self._write_some():
+                        if until_s is None:
+                            until_s = time.monotonic() + write_s
                         self._await_room(until_s, deadline)
                 except BaseException as error:
                     self._die(error)
@@ -316,11 +297,14 @@ class FrameConnection:
         """Writes the next piece; False where there is no room for all of it."""
         if not self._unsent:
             with self._state:
-                data = b"".join(self._streams.queue.take(PIECE_BYTES))
+                data = self._streams.queue.take_bytes(PIECE_BYTES)
             self._unsent = memoryview(data)
         try:
             while self._unsent:
-                with self._one_at_a_time:
+                if self._is_tls:
+                    with self._one_at_a_time:
+                        sent = self._socket.send(self._unsent)
+                else:
                     sent = self._socket.send(self._unsent)
                 self._unsent = self._unsent[sent:]
         except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):

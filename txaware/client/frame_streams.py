@@ -40,13 +40,19 @@ from txaware.protocol.frames import (
 # What a server may send of one answer before it is taken.
 CREDIT_BYTES = 4 << 20
 SOFTWARE = f"txaware {version('txaware')}"
+# Nobody waits any more for one whose stream is not under way.
+_OF_ANSWERS = frozenset((REPLY, PIECE, CANCEL))
 _KEY, _INSTANCE = b"Idempotency-Key", b"Txaware-Instance"
 
 
 def head_of(call: Call[Any], request: HttpRequest) -> tuple[RequestHead, bytes]:
     """Returns the head and the body of a call in a frame."""
-    given = {name: value.decode("latin-1") for name, value in request.headers}
-    key, instance = given.get(_KEY), given.get(_INSTANCE)
+    key = instance = None
+    for name, value in request.headers:
+        if name == _KEY:
+            key = value.decode("latin-1")
+        elif name == _INSTANCE:
+            instance = value.decode("latin-1")
     if call.framed is not None:
         number, fields = call.framed()
         return RequestHead(number, len(fields), key, instance), fields
@@ -57,19 +63,21 @@ def head_of(call: Call[Any], request: HttpRequest) -> tuple[RequestHead, bytes]:
     return RequestHead(ANY_ROUTE, len(body), key, instance, method, path, own), body
 
 
+def nothing() -> None:
+    """Tells nobody."""
+
+
 class FramedAnswer:
     """An answer on its way, with the attributes of an answer of HTTP."""
 
-    def __init__(
-        self, number: int, limit_bytes: int, notify: Callable[[], object]
-    ) -> None:
+    def __init__(self, number: int, limit_bytes: int) -> None:
         self.number = number
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
         self.is_complete = False
         self.error: Exception | None = None
         self.came_s = time.monotonic()
-        self.notify = notify
+        self.notify: Callable[[], object] = nothing
         self.is_streamed = self.is_verb = False
         self._limit_bytes = limit_bytes
         self._size_bytes: int | None = 0
@@ -85,6 +93,27 @@ class FramedAnswer:
     def is_over(self) -> bool:
         """True when nothing more comes, be it whole or not."""
         return self.is_complete or self.error is not None
+
+    @property
+    def is_there(self) -> bool:
+        """True when it is over, or has pieces to take where it is streamed."""
+        return (
+            self.is_complete
+            or self.error is not None
+            or (self.is_streamed and bool(self._pieces))
+        )
+
+    def left_s(self, request: HttpRequest) -> float:
+        """Returns how long the next of it may take; `ReadTimeout` where that is over.
+
+        One that is streamed may take as long as it comes.
+        """
+        left_s = self.came_s + request.read_s - time.monotonic()
+        if not (self.is_streamed and self.status):
+            left_s = request.deadline.within(left_s)
+        if left_s <= 0:
+            raise httpcore.ReadTimeout
+        return left_s
 
     def body(self) -> bytes:
         """Returns the body."""
@@ -102,10 +131,9 @@ class FramedAnswer:
     def begin(self, head: ReplyHead, body: bytes, instance: bytes) -> None:
         """Takes the head of the answer, and how its body begins."""
         self.status, self._size_bytes = head.status, head.size_bytes
-        self.headers = {
-            name.encode(): value.encode() for name, value in head.headers.items()
-        }
-        self.headers.setdefault(b"txaware-instance", instance)
+        self.headers = {b"txaware-instance": instance}
+        for name, value in head.headers.items():
+            self.headers[name.encode()] = value.encode()
         if head.retry_after_s is not None:
             self.headers[b"retry-after"] = b"%d" % head.retry_after_s
         if head.is_unknown:
@@ -169,6 +197,11 @@ class FrameStreams:
         return list(self._answers.values())
 
     @property
+    def is_in_use(self) -> bool:
+        """True when answers are waited for."""
+        return bool(self._answers)
+
+    @property
     def is_full(self) -> bool:
         """True when the server takes no more calls at once."""
         most = 0 if self.hello is None else self.hello.streams
@@ -179,13 +212,12 @@ class FrameStreams:
         head: RequestHead,
         body: bytes,
         limit_bytes: int,
-        notify: Callable[[], object],
         *,
         is_streamed: bool = False,
     ) -> FramedAnswer:
         """Begins a call; its request is in the queue now."""
         self._last += 1
-        answer = FramedAnswer(self._last, limit_bytes, notify)
+        answer = FramedAnswer(self._last, limit_bytes)
         answer.is_streamed, answer.is_verb = is_streamed, head.verb != ANY_ROUTE
         self._answers[answer.number] = answer
         try:
@@ -229,7 +261,10 @@ class FrameStreams:
             answer.fail(error)
 
     def _take(self, one: Frame) -> None:
-        if one.kind == HELLO:
+        answer = self._answers.get(one.stream)
+        if answer is not None and one.kind in _OF_ANSWERS:
+            self._take_answer(answer, one)
+        elif one.kind == HELLO:
             self.hello = read_hello(one.body)
             self._instance = self.hello.instance.encode()
             self.queue.limit(self.hello)
@@ -237,17 +272,13 @@ class FrameStreams:
             self.queue.credit(one.stream, read_credit(one.body))
         elif one.kind == REPLY and not one.stream:
             _, body = read_head(ReplyHead, one.body)
-            raise WrongFrame(bytes(body).decode("utf-8", "replace")[:500])
-        else:
-            answer = self._answers.get(one.stream)
-            if answer is not None:  # nobody waits for others any more
-                self._take_answer(answer, one)
+            raise WrongFrame(body.decode("utf-8", "replace")[:500])
 
     def _take_answer(self, answer: FramedAnswer, one: Frame) -> None:
         try:
             if one.kind == REPLY:
                 head, body = read_head(ReplyHead, one.body)
-                answer.begin(head, bytes(body), self._instance)
+                answer.begin(head, body, self._instance)
             elif one.kind == PIECE:
                 answer.piece(one.body)
             elif one.kind == CANCEL:

@@ -167,15 +167,14 @@ def read_hello(body: bytes) -> Hello:
     return hello
 
 
-def read_head(kind: type[H], body: bytes) -> tuple[H, memoryview]:
+def read_head(kind: type[H], body: bytes) -> tuple[H, bytes]:
     """Reads the head of a request or an answer, and what follows of its body."""
     if len(body) < _HEAD_SIZE.size:
         raise WrongFrame("a frame ends within the size of its head")
-    size = _HEAD_SIZE.unpack_from(body)[0]
-    rest = memoryview(body)[_HEAD_SIZE.size :]
-    if size > len(rest):
+    end = _HEAD_SIZE.size + _HEAD_SIZE.unpack_from(body)[0]
+    if end > len(body):
         raise WrongFrame("a frame ends within its head")
-    return _read(kind, rest[:size]), rest[size:]
+    return _read(kind, body[_HEAD_SIZE.size : end]), body[end:]
 
 
 def read_credit(body: bytes) -> int:
@@ -352,6 +351,16 @@ class SendQueue:
         if sending is not None:
             self.waiting_bytes -= len(sending.left)
             sending.left = memoryview(b"")
+
+    def take_bytes(self, most_bytes: int) -> bytes:
+        """Returns frames, as `take` does, in one piece."""
+        if len(self._first) == 1 and not self._ready:
+            data, begins = self._first.popleft()
+            if begins is None:
+                self.waiting_bytes -= len(data)
+                return data
+            self._first.append((data, begins))
+        return b"".join(self.take(most_bytes))
 
     def take(self, most_bytes: int) -> Iterator[bytes | memoryview]:
         """Yields frames, about so many bytes of them, in turns of the streams.

@@ -212,12 +212,15 @@ class DirectRequest:
         self._is_counted = True
         principal = rules.asks(self._match, self._head)
         memory = self._memory
-        memory.holder = rules.holder_of(principal, self._head)
+        memory.holder = self._holder(principal)
         self._lane.bodies.check_announced(self._head.headers)
         memory.take(len(self.body))
         if self.more_body:
             memory.expect_more()
         return principal
+
+    def _holder(self, principal: Principal) -> str | None:
+        return self._rules.holder_of(principal, self._head)
 
     def _begun(self, principal: Principal) -> Begun:
         rules, match, head = self._rules, self._match, self._head

@@ -135,6 +135,7 @@ class FrameConnection(asyncio.Protocol):
         self._connections = guest.connections
         self.lane, self.routes = rules.lane, rules.routes
         self.headers = shared_headers(upgrade)
+        self.listed = tuple(self.headers.items())
         self.body_timeout_s = rules.settings.body_timeout_s
         self._upgrade = attrs.evolve(upgrade, headers=self.headers)
         self._reader = FrameReader()
@@ -143,6 +144,7 @@ class FrameConnection(asyncio.Protocol):
         self._instance = rules.lane.rules.repeats.instance
         self._greeted = False
         self._is_paused = self._is_reading_paused = self._flushes = False
+        self._is_taking = False  # which ends with a flush
         self._ends = False  # nothing more is begun; it closes when all is sent
         self.is_closed = False
         self._timer: asyncio.TimerHandle | None = None
@@ -269,6 +271,7 @@ class FrameConnection(asyncio.Protocol):
         if self._ends and not self._streams:
             return
         self._came_s = self.loop.time()
+        self._is_taking = True
         try:
             for one in self._reader.feed(data):
                 if self.is_closed:
@@ -278,7 +281,9 @@ class FrameConnection(asyncio.Protocol):
             for stream in list(self._streams.values()):
                 stream.give_up()
             self.end(str(error))
-        self._flush_if_due()
+        finally:
+            self._is_taking = False
+            self._flush_if_due()
 
     def _take(self, one: Frame) -> None:
         kind, stream = one.kind, self._streams.get(one.stream)
@@ -325,7 +330,7 @@ class FrameConnection(asyncio.Protocol):
         except TxAwareError as error:
             stream.refuse(error)
             return
-        stream.begin(bytes(body))
+        stream.begin(body)
 
     def _admit(self, stream: RequestStream) -> None:
         """Lets a request in: its body may come."""
@@ -380,7 +385,8 @@ class FrameConnection(asyncio.Protocol):
         """Writes what has its turn, with all that this turn of the event loop adds."""
         if not self._flushes:
             self._flushes = True
-            self.loop.call_soon(self._flush_if_due)
+            if not self._is_taking:
+                self.loop.call_soon(self._flush_if_due)
 
     def _flush_if_due(self) -> None:
         if self._flushes:
@@ -391,11 +397,13 @@ class FrameConnection(asyncio.Protocol):
         self._flushes = False
         queue = self.queue
         while queue.is_ready and not self._is_paused and not self.is_closed:
-            self.transport.write(b"".join(queue.take(PIECE_BYTES)))
+            self.transport.write(queue.take_bytes(PIECE_BYTES))
             self._wrote_s = self.loop.time()
-        for stream in [one for one in self.waiting if not queue.is_sending(one.number)]:
-            self.waiting.discard(stream)
-            stream.sent()
+        if self.waiting:
+            sent = [one for one in self.waiting if not queue.is_sending(one.number)]
+            self.waiting.difference_update(sent)
+            for stream in sent:
+                stream.sent()
         if self.is_closed:
             return
         if self.unsent_bytes > HELD_BYTES:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
+from txaware.auth import Principal
 from txaware.errors import BadRequest, TxAwareError
 from txaware.protocol.frames import (
     ANY_ROUTE,
@@ -48,6 +49,7 @@ class StreamLine(Protocol):
     lane: Lane
     routes: Mapping[int, FrameRoute]
     headers: Mapping[bytes, bytes]
+    listed: Headers
     body_timeout_s: float
     waiting: "set[RequestStream]"
     is_closed: bool
@@ -78,6 +80,13 @@ class RequestStream:
     """
 
     default_headers: Headers = ()
+    _is_given_up = _waits_no_more = False
+    _when_gone: asyncio.Event | None = None
+    _memory: Memory | None = None
+    _timer: asyncio.TimerHandle | None = None
+    _came_bytes = 0
+    _request: "FrameRequest | None" = None
+    _writable: asyncio.Event | None = None
 
     def __init__(self, line: Any, number: int, head: RequestHead) -> None:
         self.line: StreamLine = line
@@ -85,14 +94,7 @@ class RequestStream:
         self.asked = head
         self.holder: str | None = None
         self.loop, self.tasks = line.loop, line.tasks
-        self._is_given_up = self._waits_no_more = False
-        self._when_gone: asyncio.Event | None = None
-        self._memory: Memory | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._pieces: list[bytes] = []
-        self._came_bytes = 0
-        self._request: FrameRequest | None = None
-        self._writable: asyncio.Event | None = None
 
     # ---- the other end, as routes see it
     @property
@@ -263,10 +265,13 @@ class RequestStream:
             own.append((KEY, asked.key.encode()))
         if asked.instance is not None:
             own.append((INSTANCE, asked.instance.encode()))
-        for name in _OF_ONE:
+        for name in _OF_ONE if asked.headers else ():
             if name in asked.headers:
                 own.append((name.encode(), asked.headers[name].encode()))
-        headers = {**line.headers, **dict(own)} if own else line.headers
+        headers, listed = line.headers, line.listed
+        if own:
+            headers = {**headers, **dict(own)}
+            listed = [*headers.items()]
         route = line.routes.get(asked.verb)
         if route is not None:
             method, path, query = route.verb.method, path or route.verb.path, ""
@@ -279,7 +284,7 @@ class RequestStream:
             path,
             query.encode("latin-1", "replace"),
             headers,
-            [*headers.items()],
+            listed,
             self,
             asked.verb,
         )
@@ -301,9 +306,12 @@ class RequestStream:
 
     def reply_head(self, reply: Reply | exchange.Stream) -> ReplyHead:
         """Returns the head of an answer, but for its size."""
-        told = {name.decode(): value.decode() for name, value in reply.headers}
-        retry_after = told.pop("retry-after", None)
-        is_unknown = told.pop("txaware-outcome", None) is not None
+        told: dict[str, str] = {}
+        retry_after, is_unknown = None, False
+        if reply.headers:
+            told = {name.decode(): value.decode() for name, value in reply.headers}
+            retry_after = told.pop("retry-after", None)
+            is_unknown = told.pop("txaware-outcome", None) is not None
         if self.asked.verb == ANY_ROUTE and reply.content_type is not None:
             told["content-type"] = reply.content_type
         renamed = self.line.renamed
@@ -333,6 +341,9 @@ class FrameRequest(DirectRequest):
         )
         self._stream = stream
         self.body, self.more_body = body, False
+
+    def _holder(self, _: Principal) -> str | None:
+        return self._stream.holder
 
     def _send(self, reply: Reply) -> None:
         if not self.disconnected and not self.response_started:

@@ -10,20 +10,14 @@ import time
 from contextlib import suppress
 from functools import partial
 
-import httpcore
-
 from txaware.client.frame_connection import FrameConnection
-from txaware.client.frame_streams import FramedAnswer
+from txaware.client.frame_streams import FramedAnswer, nothing
 from txaware.client.http11 import HttpRequest
 from txaware.client.http_connection import KEEP_IDLE_S, HttpConnection
 from txaware.protocol.frames import RequestHead
 
 # The time after the last call of a task in which the event loop still reads.
 WATCH_S = 0.1
-
-
-def _nothing() -> None:
-    """Tells nobody."""
 
 
 class AsyncFrameConnection(FrameConnection):
@@ -95,7 +89,7 @@ class AsyncFrameConnection(FrameConnection):
 
         The pieces of an answer that is streamed have to be taken, and told by `took`.
         """
-        answer = self._begin(head, body, request, _nothing, is_streamed=is_streamed)
+        answer = self._begin(head, body, request, is_streamed=is_streamed)
         self._tasks += 1
         self._watch()
         self._flush_soon()
@@ -106,10 +100,7 @@ class AsyncFrameConnection(FrameConnection):
         while not answer.is_over:
             came: asyncio.Future[None] = self._loop.create_future()
             answer.notify = partial(self._tell, came)
-            left_s = answer.came_s + request.read_s - time.monotonic()
-            left_s = request.deadline.within(left_s)
-            if left_s <= 0:
-                raise httpcore.ReadTimeout
+            left_s = answer.left_s(request)
             if answer.is_over:  # by a thread that ended it just now
                 break
             timer = self._loop.call_later(left_s, _set, came)
@@ -117,7 +108,7 @@ class AsyncFrameConnection(FrameConnection):
                 await came
             finally:
                 timer.cancel()
-                answer.notify = _nothing
+                answer.notify = nothing
         if answer.error is not None:
             raise answer.error
         return answer

@@ -13,7 +13,7 @@ from txaware.model.compression import usable_compressions
 from txaware.protocol.formats import schemas
 from txaware.server.exchange import DONE, JSON, Reply, Request, json_reply
 from txaware.server.openapi import described, operation_of
-from txaware.server.routing import Route
+from txaware.server.routing import Route, Told, in_a_task
 from txaware.server.server_context import ServerContext
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,14 @@ class OpenRoutes:
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""
         return [
-            Route("GET", "/ping", self._ping, is_open=True, query=None),
+            Route(
+                "GET",
+                "/ping",
+                in_a_task(self._ping),
+                is_open=True,
+                query=None,
+                begin=self._ping,
+            ),
             Route("POST", "/ping", self._nothing, is_open=True, query=None),
             Route("GET", "/health", self._health, is_open=True),
             Route("GET", "/v1/schemas", self._answer_schemas, is_open=True),
@@ -39,7 +46,7 @@ class OpenRoutes:
             Route("GET", "/v1/servers", self._servers),
         ]
 
-    async def _ping(self, _: Request) -> Reply:
+    def _ping(self, _: Request, __: Told) -> Reply:
         return Reply(200, b"OK", "text/plain; charset=utf-8")
 
     async def _nothing(self, _: Request) -> Reply:
