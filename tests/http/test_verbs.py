@@ -36,7 +36,7 @@ from txaware.protocol import (
 )
 from txaware.protocol.fields import REQUIRED
 from txaware.protocol.verb import Repeat, Verb
-from txaware.protocol.verbs import VERBS, number_of
+from txaware.protocol.verbs import VERBS
 
 AnyVerb = Verb[..., Any]
 each_verb = pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
@@ -265,8 +265,8 @@ def test_it_has_one_route_that_asks_for_its_right(verb: AnyVerb) -> None:
 
 
 def test_each_verb_goes_by_frames() -> None:
-    """A new one gets its line at the end of `NUMBERED`."""
-    assert [verb.path for verb in VERBS if number_of(verb) is None] == []
+    """A new one has the number behind the last."""
+    assert [verb.path for verb in VERBS if verb.number is None] == []
 
 
 @each_verb

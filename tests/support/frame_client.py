@@ -28,7 +28,6 @@ from txaware.protocol.frames import (
     read_hello,
 )
 from txaware.protocol.verb import Verb
-from txaware.protocol.verbs import number_of
 
 TIMEOUT_S = 20.0
 HELLO_OF_TESTS = Hello(1)
@@ -110,7 +109,7 @@ class RawFrames:
 
     def verb(self, verb: Verb[..., Any], *fields: Any, key: str | None = None) -> int:
         body = msgspec.msgpack.encode(fields)
-        number = number_of(verb)
+        number = verb.number
         assert number is not None
         return self.request(RequestHead(number, len(body), key), body)
 

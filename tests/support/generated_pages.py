@@ -15,7 +15,7 @@ from txaware import errors
 from txaware.model import settings
 from txaware.model.settings import Settings
 from txaware.protocol.fields import REQUIRED
-from txaware.protocol.verbs import NUMBERED, VERBS
+from txaware.protocol.verbs import NUMBERED
 from txaware.server.failures import status_of
 from txaware.server.metrics.alarms import all_numbers, rules
 from txaware.server.metrics.board import board
@@ -209,9 +209,8 @@ that of its verb; new fields come last. [HTTP](http.md) has the same requests, a
 def verbs_page() -> str:
     """Makes `docs/verbs.md`."""
     lines = []
-    declared = {f"{verb.method} {verb.path}": verb for verb in VERBS}
-    for number, name in enumerate(NUMBERED, 1):
-        shape = declared[name].shape
+    for number, verb in sorted(NUMBERED.items()):
+        shape, name = verb.shape, f"{verb.method} {verb.path}"
         parts = shape.query | shape._in_body
         fields = ", ".join(
             f"[{one}]"

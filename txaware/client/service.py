@@ -14,9 +14,19 @@ from txaware.client.calls.server_calls import ServerCalls
 from txaware.client.calls.service_calls import ServiceCalls
 from txaware.client.calls.table_calls import TableCalls
 from txaware.client.carried import Carrier
+from txaware.client.client_verbs import (
+    GroupMethods,
+    MessageMethods,
+    OperatorMethods,
+    ProducerMethods,
+)
 from txaware.client.server_info import ServerInfo
-from txaware.client.transport import Transport, blocking, blocking_verb
-from txaware.model.interfaces import MessagingService, OperatorService
+from txaware.client.transport import (
+    BlockingVerbs,
+    Transport,
+    blocking,
+    blocking_verb,
+)
 from txaware.model.keeper import Keeper, KeepsRows, named_pointer
 from txaware.model.producers import (
     BeginsTransactions,
@@ -28,10 +38,9 @@ from txaware.model.settings import Settings
 from txaware.model.table_service import TableService
 from txaware.protocol import members, operator
 from txaware.protocol.formats import ColumnarPage
-from txaware.protocol.topics import LIST_NAMESPACES
 
 
-class HttpService:
+class HttpService(BlockingVerbs, MessageMethods, ProducerMethods):
     """A `MessagingService` by way of a server; any number of threads may call.
 
     `Unavailable` leaves open whether the server did what was asked. What could be asked
@@ -43,30 +52,6 @@ class HttpService:
         self._calls = ServiceCalls(transport.link)
         self.carrier = Carrier(self.info)
 
-    create_topic = blocking(MessagingService.create_topic, ServiceCalls.create_topic)
-    update_topic = blocking(MessagingService.update_topic, ServiceCalls.update_topic)
-    topic = blocking(MessagingService.topic, ServiceCalls.topic)
-    topics = blocking(MessagingService.topics, ServiceCalls.topics)
-    delete_topic = blocking(MessagingService.delete_topic, ServiceCalls.delete_topic)
-    publish = blocking(MessagingService.publish, ServiceCalls.publish)
-    store = blocking(MessagingService.store, ServiceCalls.store)
-    rollback = blocking(MessagingService.rollback, ServiceCalls.rollback)
-    poll = blocking(MessagingService.poll, ServiceCalls.poll)
-    position = blocking(MessagingService.position, ServiceCalls.position)
-    save_position = blocking(MessagingService.save_position, ServiceCalls.save_position)
-    bounds = blocking(MessagingService.bounds, ServiceCalls.bounds)
-    latest_page = blocking(MessagingService.latest_page, ServiceCalls.latest_page)
-    offsets = blocking(MessagingService.offsets, ServiceCalls.offsets)
-    wait = blocking(MessagingService.wait, ServiceCalls.wait)
-    open_producer = blocking(ProducerService.open_producer, ServiceCalls.open_producer)
-    publish_once = blocking(ProducerService.publish_once, ServiceCalls.publish_once)
-    producers = blocking(ProducerService.producers, ServiceCalls.producers)
-    describe_producer = blocking(
-        ProducerService.describe_producer, ServiceCalls.describe_producer
-    )
-    forget_producer = blocking(
-        ProducerService.forget_producer, ServiceCalls.forget_producer
-    )
     begin_transaction = blocking(
         BeginsTransactions.begin_transaction, ServiceCalls.begin_transaction
     )
@@ -169,26 +154,20 @@ class HttpQueues:
         """Does nothing: the server notices a commit at the next call for the queue."""
 
 
-class HttpGroups:
+class HttpGroups(BlockingVerbs, GroupMethods):
     """A `GroupService` by way of a server."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._calls = ServerCalls(transport.link)
 
-    create_group = blocking_verb(members.CREATE_GROUP)
-    group = blocking_verb(members.DESCRIBE_GROUP)
-    groups = blocking_verb(members.LIST_GROUPS)
-    delete_group = blocking_verb(members.DELETE_GROUP)
     join_group = blocking_verb(members.JOIN_GROUP)
     heartbeat = blocking_verb(members.HEARTBEAT)
     leave_group = blocking_verb(members.LEAVE_GROUP)
     member_positions = blocking_verb(members.MEMBER_POSITIONS)
-    rewind_group = blocking_verb(members.REWIND_GROUP)
-    assign_group = blocking_verb(members.ASSIGN_GROUP)
 
 
-class HttpAdministration:
+class HttpAdministration(BlockingVerbs, OperatorMethods):
     """An `OperatorService` by way of a server; no progress comes over the network.
 
     `coordinator` is the one that keepers write with, by default the server's own.
@@ -201,28 +180,13 @@ class HttpAdministration:
         self._coordinator = coordinator or RemoteCoordinator(CoordinatorSend(transport))
         self._calls = AdminCalls(transport.link)
 
-    peek = blocking(OperatorService.peek, AdminCalls.peek)
-    namespaces = blocking_verb(LIST_NAMESPACES)
-    search = blocking_verb(operator.SEARCH)
-    inspect = blocking_verb(operator.INSPECT)
-    splits = blocking_verb(operator.SPLITS)
     first_undecided = blocking_verb(operator.FIRST_UNDECIDED)
-    lag_ms = blocking(OperatorService.lag_ms, AdminCalls.lag_ms)
-    oldest_unread_ms = blocking(
-        OperatorService.oldest_unread_ms, AdminCalls.oldest_unread_ms
-    )
     check = blocking_verb(operator.CHECK)
     clean_up = blocking_verb(operator.CLEAN_UP)
     plan_clean_up = blocking_verb(operator.PLAN_CLEAN_UP)
     clean_piece = blocking_verb(operator.CLEAN_PIECE)
     finish_clean_up = blocking_verb(operator.FINISH_CLEAN_UP)
-    prune = blocking_verb(operator.PRUNE)
     report_keeper = blocking_verb(operator.REPORT_KEEPER)
-    forget_keeper = blocking_verb(operator.FORGET_KEEPER)
-    keepers = blocking_verb(operator.LIST_KEEPERS)
-    shards = blocking_verb(operator.LIST_SHARDS)
-    add_shards = blocking_verb(operator.ADD_SHARDS)
-    metrics = blocking_verb(operator.METRICS)
 
     def backup(self) -> Iterator[bytes]:
         """Yields all that is on disk there at this moment, as the bytes of a backup."""

@@ -14,6 +14,7 @@ import tenacity
 from coordinator.brief_errors import shorten
 from txaware.client.calls.call import Call, Steps
 from txaware.client.calls.verb_calls import steps_of
+from txaware.client.client_verbs import BlockingClient, make_methods
 from txaware.client.connections import ConnectionPool, destination, shown
 from txaware.client.frame_choice import (
     FRAMES,
@@ -325,6 +326,14 @@ def blocking(
         return answer
 
     return signed_as(verb)(performed)
+
+
+class BlockingVerbs(BlockingClient):
+    """Makes the methods of the verbs that a class of clients has."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        make_methods(cls, blocking)
 
 
 def blocking_verb(verb: Verb[P, T]) -> Callable[Concatenate[Any, P], T]:

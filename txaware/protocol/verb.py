@@ -111,9 +111,11 @@ class Verb(Generic[P, T]):
     """Declares a verb: its route, its calls and its description follow from it.
 
     `does` is the method of a port that it performs, whose parameters the fields of the
-    `request` are. An `answer` may be annotated with a schema that says more than its
-    type. One that `waits` for something to be there names the field of the time to
-    wait. `query` names the fields that stand in the query of a verb with a body.
+    `request` are. Frames name it by its `number`, which never changes: a new verb has
+    the next one, and none is used again. An `answer` may be annotated with a schema
+    that says more than its type. One that `waits` for something to be there names the
+    field of the time to wait. `query` names the fields that stand in the query of a
+    verb with a body.
     `check` looks at a request as a whole, before it is sent. `refuses` are the statuses
     beside those that every verb of its kind may answer. `fixed` are the parameters that
     the path stands for. `without_body` is what a server says where a body is missing,
@@ -132,6 +134,7 @@ class Verb(Generic[P, T]):
     does: Callable[Concatenate[Any, P], T]
     method: str
     path: str
+    number: int | None = None
     request: type[msgspec.Struct]
     answer: Any = None
     right: Allow

@@ -15,6 +15,7 @@ from coordinator.brief_errors import briefly, shorten
 from txaware.client.aio.async_frame_connection import AsyncFrameConnection
 from txaware.client.calls.call import Call, Steps
 from txaware.client.calls.verb_calls import steps_of
+from txaware.client.client_verbs import AwaitedClient, make_methods
 from txaware.client.connections import destination, shown
 from txaware.client.frame_choice import (
     FRAMES,
@@ -427,6 +428,14 @@ def awaited(
         return answer
 
     return signed_as(verb)(performed)
+
+
+class AwaitedVerbs(AwaitedClient):
+    """Makes the coroutine methods of the verbs that a class of clients has."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        make_methods(cls, awaited)
 
 
 def awaited_verb(

@@ -15,7 +15,6 @@ from txaware.errors import BadRequest
 from txaware.model.requests import checked_payloads
 from txaware.model.signatures import signed_as
 from txaware.protocol.verb import GiveBack, Repeat, Verb
-from txaware.protocol.verbs import number_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -114,7 +113,7 @@ def _framed(
     verb: Verb[P, T], asked: Any, body: bytes | None = None
 ) -> Callable[[], tuple[int, bytes]] | None:
     """Returns what makes the number and the fields of a request in a frame."""
-    number = number_of(verb)
+    number = verb.number
     if number is None:
         return None
     return lambda: (number, verb.shape.packed(asked, body))

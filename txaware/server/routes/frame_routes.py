@@ -8,7 +8,6 @@ import attrs
 
 from txaware.protocol.frames import FRAMES_PATH, PROTOCOL
 from txaware.protocol.verb import Repeat, Verb
-from txaware.protocol.verbs import number_of
 from txaware.server.exchange import Reply, Request
 from txaware.server.failures import error_reply
 from txaware.server.routes.verb_routes import beginning
@@ -51,12 +50,11 @@ class FrameRoute:
 
 def frame_routes(performers: Iterable[VerbPerformer]) -> dict[int, FrameRoute]:
     """Returns the verbs that go by frames, by their numbers."""
-    found = {}
-    for performer in performers:
-        number = number_of(performer.verb)
-        if number is not None:
-            found[number] = FrameRoute(performer.verb, _route(performer))
-    return found
+    return {
+        performer.verb.number: FrameRoute(performer.verb, _route(performer))
+        for performer in performers
+        if performer.verb.number is not None
+    }
 
 
 def _route(performer: VerbPerformer) -> Route:
