@@ -60,9 +60,9 @@ class RemoteBarrier:
     transaction waits at the server. Another one waits there for ends, and tells them.
     Where the server may have forgotten some, all that may have ended are told.
 
-    With `shards`, which are of the store of that server, it says HELLO to each server
-    that may have forgotten something: once nothing is under way that entered before. It
-    names whom a write is for, as principals are known there.
+    With `shards`, which are of the store of that server and may become others, it says
+    HELLO to each server that may have forgotten something: once nothing is under way
+    that entered before. It names whom a write is for, as principals are known there.
 
     `introduce` is called first and may raise; False means that the server is of before,
     and has no barrier for others: a write then enters where its start is on disk.
@@ -73,7 +73,7 @@ class RemoteBarrier:
         coordinator: RemoteCoordinator,
         *,
         introduce: Callable[[], bool] = lambda: True,
-        shards: Sequence[int] = (),
+        shards: Sequence[int] | None = None,
         wait_s: float = WAIT_S,
         pause_s: float = PAUSE_S,
     ) -> None:
@@ -94,7 +94,7 @@ class RemoteBarrier:
         self._told: list[Callable[[Iterable[int]], object]] = []
         self._threads: list[threading.Thread] = []
         self._closed = threading.Event()
-        if shards:
+        if shards is not None:
             with self._lock:
                 self._begin()
 
@@ -119,7 +119,7 @@ class RemoteBarrier:
                 transaction_id,
                 writer=self._writer,
                 write=entry.number,
-                principal=_for_principal.get() if self._shards else None,
+                principal=None if self._shards is None else _for_principal.get(),
             )
         except BaseException as error:
             self._is_over(entry)
@@ -239,7 +239,7 @@ class RemoteBarrier:
 
     def _greet(self, since: str) -> None:
         """Says HELLO, once what entered at another server, or before, has left."""
-        if not self._shards:
+        if self._shards is None:
             return
         with self._lock:
             before = [entry for one in self._inside.values() for entry in one]
@@ -248,7 +248,12 @@ class RemoteBarrier:
             ):
                 self._lock.wait()
         if not self._closed.is_set():
-            self._coordinator.greet(writer=self._writer, shards=self._shards)
+            self.greet()
+
+    def greet(self) -> None:
+        """Says HELLO for shards that came here, whose former owners write no more."""
+        if self._shards:
+            self._coordinator.greet(writer=self._writer, shards=[*self._shards])
 
     def _is_inside(self, entry: EnteredThere) -> bool:
         return entry in self._inside.get(entry.transaction_id, ())

@@ -67,9 +67,8 @@ def wait_until_taken(pipe: int) -> None:
 def start(*arguments: str, **options: Any) -> "subprocess.Popen[bytes]":
     """A process of its own."""
     pipe = subprocess.PIPE
-    return subprocess.Popen(
-        [*PROGRAM, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, **options
-    )
+    options = {"stdin": pipe, "stdout": pipe, "stderr": pipe, **options}
+    return subprocess.Popen([*PROGRAM, *arguments], **options)
 
 
 @attrs.frozen

@@ -39,6 +39,30 @@ class Told:
         return self.headers.get("txaware-owner")
 
 
+def asked(
+    url: str,
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    timeout_s: float = PATIENCE_S,
+) -> Told:
+    """Asks one server, over a connection of its own."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    line = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
+    sent = {"Content-Type": "application/json", **(headers or {})}
+    try:
+        text = None if body is None else json.dumps(body)
+        line.request(method, path, text, sent)
+        answer = line.getresponse()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        return Told(answer.status, found, answer.read())
+    finally:
+        line.close()
+
+
 @attrs.define
 class Cluster:
     """The processes of a parent, and where it said that they listen."""
@@ -48,28 +72,10 @@ class Cluster:
     data: Path
 
     def ask(
-        self,
-        url: str,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float = PATIENCE_S,
+        self, url: str, method: str, path: str, body: Any = None, **options: Any
     ) -> Told:
         """Asks one server, over a connection of its own."""
-        parts = urlsplit(url)
-        assert parts.hostname is not None
-        line = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
-        sent = {"Content-Type": "application/json", **(headers or {})}
-        try:
-            text = None if body is None else json.dumps(body)
-            line.request(method, path, text, sent)
-            answer = line.getresponse()
-            found = {name.lower(): value for name, value in answer.getheaders()}
-            return Told(answer.status, found, answer.read())
-        finally:
-            line.close()
+        return asked(url, method, path, body, **options)
 
     def servers(self, url: str | None = None) -> Any:
         """The answer of `GET /v1/servers`."""

@@ -31,14 +31,13 @@ from txaware.messaging.hosted_coordinator import HostedCoordinator
 from txaware.messaging.parts import Parts
 from txaware.messaging.server_shards import opened_shards, shards_made
 from txaware.model.clock import system_clock_ms
-from txaware.model.requests import Payloads
 from txaware.model.settings import Settings
 from txaware.model.shards import HOME
 from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.parent_link import ParentLink, Sign, channel
 from txaware.server.cluster.producers_at_home import ask_home
 from txaware.server.cluster.remote_rows import RemoteRows
-from txaware.server.cluster.sealed_calls import SealedCalls, publish_in
+from txaware.server.cluster.sealed_calls import SealedCalls, publish_part
 from txaware.server.cluster.server_map import (
     ServerEntry,
     ServerMap,
@@ -48,7 +47,6 @@ from txaware.server.cluster.server_map import (
 from txaware.server.cluster.server_seal import SECRET_BYTES
 from txaware.server.cluster.topic_copies import HomeCopies
 from txaware.server.parts_elsewhere import PartsElsewhere
-from txaware.server.served import Served
 from txaware.server.server import BACKLOG, LOOPBACK, Access, HttpServer, bound
 from txaware.server.server_file import own_certificate
 from txaware.server.write_entries import shard_shown
@@ -618,21 +616,6 @@ def _hand_out(
         time.sleep(LOOK_S)
 
 
-def _publish_part(
-    served: Served,
-    calls: SealedCalls,
-    shard: int,
-    name: str,
-    payloads: Payloads,
-    pointer: int,
-) -> None:
-    """Publishes in a transaction to another shard, which may be home's server's too."""
-    if calls.is_here(shard):
-        served.service.publish(name, payloads, transaction=pointer)
-    else:
-        publish_in(calls, shard, name, payloads, pointer)
-
-
 def _serve_in_child(
     session: Session,
     options: dict[str, Any],
@@ -674,7 +657,7 @@ def _serve_in_child(
         served = parts.served
         is_decided_here = in_process(parts.coordinator) is not None
         if HOME in own and len(known.shards) > 1 and is_decided_here:
-            writer = PartsElsewhere(partial(_publish_part, served, calls))
+            writer = PartsElsewhere(partial(publish_part, served.service, calls))
             opened.enter_context(closing(writer))
             served = attrs.evolve(served, parts_elsewhere=writer)
         with HttpServer(served, access, membership) as server:

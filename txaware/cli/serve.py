@@ -181,6 +181,14 @@ def serve(
     if processes is not None:
         _serve_by_processes(session, processes, options, standby=standby)
         return
+    if session.url.startswith("hbase:") and session.given is None:
+        # Only this needs them.
+        from txaware.cli.shard_servers import is_sharded, serve_shards
+
+        if is_sharded(session):
+            with stopped_by_signal(reloads=True) as stop, suppress(Stopped):
+                serve_shards(session, options, stop)
+            return
     audit_log = options.pop("audit_log")
     with stopped_by_signal(reloads=True) as stop, suppress(Stopped):
         while not stop.asked:

@@ -294,7 +294,7 @@ def _put_together(
         return LocalWay(service)
 
     table = store_context.table
-    first = stores_of(table)[0]
+    first = next(iter(stores_of(table)), None)
 
     def require_owned() -> None:
         for one in stores_of(table):

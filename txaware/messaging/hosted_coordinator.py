@@ -41,30 +41,49 @@ class HostedCoordinator(RemoteCoordinator):
         url: str,
         token: str | None,
         *,
-        shards: Sequence[int] = (),
+        shards: Sequence[int] | None = None,
         seal: bytes | None = None,
         certificate: str | None = None,
     ) -> None:
-        settings = ClientSettings(
-            certificate=certificate, allow_plain_tokens=seal is not None
-        )
-        self._transport = Transport(
-            Link(url, token=token, settings=settings, seal=seal)
-        )
-        # For a look at whether the server is there, which waits for next to nothing.
-        at_once = attrs.evolve(
-            settings, connect_timeout_s=1, answer_timeout_s=5, retry_for_s=0.5
-        )
-        self._look = Transport(Link(url, token=token, settings=at_once, seal=seal))
-        self._info: ServerInfo | None = None
+        self._url, self._token, self._seal = url, token, seal
+        self._certificate = certificate
         self._shards = shards
         self._lock = threading.Lock()
-        self._to_server = CoordinatorSend(self._transport)
+        self._begin(url)
         super().__init__(self._sent, takes_writers=self._may_name_writers)
         self._shared_snapshot = SharedCall(super().snapshot)
         self.admission = RemoteBarrier(
             self, introduce=self._takes_writes, shards=shards
         )
+
+    def _begin(self, url: str) -> None:
+        self._url = url
+        settings = ClientSettings(
+            certificate=self._certificate,
+            allow_plain_tokens=self._seal is not None,
+        )
+        self._transport = Transport(
+            Link(url, token=self._token, settings=settings, seal=self._seal)
+        )
+        # For a look at whether the server is there, which waits for next to nothing.
+        at_once = attrs.evolve(
+            settings, connect_timeout_s=1, answer_timeout_s=5, retry_for_s=0.5
+        )
+        self._look = Transport(
+            Link(url, token=self._token, settings=at_once, seal=self._seal)
+        )
+        self._info: ServerInfo | None = None
+        self._to_server = CoordinatorSend(self._transport)
+
+    def move(self, url: str) -> None:
+        """Goes on at another server, which has the coordinator now."""
+        with self._lock:
+            if url == self._url:
+                return
+            before = self._transport, self._look
+            self._begin(url)
+        for one in before:
+            one.close()
 
     def introduce(self) -> None:
         """Learns what server this is, and tells it that its pointers are shared."""
@@ -73,7 +92,7 @@ class HostedCoordinator(RemoteCoordinator):
                 return
             info = HttpService(self._look).info()
             self._settle_grace_s = lambda: info.settle_grace_s
-            if info.takes_writers and not self._shards:
+            if info.takes_writers and self._shards is None:
                 self._say_that_rows_are_elsewhere()
             self._info = info
 
@@ -106,7 +125,7 @@ class HostedCoordinator(RemoteCoordinator):
         there = HttpAdministration(self._transport, self)
         with self.admission.reporting(smallest_pointer) as least:
             needed = None if least == NO_POINTER else least
-            for shard in self._shards:
+            for shard in [*(self._shards or ())]:
                 there.report_keeper(shard_keeper(shard), needed)
 
     def snapshot(self) -> Transaction:

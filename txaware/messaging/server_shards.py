@@ -13,8 +13,12 @@ from txaware.model.shards import HOME
 from txaware.model.topics import Topic
 from txaware.shards.opening import make_shards, open_shard, open_some
 from txaware.shards.placement import KeepCopy, mend_copies
-from txaware.shards.shard_place import ShardDirectories
+from txaware.shards.shard_place import ShardDirectories, ShardsInHBase
 from txaware.shards.sharded_table import ShardedTable
+from txaware.store.hbase.connections import HBaseConnections
+from txaware.store.hbase.ownership import Pause
+from txaware.store.hbase.table import HBaseTable
+from txaware.store.memory import MemoryTable
 from txaware.store.shard_rows import ShardIdentity, StoreShards
 from txaware.store.topic_table import TopicTable
 
@@ -28,6 +32,10 @@ def _directory(url: str) -> Path:
     return Path(url.partition(":")[2])
 
 
+# Opens a shard by its number; taken from an owner that may live, or with a pause.
+OpenShard = Callable[[int, bool, Pause | None], OrderedTable]
+
+
 class ShardCopies:
     """The copies of topics' rows in the shards that are open here."""
 
@@ -35,15 +43,29 @@ class ShardCopies:
         self,
         table: ShardedTable,
         topics: TopicTable,
-        open_shard: Callable[[int], OrderedTable],
+        open_shard: OpenShard,
+        *,
+        forget: Callable[[], object],
     ) -> None:
         self._table = table
         self._topics = topics
         self._open_shard = open_shard
+        self._forget = forget
 
-    def open(self, shard: int) -> None:
-        """Opens one more shard, which was made meanwhile."""
-        self._table.add(shard, self._open_shard(shard))
+    def open(
+        self, shard: int, *, seizes: bool = False, pause: Pause | None = None
+    ) -> None:
+        """Opens one more shard; `seizes` takes it from an owner that may live."""
+        self._table.add(shard, self._open_shard(shard, seizes, pause))
+        self._forget()
+
+    def close(self, shard: int) -> None:
+        """Gives a shard back, which others then open."""
+        table = self._table.remove(shard)
+        try:
+            self._forget()
+        finally:
+            table.close()
 
     def rows(self, shard: int) -> OrderedTable:
         """Returns the rows of a shard."""
@@ -101,7 +123,60 @@ def opened_shards(
         table.elsewhere = read_elsewhere
     place = ShardDirectories(_directory(url), settings)
 
-    def opened(number: int) -> OrderedTable:
+    def opened(number: int, *_: object) -> OrderedTable:
         return open_shard(place, ShardIdentity(known.store, number), clock_ms)
 
-    return parts, ShardCopies(table, topics, opened)
+    forget = parts.served.service.forget
+    return parts, ShardCopies(table, topics, opened, forget=forget)
+
+
+def opened_home(
+    home: HBaseTable,
+    coordinator: str | Coordinator | None,
+    settings: Settings,
+    clock_ms: ClockMs,
+    *,
+    known: StoreShards,
+    keep_elsewhere: KeepCopy,
+    read_elsewhere: Callable[[int], OrderedTable],
+) -> tuple[Parts, ShardCopies]:
+    """Opens the first shard of a store in HBase; further ones come and go."""
+    table = ShardedTable({HOME: home})
+    parts = open_on(
+        table, coordinator, settings, clock_ms, None, keep_elsewhere=keep_elsewhere
+    )
+    table.elsewhere = read_elsewhere
+    return parts, _moving(table, parts, home.connections, known, settings)
+
+
+def opened_member(
+    connections: HBaseConnections,
+    coordinator: str | Coordinator,
+    settings: Settings,
+    clock_ms: ClockMs,
+    *,
+    known: StoreShards,
+) -> tuple[Parts, ShardCopies]:
+    """Opens a server that has no shard of a store in HBase yet; shards come and go."""
+    table = ShardedTable({}, MemoryTable(clock_ms=clock_ms))
+    parts = open_on(table, coordinator, settings, clock_ms, None, is_home=False)
+    return parts, _moving(table, parts, connections, known, settings)
+
+
+def _moving(
+    table: ShardedTable,
+    parts: Parts,
+    connections: HBaseConnections,
+    known: StoreShards,
+    settings: Settings,
+) -> ShardCopies:
+    assert parts.served is not None
+    service = parts.served.service
+
+    def opened(number: int, seizes: bool, pause: Pause | None) -> OrderedTable:
+        place = ShardsInHBase(connections, settings, seizes=seizes, pause=pause)
+        identity = ShardIdentity(known.store, number)
+        return open_shard(place, identity, table.clock.now_ms)
+
+    topics = service.handles.topics
+    return ShardCopies(table, topics, opened, forget=service.forget)

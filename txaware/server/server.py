@@ -30,6 +30,7 @@ from txaware.server.answer_memory import AnswerMemory
 from txaware.server.app import AsgiApp
 from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.forwarding import Forwarding
+from txaware.server.cluster.home_session import session_route
 from txaware.server.cluster.peers import Peers
 from txaware.server.cluster.producers_at_home import producer_route
 from txaware.server.cluster.remote_rows import rows_route
@@ -317,8 +318,10 @@ class HttpServer:
             owner = Principal(name="owner of the data", rules=(EVERYTHING,))
             self._access.tokens.admit(file.token, owner)
         elsewhere = self._url(socket.gethostname() if host in LOOPBACK else host)
-        if membership is not None and not membership.leads:
-            return file
+        if membership is not None:
+            if not membership.leads:
+                return file
+            elsewhere = membership.entry.own
         self._lead_others(file, elsewhere)
         self._served.known.append((file, elsewhere))
         return file
@@ -429,6 +432,7 @@ class HttpServer:
                 producer_route(server_context),
                 stored_route(server_context),
                 rows_route(server_context, membership),
+                session_route(membership),
             ]
         rules = self._rules = RequestRules(
             routes,

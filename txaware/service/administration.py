@@ -261,6 +261,10 @@ class Administration:
         for name in known.intersection(map(shard_keeper, here)):
             self._keepers.forget(name)
 
+    def need_all_of(self, shard: int) -> None:
+        """Keeps all pointers for a shard, until its next owner says what it needs."""
+        self._keepers.report(shard_keeper(shard), 1)
+
     def register_keeper(self, participant: KeepsRows) -> Keeper:
         """Has `prune` ask a participant that keeps rows of its own."""
         return self._keepers.register(participant)

@@ -572,6 +572,11 @@ class LocalService:
         """Returns the counts of each topic."""
         return self._places.metrics()
 
+    def forget(self) -> None:
+        """Forgets what is known of rows, as a shard came or went."""
+        self._places.forget()
+        self.cache.clear()
+
     def close(self) -> None:
         """Ends all waits, and refuses later polls."""
         self._reading.close()

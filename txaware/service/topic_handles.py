@@ -37,7 +37,7 @@ from txaware.model.topics import (
 )
 from txaware.service.wakeups import Signal
 from txaware.service.write.topic_writer import TopicWriter
-from txaware.store.interfaces import numbered_stores, table_of
+from txaware.store.interfaces import numbered_stores, stores_of, table_of
 from txaware.store.keys import MESSAGE
 from txaware.store.topic_table import TopicTable
 
@@ -289,6 +289,16 @@ class TopicHandles:
         if found.partitions > 1:
             writer.signal.also = self._whole_of(found).signal
         return TopicHandle(topic, writer, self._counters[name])
+
+    def forget(self) -> None:
+        """Forgets partitions whose rows are not here, or were not, and all topics."""
+        here = stores_of(self._table)
+        for name, writer in [*self._writers.items()]:
+            if not any(writer.table is one for one in here):
+                del self._writers[name]
+                writer.signal.tell()
+        self._spread = {}
+        self.topics.forget_all()
 
     def described(
         self,

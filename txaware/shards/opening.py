@@ -211,6 +211,18 @@ def _make(
     return table
 
 
+def make_further(home: OrderedTable, settings: Settings, *, least: int) -> StoreShards:
+    """Makes what is missing of so many shards beside a table, and closes them."""
+    place = place_beside(home, settings)
+    assert place is not None
+    missing = least - len(_shards_of(home).shards)
+    if missing > 0:
+        alone = ShardedTable({HOME: home})
+        for number in add_shards(alone, place, missing):
+            alone.store_of(number).close()
+    return _shards_of(home)
+
+
 def make_shards(directory: Path, settings: Settings, *, least: int) -> StoreShards:
     """Makes what is missing of so many shards of a directory, and closes all again."""
     home = LevelDbTable.open(directory, settings, clock_ms=system_clock_ms)

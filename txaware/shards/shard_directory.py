@@ -6,8 +6,8 @@ from collections.abc import Callable
 from txaware.errors import BadRequest
 from txaware.model.interfaces import OrderedTable
 from txaware.model.settings import Settings
-from txaware.model.shards import HOME, Shard
-from txaware.shards.opening import add_shards
+from txaware.model.shards import HOME, Shard, checked_more
+from txaware.shards.opening import add_shards, make_further
 from txaware.shards.shard_place import ShardsInMemory, place_beside
 from txaware.shards.sharded_table import ShardedTable
 from txaware.store.interfaces import numbered_stores
@@ -23,7 +23,7 @@ class ShardDirectory:
         self._place = place_beside(
             table.store_of(HOME) if isinstance(table, ShardedTable) else table, settings
         )
-        self._table = table
+        self._table, self._settings = table, settings
         # Has other processes open shards that were made here, where there are some.
         self.hand_out: Callable[[list[int]], object] | None = None
 
@@ -61,12 +61,11 @@ class ShardDirectory:
 
     def _made(self, home: OrderedTable, count: int) -> list[int]:
         """Makes shards, and leaves them closed."""
-        assert self._place is not None
-        alone = ShardedTable({HOME: home})
-        made = add_shards(alone, self._place, count)
-        for number in made:
-            alone.store_of(number).close()
-        return [*made]
+        known = shards_in(home)
+        before = known.shards if known is not None else (HOME,)
+        checked_more(count)
+        found = make_further(home, self._settings, least=len(before) + count)
+        return [one for one in found.shards if one not in before]
 
 
 def _size_and_status(table: OrderedTable | None) -> tuple[int | None, str]:

@@ -8,6 +8,7 @@ from txaware.model.interfaces import OrderedTable
 from txaware.model.settings import Settings
 from txaware.model.shards import DIRECTORY
 from txaware.store.hbase.connections import HBaseConnections
+from txaware.store.hbase.ownership import Pause
 from txaware.store.hbase.schema import create_tables, missing_tables
 from txaware.store.hbase.table import HBaseTable
 from txaware.store.interfaces import InDirectory, InHBase, KeepsJournal
@@ -56,14 +57,20 @@ class ShardsInHBase:
 
     `home` are connections to the first shard, which stay its own. With `seizes` a shard
     is taken from its owner at once, as somebody else knows that this one has to go.
+    With `pause` an owner is watched, as `Ownership` says.
     """
 
     def __init__(
-        self, home: HBaseConnections, settings: Settings, *, seizes: bool = False
+        self,
+        home: HBaseConnections,
+        settings: Settings,
+        *,
+        seizes: bool = False,
+        pause: Pause | None = None,
     ) -> None:
         self._home = home
         self._settings = settings
-        self._seizes = seizes
+        self._seizes, self._pause = seizes, pause
 
     def connections(self, number: int) -> HBaseConnections:
         """Returns connections to a shard, for the caller to close."""
@@ -90,7 +97,11 @@ class ShardsInHBase:
             connections.close()
             raise
         return HBaseTable.on(
-            connections, self._settings, clock_ms=clock_ms, seizes=self._seizes
+            connections,
+            self._settings,
+            clock_ms=clock_ms,
+            pause=self._pause,
+            seizes=self._seizes,
         )
 
 

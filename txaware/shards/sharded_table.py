@@ -26,15 +26,23 @@ class ShardedTable:
     in the shard of their partition; all other rows are in the first one. Its journal is
     the coordinator's. What is written to several shards at once is a batch in each, and
     no more than that. Where the first one is elsewhere, the shards that are here have
-    copies of the topics in them.
+    copies of the topics in them; while none is here, what is no message is in `spare`.
     """
 
-    def __init__(self, tables: Mapping[int, OrderedTable]) -> None:
+    def __init__(
+        self, tables: Mapping[int, OrderedTable], spare: OrderedTable | None = None
+    ) -> None:
         self._tables = dict(sorted(tables.items()))
-        self._first = next(iter(self._tables.values()))
+        self._spare = spare
         self._places = ShardPlaces(self.get)
         # Reads the rows of shards that are at other servers, where that is known.
         self.elsewhere: Callable[[int], OrderedTable] | None = None
+
+    @property
+    def _first(self) -> OrderedTable:
+        found = next(iter(self._tables.values()), self._spare)
+        assert found is not None
+        return found
 
     @property
     def shards(self) -> tuple[int, ...]:
@@ -64,6 +72,13 @@ class ShardedTable:
     def add(self, number: int, table: OrderedTable) -> None:
         """Takes one more shard."""
         self._tables = dict(sorted({**self._tables, number: table}.items()))
+
+    def remove(self, number: int) -> OrderedTable:
+        """Leaves out a shard, which goes elsewhere; returns its table."""
+        tables = dict(self._tables)
+        found = tables.pop(number)
+        self._tables = tables
+        return found
 
     def place_of(self, key: bytes) -> int | None:
         """Returns the shard of a row; None for what begins rows of several shards.

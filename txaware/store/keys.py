@@ -36,6 +36,8 @@ COPY, COPY_PLACE = STATE + b"copy", STATE + b"copy-place"
 
 # The shards of a store, in its first one; and in each other one which of them it is.
 STORE_SHARDS, STORE_SHARD = STATE + b"shards", STATE + b"shard"
+# What the servers of a store know each other by, in its first shard.
+STORE_SECRET = STATE + b"secret"
 
 # Sorts behind every row.
 ABOVE_ALL = b"\xff" * 64

@@ -1,15 +1,17 @@
 """The rows that say which shards a store has, and which of them a store is."""
 
 import json
+import secrets
 from typing import Any, Protocol, Self
 
 import attrs
 
 from txaware.errors import StoreCorrupted
+from txaware.model.interfaces import OrderedTable
 from txaware.model.shards import HOME
-from txaware.store.keys import STORE_SHARD, STORE_SHARDS
+from txaware.store.keys import STORE_SECRET, STORE_SHARD, STORE_SHARDS
 
-STORE_ID_BYTES = 8
+STORE_ID_BYTES, SECRET_BYTES = 8, 32
 
 
 class Gets(Protocol):
@@ -79,6 +81,18 @@ def identity_of(rows: Gets) -> ShardIdentity | None:
     """Returns the shard that a store is; None where it is no further one."""
     data = rows.get(STORE_SHARD)
     return None if data is None else ShardIdentity.from_bytes(data)
+
+
+def secret_in(rows: Gets) -> bytes | None:
+    """Returns what servers of the store know each other by; None before the first."""
+    return rows.get(STORE_SECRET)
+
+
+def store_secret(home: OrderedTable) -> bytes:
+    """Returns what servers of the store know each other by; draws it where it lacks."""
+    while (found := secret_in(home)) is None:
+        home.compare_and_set(STORE_SECRET, None, secrets.token_bytes(SECRET_BYTES))
+    return found
 
 
 def _read(data: bytes, kinds: dict[str, type]) -> dict[str, Any]:

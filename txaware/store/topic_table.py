@@ -153,6 +153,14 @@ class TopicTable:
         for tell in self.told:
             tell()
 
+    def forget_all(self) -> None:
+        """Reads all topics anew: copies of their rows go elsewhere."""
+        with self._changing:
+            self.changes += 1
+            self._known.clear()
+        for tell in self.told:
+            tell()
+
     def unchanged(self, act: Callable[[list[Topic]], T]) -> T:
         """Returns what `act` does with all topics, none of which changes meanwhile."""
         with self._changing:

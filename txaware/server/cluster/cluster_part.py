@@ -11,13 +11,25 @@ from txaware.model.shards import HOME
 from txaware.model.topics import Topic
 from txaware.server.cluster.server_map import ServerEntry, ServerMap
 from txaware.server.cluster.server_seal import ServerSeal
+from txaware.server.cluster.server_sessions import ServerSessions
+from txaware.server.cluster.shard_uses import ShardUses
+
+Pause = Callable[[float], None]
 
 
 class TopicCopies(Protocol):
     """The copies of topics' rows in the shards that are here; calls wait for a disk."""
 
-    def open(self, shard: int) -> None:
-        """Opens one more shard, which was made meanwhile."""
+    def open(
+        self, shard: int, *, seizes: bool = False, pause: Pause | None = None
+    ) -> None:
+        """Opens one more shard; `seizes` takes it from an owner that may live.
+
+        `pause` is called between two looks at whether its owner is gone.
+        """
+
+    def close(self, shard: int) -> None:
+        """Gives a shard back, which others then open."""
 
     def rows(self, shard: int) -> OrderedTable:
         """Returns the rows of a shard that is here."""
@@ -57,12 +69,25 @@ class ClusterPart:
         self.certificate = certificate
         # What the servers of home and of shards do for each other, once it is opened.
         self.copies: TopicCopies | None = None
+        # Home's sessions with servers on other machines; None elsewhere.
+        self.sessions: ServerSessions | None = None
+        # Where shards move: the requests under way in each.
+        self.uses: ShardUses | None = None
         self.on_change: list[Callable[[ServerMap], object]] = []
         self._changed: set[asyncio.Event] = set()
 
     def take(self, shards: Iterable[int]) -> None:
         """Notes that more shards are here."""
         self._shards |= frozenset(shards)
+
+    def give(self, shard: int) -> None:
+        """Notes that a shard is here no more, as far as new requests go."""
+        self._shards -= {shard}
+
+    @property
+    def shards(self) -> frozenset[int]:
+        """The shards that are here."""
+        return self._shards
 
     @property
     def entry(self) -> ServerEntry:

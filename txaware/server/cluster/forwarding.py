@@ -19,6 +19,7 @@ from txaware.protocol.frames import ANY_ROUTE, SERVER, RequestHead
 from txaware.protocol.places import is_of_partition
 from txaware.server.admission import ClientGone
 from txaware.server.cluster.cluster_part import ClusterPart
+from txaware.server.cluster.home_session import SESSIONS_PATH
 from txaware.server.cluster.peers import AnswerLost, NotAsked, PeerCall, Peers
 from txaware.server.cluster.producers_at_home import PRODUCER_PATH
 from txaware.server.cluster.remote_rows import ROWS_PATH
@@ -49,6 +50,7 @@ _OWN_PATHS = frozenset(
             COPIES_PATH,
             PRODUCER_PATH,
             ROWS_PATH,
+            SESSIONS_PATH,
             *FILES,
         ),
     )
@@ -111,14 +113,21 @@ class Forwarding:
             place = self._shards.at_once(topic)
             if isinstance(place, PartitionedTopic):
                 end = route.path.rpartition("/")[2]
-                if not self._whole.knows(end) or not self._whole.is_spread(place):
+                # Where shards move, each partition is counted by itself.
+                is_whole = self._membership.uses is None
+                if not self._whole.knows(end) or (
+                    is_whole and not self._whole.is_spread(place)
+                ):
                     return self._at_home(match, request)
                 return _with(match, partial(self._whole.handle, end, place))
             if place is None:
                 return self._elsewhere(match, request, topic, None)
             shard = place
         if self._membership.has(shard):
-            return match
+            uses = self._membership.uses
+            if uses is None or topic is None:
+                return match
+            return _with(match, partial(uses.counted, route, shard))
         return self._elsewhere(match, request, topic, shard)
 
     async def _metrics(self, route: Route, request: Request) -> Answer:
@@ -304,4 +313,4 @@ def _with(match: Match, handle: Handle, *, keyed: bool | None = None) -> Match:
 
 async def _moved(shard: int | None, _: Request) -> Reply:
     what = "what it asks for" if shard is None else f"shard {shard}"
-    return error_reply(MOVED, "Unavailable", f"{what} is not at this server")
+    return error_reply(MOVED, "ShardAway", f"{what} is not at this server")

@@ -1,6 +1,9 @@
 """Calls that a server makes of another one of the same data, from any thread."""
 
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from txaware.client.calls.call import Call, done
@@ -17,24 +20,39 @@ from txaware.protocol.topics import TOPIC
 from txaware.protocol.verb import Repeat
 from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.exchange import Request
+from txaware.service.local import LocalService
 
 T = TypeVar("T")
 
 # A call waits so long for the other server.
 _ANSWER_S = 10.0
+_PAUSE_S = 0.05
 
 
 class SealedCalls:
     """Asks the server that has a shard, as a server of the same data."""
 
-    def __init__(self, membership: ClusterPart) -> None:
+    def __init__(
+        self,
+        membership: ClusterPart,
+        *,
+        answer_s: float = _ANSWER_S,
+        retry_for_s: float = _ANSWER_S,
+    ) -> None:
         self._membership = membership
+        self._answer_s, self._retry_for_s = answer_s, retry_for_s
         self._transports: dict[str, Transport] = {}
         self._lock = threading.Lock()
 
-    def is_here(self, shard: int) -> bool:
-        """Tells whether a shard is at this server itself."""
-        return self._membership.has(shard)
+    @contextmanager
+    def using(self, shard: int) -> Iterator[bool]:
+        """Yields whether a shard is at this server itself, where it stays meanwhile."""
+        uses = self._membership.uses
+        if uses is None:
+            yield self._membership.has(shard)
+            return
+        with uses.using(shard):
+            yield self._membership.has(shard)
 
     def perform(self, shard: int, call: Call[T]) -> T:
         """Returns the value of a call; `ShardAway` while nobody has the shard."""
@@ -56,7 +74,8 @@ class SealedCalls:
                     seal=membership.seal.header(membership.id),
                     settings=ClientSettings(
                         certificate=membership.certificate,
-                        call_timeout_s=_ANSWER_S,
+                        call_timeout_s=self._answer_s,
+                        retry_for_s=self._retry_for_s,
                         allow_plain_tokens=True,
                     ),
                 )
@@ -82,6 +101,35 @@ def publish_in(
         shard,
         Call("POST", path, done, body, content_type=kind, accept=kind, repeat=never),
     )
+
+
+def publish_part(
+    service: LocalService,
+    calls: SealedCalls,
+    shard: int,
+    name: str,
+    payloads: Payloads,
+    pointer: int,
+    *,
+    wait_s: float = 0.0,
+) -> None:
+    """Publishes in a transaction to another shard, which may be home's server's too.
+
+    A shard that nobody has, as it moves, is waited for.
+    """
+    until_s = time.monotonic() + wait_s
+    while True:
+        try:
+            with calls.using(shard) as is_here:
+                if is_here:
+                    service.publish(name, payloads, transaction=pointer)
+                else:
+                    publish_in(calls, shard, name, payloads, pointer)
+            return
+        except ShardAway:
+            if time.monotonic() >= until_s:
+                raise
+        time.sleep(_PAUSE_S)
 
 
 def require_server(request: Request) -> None:

@@ -8,6 +8,11 @@ from txaware.errors import NotAuthorized
 SECRET_BYTES = 32
 
 
+def token_of(secret: bytes) -> str:
+    """Returns the token that all servers of a store take from each other."""
+    return hmac.new(secret, b"token", sha256).hexdigest()
+
+
 class ServerSeal:
     """Makes and checks the header of requests that come from a server of the store.
 

@@ -78,7 +78,7 @@ class HomeCopies:
         self._membership = membership
         self._calls = calls
         self._topics: TopicTable | None = None
-        self._mended: dict[int, str] = {}
+        self._mended: dict[int, tuple[str, str]] = {}
         self._mending = ThreadPoolExecutor(1, "txaware-copies")
 
     def keep(self, shard: int, topic: Topic) -> None:
@@ -96,8 +96,9 @@ class HomeCopies:
             owner = self._membership.other_owner(one.number)
             if one.number == HOME or owner is None:
                 continue
-            if self._mended.get(one.number) != server_map.instance:
-                self._mended[one.number] = server_map.instance
+            told = (server_map.instance, owner.id)
+            if self._mended.get(one.number) != told:
+                self._mended[one.number] = told
                 self._mending.submit(self._mend, one.number)
 
     def _mend(self, shard: int) -> None:

@@ -34,6 +34,7 @@ from txaware.store.keys import (
     JOURNAL,
     KEEPER,
     STATE,
+    STORE_SECRET,
     STORE_SHARD,
     STORE_SHARDS,
     UNWATCHED,
@@ -162,6 +163,7 @@ def check_state(scan: CheckScan, rows: CheckedRows, findings: Findings) -> None:
         UNWATCHED,
         STORE_SHARDS,
         STORE_SHARD,
+        STORE_SECRET,
     }
     for key, _ in scan.table(STATE):
         findings.counts["state rows"] += 1

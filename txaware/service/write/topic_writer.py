@@ -72,7 +72,7 @@ class TopicWriter:
 
     def __init__(self, table: OrderedTable) -> None:
         self.signal = Signal()
-        self._table = table
+        self.table = self._table = table
         self._lock = threading.RLock()
         self._messages = Stamper(table.clock.first_ms)
         self._payloads = Stamper(table.clock.first_ms)

@@ -1,0 +1,156 @@
+"""Three equal servers over one HBase: shards are shared, taken over, and moved."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import txaware
+from tests.support.cli_runs import run
+from tests.support.clusters import PATIENCE_S, asked
+from tests.support.messagings import payloads
+from tests.support.shard_servers import ShardServers, shard_servers
+from txaware.errors import TransactionRefused, Unavailable
+from txaware.local_hbase import LocalHBase
+from txaware.messaging import Messaging
+
+pytestmark = pytest.mark.hbase
+
+SHARDS = 4
+PARTITIONS = range(4)
+
+
+@pytest.fixture(scope="module")
+def servers(shared_hbase: LocalHBase) -> Iterator[ShardServers]:
+    data = f"hbase://127.0.0.1:{shared_hbase.thrift_port}/servers"
+    assert run("hbase", "create-tables", data).exit_code == 0
+    with shard_servers(data, 3, shards=SHARDS) as found:
+        with connected(found) as messaging:
+            messaging.create_topic("orders", partitions=4)
+        yield found
+
+
+@pytest.fixture
+def three(servers: ShardServers) -> ShardServers:
+    """The same three, or as many new ones as are needed."""
+    while len(servers.servers) < 3:
+        servers.start()
+    servers.settle()
+    return servers
+
+
+def connected(servers: ShardServers) -> Messaging:
+    urls = ",".join(one.url for one in servers.servers)
+    return txaware.connect(urls)
+
+
+def publish_everywhere(messaging: Messaging, payload: bytes) -> None:
+    for number in PARTITIONS:
+        messaging.publisher(f"orders.{number}").publish(payload)
+
+
+def commit_everywhere(messaging: Messaging, payload: bytes) -> None:
+    with messaging.transaction():
+        publish_everywhere(messaging, payload)
+        messaging.table("done").put(payload, b"")
+
+
+def committed(messaging: Messaging, number: int) -> list[bytes]:
+    page = messaging.poll(f"orders.{number}", isolation="committed", limit=10_000)
+    return payloads(page)
+
+
+def published(messaging: Messaging, payload: bytes, *, times_out_s: float) -> float:
+    """Publishes in a transaction until one commits; returns how long that took."""
+    began_s = time.monotonic()
+    while True:
+        try:
+            commit_everywhere(messaging, payload)
+        except (TransactionRefused, Unavailable):
+            assert time.monotonic() - began_s < times_out_s
+        else:
+            return time.monotonic() - began_s
+
+
+def test_any_server_takes_anything_and_names_the_owner(three: ShardServers) -> None:
+    owners = three.owners(three.servers[0])
+    assert len(set(owners.values())) == 3
+    for server in three.servers:
+        with txaware.connect(server.url) as messaging:
+            publish_everywhere(messaging, b"plain")
+            commit_everywhere(messaging, server.url.encode())
+    with connected(three) as messaging:
+        for number in PARTITIONS:
+            found = committed(messaging, number)
+            assert found.count(b"plain") == 3
+            assert {one.url.encode() for one in three.servers} < {*found}
+        assert messaging.check().is_clean
+        assert len(messaging.shards()) == SHARDS
+
+
+def test_the_data_leads_to_home(three: ShardServers) -> None:
+    with txaware.connect(three.data) as messaging:
+        publish_everywhere(messaging, b"led")
+        assert messaging.reach().url == three.owners(three.servers[0])[0]
+
+
+def test_a_killed_owner_s_shards_are_taken_over(three: ShardServers) -> None:
+    owners = three.owners(three.servers[0])
+    lost = next(url for shard, url in owners.items() if url != owners[0])
+    with connected(three) as messaging:
+        commit_everywhere(messaging, b"before the kill")
+        three.kill(three.at(lost))
+        took_s = published(messaging, b"after the kill", times_out_s=PATIENCE_S)
+        print(f"an owner was taken over after {took_s:.1f} s")
+        three.settle()
+        for number in PARTITIONS:
+            found = committed(messaging, number)
+            assert found.count(b"before the kill") == 1
+            assert found.count(b"after the kill") == 1
+        assert messaging.check().is_clean
+
+
+def test_home_that_is_killed_is_taken_over_and_owners_go_on(
+    three: ShardServers,
+) -> None:
+    owners = three.owners(three.servers[0])
+    home = three.at(owners[0])
+    other = next(url for url in owners.values() if url != owners[0])
+    with connected(three) as messaging:
+        with messaging.transaction() as tx:
+            messaging.publisher("orders.1").publish(b"prepared")
+            tx.prepare("kept")
+        three.kill(home)
+        took_s = published(messaging, b"after home", times_out_s=PATIENCE_S)
+        print(f"home was taken over after {took_s:.1f} s")
+        three.settle()
+        assert three.owners(three.servers[0])[0] != home.url
+        assert other in three.owners(three.servers[0]).values()
+        messaging.commit_prepared("kept")
+        assert committed(messaging, 1).count(b"prepared") == 1
+        for number in PARTITIONS:
+            assert committed(messaging, number).count(b"after home") == 1
+        assert messaging.check().is_clean
+
+
+def test_a_server_that_ends_gives_its_shards_away_first(three: ShardServers) -> None:
+    owners = three.owners(three.servers[0])
+    for leaving in (
+        next(url for url in owners.values() if url != owners[0]),
+        owners[0],
+    ):
+        with connected(three) as messaging:
+            publish_everywhere(messaging, b"stays")
+            assert three.end(three.at(leaving)) == 0
+            three.settle()
+            assert published(messaging, leaving.encode(), times_out_s=PATIENCE_S)
+    assert [*three.owners(three.servers[0])] == [*range(SHARDS)]
+
+
+def test_another_secret_is_refused(three: ShardServers) -> None:
+    forged = {"txaware-server": "someone 00"}
+    for path in ("/v1/cluster/sessions", "/v1/cluster/rows"):
+        told = asked(three.servers[0].url, "POST", path, headers=forged)
+        assert told.status == 403
+        assert "has not the secret of this store" in told.body.decode()
+        assert asked(three.servers[0].url, "POST", path).status == 403

@@ -1,0 +1,190 @@
+"""The shards of one server: taken and given as home says, and drained before."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
+
+import attrs
+import pytest
+
+from tests.support.concurrency import until
+from txaware.errors import Unavailable
+from txaware.server.cluster.server_map import ServerMap
+from txaware.server.cluster.server_sessions import Orders
+from txaware.server.cluster.shard_holder import ShardHolder
+from txaware.server.cluster.shard_uses import ShardUses
+from txaware.server.exchange import Reply, Stream
+
+MAP = ServerMap(1, "", (), ())
+
+
+@attrs.frozen
+class _Request:
+    """A request, as far as it is looked at here."""
+
+    peer: Any
+
+
+class Copies:
+    """Shards that open at once, or once their former owner is gone."""
+
+    def __init__(self) -> None:
+        self.open_now: set[int] = set()
+        self.seized: set[int] = set()
+        self.lives: set[int] = set()
+        self.lost: set[int] = set()
+
+    def open(self, shard: int, *, seizes: bool, pause: Any) -> None:
+        while shard in self.lives and not seizes:
+            pause(0.01)
+        if seizes:
+            self.seized.add(shard)
+        self.open_now.add(shard)
+
+    def close(self, shard: int) -> None:
+        self.open_now.remove(shard)
+
+    def rows(self, shard: int) -> Any:
+        def require_owned() -> None:
+            if shard in self.lost:
+                raise Unavailable("another process has it")
+
+        return SimpleNamespace(announce=print, require_owned=require_owned)
+
+
+class Site:
+    """A holder, and what it did."""
+
+    def __init__(self) -> None:
+        self.copies, self.uses = Copies(), ShardUses()
+        self.did: list[tuple[str, int]] = []
+        part = SimpleNamespace(
+            take=lambda shards: self.did.append(("here", shards[0])),
+            give=lambda shard: self.did.append(("not here", shard)),
+        )
+        self.holder = ShardHolder(
+            part,  # type: ignore[arg-type]
+            self.copies,  # type: ignore[arg-type]
+            self.uses,
+            taken=lambda shard: self.did.append(("taken", shard)),
+            gives=lambda shard: self.did.append(("gives", shard)),
+            drain_s=60,
+        )
+
+    def order(self, *has: int, seizes: tuple[int, ...] = ()) -> None:
+        self.holder.follow(Orders(MAP, [0, *has], [*seizes]))
+
+    def has(self, *shards: int) -> None:
+        assert until(lambda: self.holder.holds() == [*shards] and not self.holder._busy)
+        assert self.copies.open_now == {*shards}
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    made = Site()
+    with closing(made.holder):
+        yield made
+
+
+def test_it_has_what_it_is_to_have_and_each_step_comes_in_its_turn(site: Site) -> None:
+    site.order(1)
+    site.has(1)
+    assert site.did == [("taken", 1), ("here", 1)]
+    site.did.clear()
+    site.order()
+    site.has()
+    assert site.did == [("gives", 1), ("not here", 1)]
+
+
+def test_what_is_given_is_taken_again_by_a_new_life_alone(site: Site) -> None:
+    site.order(1, 2)
+    site.has(1, 2)
+    site.order(2)
+    site.has(2)
+    assert not site.holder.must_begin_anew
+    site.order(1, 2)
+    assert site.holder.must_begin_anew
+    site.has(2)
+
+
+def test_an_owner_is_waited_for_until_its_shard_may_be_seized(site: Site) -> None:
+    site.copies.lives = {1}
+    site.order(1)
+    site.order(1, seizes=(1,))
+    assert until(lambda: not site.holder._busy)  # it waits no more
+    site.order(1, seizes=(1,))
+    site.has(1)
+    assert site.copies.seized == {1}
+
+
+def test_what_was_taken_away_is_let_go_at_once(site: Site) -> None:
+    site.order(1)
+    site.has(1)
+    site.copies.lost = {1}
+    with site.uses.using(1):  # whatever is under way there fails by itself
+        site.order(1)
+        site.has()
+
+
+def test_a_shard_goes_once_nothing_is_under_way_there(site: Site) -> None:
+    site.order(1, 2)
+    site.has(1, 2)
+    with site.uses.using(1), site.uses.using(2):
+        site.order(2)
+        assert until(lambda: ("not here", 1) in site.did)
+        assert site.copies.open_now == {1, 2}
+    site.has(2)
+
+
+def test_a_poll_that_waits_answers_as_its_shard_goes() -> None:
+    uses, waits = ShardUses(), threading.Event()
+
+    class Peer:
+        is_gone = False
+
+        def tell_when_gone(self, _: object) -> None:
+            waits.set()
+
+    async def handle(request: Any) -> Reply:
+        event = asyncio.Event()
+        request.peer.tell_when_gone(event)
+        await event.wait()
+        assert request.peer.is_gone
+        request.peer.tell_when_gone(None)
+        return Reply(200)
+
+    async def run() -> None:
+        request, route = _Request(Peer()), SimpleNamespace(handle=handle)
+        poll = asyncio.create_task(uses.counted(route, 1, request))  # type: ignore[arg-type]
+        await asyncio.to_thread(waits.wait)
+        assert await asyncio.to_thread(uses.drain, 1, 60)
+        assert isinstance(await poll, Reply)
+        uses.take(1)
+        assert not uses.is_moving(1)
+
+    asyncio.run(run())
+
+
+def test_an_answer_in_pieces_is_under_way_until_its_last_one() -> None:
+    uses = ShardUses()
+
+    async def pieces() -> Any:
+        yield b"one"
+        yield b"two"
+
+    async def handle(_: object) -> Stream:
+        return Stream(pieces(), "text/plain")
+
+    async def run() -> None:
+        route = SimpleNamespace(handle=handle)
+        answer: Any = await uses.counted(route, 1, _Request(None))  # type: ignore[arg-type]
+        first = await anext(answer.pieces)
+        assert first == b"one"
+        assert not uses.drain(1, 0)
+        assert [one async for one in answer.pieces] == [b"two"]
+        assert uses.drain(1, 0)
+
+    asyncio.run(run())

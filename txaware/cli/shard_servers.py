@@ -1,0 +1,527 @@
+"""Serves a store of several shards in HBase, as one of many equal servers.
+
+Whoever has the head of the first shard is home, and tells all others what they have.
+"""
+
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing, suppress
+from functools import partial
+from typing import Any
+
+import attrs
+import click
+
+from coordinator import Coordinator
+from coordinator.optional_ports import in_process
+from txaware.auth import AuditLog
+from txaware.cli.failures import Failure
+from txaware.cli.session import Session
+from txaware.cli.stop import Stop
+from txaware.errors import BadRequest, TxAwareError, Unavailable
+from txaware.messaging.hosted_coordinator import HostedCoordinator
+from txaware.messaging.parts import Parts
+from txaware.messaging.server_shards import opened_home, opened_member
+from txaware.model.clock import system_clock_ms
+from txaware.model.shards import HOME
+from txaware.model.topics import Topic
+from txaware.server.cluster.cluster_part import ClusterPart
+from txaware.server.cluster.home_session import HomeSession
+from txaware.server.cluster.producers_at_home import ask_home
+from txaware.server.cluster.remote_rows import RemoteRows
+from txaware.server.cluster.sealed_calls import SealedCalls, publish_part
+from txaware.server.cluster.server_map import ServerEntry, ServerMap, ShardEntry
+from txaware.server.cluster.server_seal import token_of
+from txaware.server.cluster.server_sessions import ServerSessions
+from txaware.server.cluster.shard_holder import ShardHolder
+from txaware.server.cluster.shard_uses import ShardUses
+from txaware.server.cluster.topic_copies import HomeCopies
+from txaware.server.parts_elsewhere import PartsElsewhere
+from txaware.server.server import BACKLOG, LOOPBACK, Access, HttpServer, bound
+from txaware.server.server_file import own_certificate
+from txaware.server.write_entries import shard_shown
+from txaware.service.administration import Administration
+from txaware.shards.opening import make_further
+from txaware.shards.placement import mend_copies
+from txaware.store.hbase.address import HBaseAddress
+from txaware.store.hbase.connections import HBaseConnections
+from txaware.store.hbase.ownership import Ownership, StoreInUse
+from txaware.store.hbase.table import HBaseTable
+from txaware.store.hbase.view import HBaseView
+from txaware.store.shard_rows import StoreShards, secret_in, shards_in, store_secret
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.25
+# Home is asked, and looked for, with such little patience: another may be it soon.
+HOME_ANSWER_S, HOME_RETRY_S = 4.0, 0.5
+# Others take the shards of a server that ends within this time, or nobody has them.
+LEAVE_S = 10.0
+
+
+def connections_to(session: Session) -> HBaseConnections:
+    """Returns connections to the first shard of a store."""
+    return HBaseConnections(
+        HBaseAddress.parse(session.url),
+        timeout_s=session.settings.hbase_timeout_s,
+        patience_s=session.settings.hbase_patience_s,
+    )
+
+
+def is_sharded(session: Session) -> bool:
+    """Tells whether a store in HBase has further shards, or is to have some."""
+    if session.settings.shards > 1:
+        return True
+    with closing(connections_to(session)) as connections:
+        try:
+            return shards_in(HBaseView(connections)) is not None
+        except BadRequest:  # nobody has opened it yet, or there are no tables
+            return False
+
+
+@attrs.frozen(kw_only=True)
+class _Listening:
+    """The address of this server, and all that its lives have in common."""
+
+    session: Session
+    options: dict[str, Any]
+    entry: ServerEntry
+    socket: socket.socket
+    connections: HBaseConnections
+    audit: AuditLog
+
+    def access(self) -> Access:
+        """Returns the access to a life of this server, with a socket of its own."""
+        options = self.options
+        return Access(
+            host=options["host"],
+            tokens=options["tokens"],
+            is_insecure=options["insecure"],
+            allow_plain_tokens=options["allow_plain_tokens"],
+            certificate=options["certificate"],
+            key=options["key"],
+            audit=self.audit,
+            sockets=(self.socket.dup(),),
+        )
+
+    def part(
+        self, secret: bytes, server_map: ServerMap, *, is_home: bool
+    ) -> ClusterPart:
+        """Returns the part that this server has, which has no further shard yet."""
+        certificate = self.options["certificate"]
+        found = ClusterPart(
+            self.entry.id,
+            secret,
+            server_map,
+            token=token_of(secret),
+            certificate=None if certificate is None else own_certificate(certificate),
+            leads=is_home,
+            shards=[HOME] if is_home else [],
+        )
+        found.uses = ShardUses()
+        return found
+
+
+def serve_shards(session: Session, options: dict[str, Any], stop: Stop) -> None:
+    """Serves a store in HBase with others, until it is told to stop."""
+    options = dict(options)
+    settings, host = session.settings, options["host"]
+    with ExitStack() as opened:
+        own = opened.enter_context(bound(host, options["port"], backlog=BACKLOG))
+        name = settings.advertise or (
+            socket.gethostname() if host in LOOPBACK else host
+        )
+        shown = f"[{name}]" if ":" in name else name
+        scheme = "http" if options["certificate"] is None else "https"
+        url = f"{scheme}://{shown}:{own.getsockname()[1]}"
+        listening = _Listening(
+            session=session,
+            options=options,
+            entry=ServerEntry(secrets.token_hex(4), url, url),
+            socket=own,
+            connections=opened.enter_context(closing(connections_to(session))),
+            audit=opened.enter_context(closing(AuditLog(options["audit_log"]))),
+        )
+        said = _SaysOnce(url)
+        home: HBaseTable | None = None
+        while not stop.asked:
+            home = home or _home_or_none(listening, stop)
+            try:
+                if home is None:
+                    home = _Member(listening).lived(stop, said)
+                    continue
+                table, home = home, None
+                _Home(listening, table).lived(stop, said)
+            except StoreInUse as error:
+                click.echo(f"begins anew: {error}", err=True)
+
+
+class _SaysOnce:
+    """Says where this server listens, once."""
+
+    def __init__(self, url: str) -> None:
+        self._url, self._has_said = url, False
+
+    def __call__(self) -> None:
+        if not self._has_said:
+            self._has_said = True
+            click.echo(f"listening on {self._url}")
+
+
+def _home_or_none(listening: _Listening, stop: Stop) -> HBaseTable | None:
+    """Takes home where it is nobody's; returns None where another server has it."""
+    while True:
+        if _url_of_home(listening) is not None:
+            return None
+        try:
+            return _home_taken(listening, stop)
+        except StoreInUse as error:
+            log.info("%s", error)
+        stop.pause(TICK_S)
+
+
+def _url_of_home(listening: _Listening) -> str | None:
+    """Returns the address of the server that has home, as far as it lives."""
+    sign = Ownership(listening.connections).sign_of_owner()
+    return None if sign is None else sign.url_for_us
+
+
+def _home_taken(listening: _Listening, stop: Stop) -> HBaseTable:
+    session = listening.session
+    address = HBaseAddress.parse(session.url)
+    return HBaseTable.open(
+        address, session.settings, clock_ms=system_clock_ms, pause=stop.pause
+    )
+
+
+def _administration_of(parts: Parts) -> Administration:
+    found = parts.administration
+    assert isinstance(found, Administration)
+    return found
+
+
+class _Home:
+    """A life of this server as home, which has the coordinator and gives shards."""
+
+    def __init__(self, listening: _Listening, table: HBaseTable) -> None:
+        self._listening = listening
+        self._table = table
+        self._settings = listening.session.settings
+
+    def lived(self, stop: Stop, on_ready: Callable[[], None]) -> None:
+        """Serves until it is told to stop, or has lost home, or has to begin anew."""
+        listening, settings = self._listening, self._settings
+        with ExitStack() as opened:
+            not_opened = opened.enter_context(ExitStack())
+            not_opened.callback(self._table.close)
+            known = make_further(self._table, settings, least=settings.shards)
+            sessions = ServerSessions(
+                listening.entry,
+                known.shards,
+                silence_s=settings.server_silence_s,
+                epoch=int(time.time()),
+            )
+            membership = listening.part(
+                store_secret(self._table), sessions.server_map, is_home=True
+            )
+            membership.sessions = sessions
+            calls = opened.enter_context(closing(SealedCalls(membership)))
+            copies = opened.enter_context(closing(HomeCopies(membership, calls)))
+            not_opened.pop_all()  # whoever opens it closes it, too
+            parts, membership.copies = opened_home(
+                self._table,
+                listening.session.coordinator,
+                settings,
+                system_clock_ms,
+                known=known,
+                keep_elsewhere=copies.keep,
+                read_elsewhere=partial(RemoteRows, calls=calls),
+            )
+            opened.enter_context(closing(parts))
+            self._serve(
+                parts, membership, sessions, known, calls, copies, stop, on_ready
+            )
+
+    def _serve(
+        self,
+        parts: Parts,
+        membership: ClusterPart,
+        sessions: ServerSessions,
+        known: StoreShards,
+        calls: SealedCalls,
+        home_copies: HomeCopies,
+        stop: Stop,
+        on_ready: Callable[[], None],
+    ) -> None:
+        served, administration = parts.served, _administration_of(parts)
+        copies, uses = membership.copies, membership.uses
+        assert served is not None
+        assert copies is not None
+        assert uses is not None
+        here, settings = in_process(parts.coordinator), self._settings
+        if here is not None:
+            here.barrier.await_stores(map(shard_shown, known.further))
+            administration.keep_for_shards(here=[], elsewhere=known.further)
+            administration.clean_for(require_all=membership.require_all)
+
+        topics = served.service.handles.topics
+
+        def mend(shard: int, listed: list[Topic]) -> None:
+            mend_copies(listed, shard, copies.rows(shard))
+
+        def taken(shard: int) -> None:
+            topics.unchanged(partial(mend, shard))
+            if here is not None:
+                here.barrier.greet([shard_shown(shard)])
+                administration.keep_for_shards(here=[shard], elsewhere=[])
+
+        def gives(shard: int) -> None:
+            if here is not None:
+                administration.need_all_of(shard)
+
+        with ExitStack() as opened:
+            if here is not None:
+                writer = PartsElsewhere(
+                    partial(
+                        publish_part,
+                        served.service,
+                        calls,
+                        wait_s=settings.forward_wait_s,
+                    )
+                )
+                opened.enter_context(closing(writer))
+                served = attrs.evolve(served, parts_elsewhere=writer)
+            holder = ShardHolder(
+                membership,
+                copies,
+                uses,
+                taken=taken,
+                gives=gives,
+                drain_s=settings.forward_wait_s,
+            )
+            opened.enter_context(closing(holder))
+            server = opened.enter_context(
+                HttpServer(served, self._listening.access(), membership)
+            )
+            sessions.on_change.append(server.take_map)
+            sessions.tell_facts(server.facts)
+            home_copies.follow(topics)
+            moved: dict[int, str | None] = {}
+
+            def hand_out(made: list[int]) -> None:
+                if here is not None:
+                    administration.keep_for_shards(here=[], elsewhere=made)
+                sessions.add(made)
+                until_s = time.monotonic() + settings.forward_wait_s
+                while not all(map(sessions.holder_of, made)):
+                    if time.monotonic() > until_s:
+                        return
+                    time.sleep(TICK_S)
+
+            administration.hand_out_shards(hand_out)
+            while not stop.wait(TICK_S):
+                orders = sessions.orders()
+                holder.follow(orders)
+                sessions.hold(holder.holds())
+                if here is not None:
+                    _keep_for_moved(administration, orders.server_map, moved)
+                if all(one.server for one in orders.server_map.shards):
+                    on_ready()
+                if stop.must_reload():
+                    server.reload()
+                self._table.require_owned()
+                if holder.must_begin_anew:
+                    return
+                if not server.is_running:
+                    raise Failure("the server has ended; its log says why")
+            self._leave(sessions, holder)
+
+    def _leave(self, sessions: ServerSessions, holder: ShardHolder) -> None:
+        """Has others take the further shards, where there are others."""
+        sessions.leave()
+        until_s = time.monotonic() + LEAVE_S
+        while time.monotonic() < until_s and not sessions.is_left:
+            holder.follow(sessions.orders())
+            sessions.hold(holder.holds())
+            time.sleep(TICK_S)
+
+
+def _keep_for_moved(
+    administration: Administration, server_map: ServerMap, known: dict[int, str | None]
+) -> None:
+    """Keeps all pointers for a shard that another server has now."""
+    for one in server_map.shards:
+        if one.number != HOME and known.get(one.number, one.server) != one.server:
+            administration.need_all_of(one.number)
+        known[one.number] = one.server
+
+
+class _Member:
+    """A life of this server beside home, of which it hears what to have."""
+
+    def __init__(self, listening: _Listening) -> None:
+        self._listening = listening
+        self._settings = listening.session.settings
+
+    def lived(self, stop: Stop, on_ready: Callable[[], None]) -> HBaseTable | None:
+        """Serves until it is told to stop, or has to begin anew.
+
+        Returns the table of home, where that has become this server's own.
+        """
+        listening, settings = self._listening, self._settings
+        url, secret, known = self._found_home(stop)
+        with ExitStack() as opened:
+            membership = listening.part(
+                secret, _first_map(listening.entry, url), is_home=False
+            )
+            calls = opened.enter_context(closing(SealedCalls(membership)))
+            greeting = opened.enter_context(
+                closing(
+                    SealedCalls(
+                        membership, answer_s=HOME_ANSWER_S, retry_for_s=HOME_RETRY_S
+                    )
+                )
+            )
+            own: list[int] = []
+            coordinator = self._coordinator(opened, membership, url, own)
+            parts, membership.copies = opened_member(
+                listening.connections,
+                coordinator,
+                settings,
+                system_clock_ms,
+                known=known,
+            )
+            opened.enter_context(closing(parts))
+            served, copies, uses = parts.served, membership.copies, membership.uses
+            assert served is not None
+            assert copies is not None
+            assert uses is not None
+            hosted = coordinator if isinstance(coordinator, HostedCoordinator) else None
+            if hosted is not None:
+                _administration_of(parts).clean_for(report=hosted.report_needs)
+            ask_home(served.service.producing.ids, calls)
+
+            def taken(shard: int) -> None:
+                own.append(shard)
+                if hosted is not None:
+                    hosted.admission.greet()
+
+            holder = ShardHolder(
+                membership,
+                copies,
+                uses,
+                taken=taken,
+                gives=own.remove,
+                drain_s=settings.forward_wait_s,
+            )
+            opened.enter_context(closing(holder))
+            server = opened.enter_context(
+                HttpServer(served, listening.access(), membership)
+            )
+
+            def take_map(server_map: ServerMap) -> None:
+                server.take_map(server_map)
+                home = server_map.home
+                if hosted is not None and home is not None:
+                    hosted.move(home.own)
+
+            session = HomeSession(
+                listening.entry,
+                membership,
+                greeting,
+                holds=holder.holds,
+                follow=holder.follow,
+                take_map=take_map,
+            )
+            opened.enter_context(closing(session))
+            holder.tell = session.tell
+            while not stop.wait(TICK_S):
+                if session.has_begun.is_set():
+                    on_ready()
+                if stop.must_reload():
+                    server.reload()
+                if holder.must_begin_anew:
+                    return None
+                if not server.is_running:
+                    raise Failure("the server has ended; its log says why")
+                if session.is_home_away:
+                    found = self._home_or_moved(stop, server, membership)
+                    if found is not None:
+                        return found
+            session.leave()
+            until_s = time.monotonic() + LEAVE_S
+            while holder.holds() and time.monotonic() < until_s:
+                if session.is_home_away:
+                    break
+                time.sleep(TICK_S)
+        return None
+
+    def _found_home(self, stop: Stop) -> tuple[str, bytes, StoreShards]:
+        """Returns where home is, and what it keeps for its servers."""
+        view = HBaseView(self._listening.connections)
+        while True:
+            url = _url_of_home(self._listening)
+            secret, known = secret_in(view), shards_in(view)
+            if url is not None and secret is not None and known is not None:
+                return url, secret, known
+            if url is None:
+                raise StoreInUse("home is at no server just now")
+            stop.pause(TICK_S)
+
+    def _coordinator(
+        self, opened: ExitStack, membership: ClusterPart, url: str, own: Sequence[int]
+    ) -> str | Coordinator:
+        named = self._listening.session.coordinator
+        if named not in (None, "embedded"):
+            assert named is not None
+            return named
+        found = HostedCoordinator(
+            url,
+            membership.token,
+            shards=own,
+            seal=membership.seal.header(membership.id),
+            certificate=membership.certificate,
+        )
+        opened.enter_context(closing(found))
+        with suppress(Unavailable):  # it says so to whoever asks until it is there
+            found.introduce()
+        return found
+
+    def _home_or_moved(
+        self, stop: Stop, server: HttpServer, membership: ClusterPart
+    ) -> HBaseTable | None:
+        """Takes home where that is nobody's any more, or learns where it is now."""
+        try:
+            return _home_taken(self._listening, stop)
+        except StoreInUse as error:
+            url, home = error.served_at, membership.map.home
+            if url is not None and (home is None or home.own != url):
+                server.take_map(_moved_home(membership.map, url))
+        except TxAwareError as error:
+            log.info("home is not taken: %s", error)
+        return None
+
+
+def _first_map(own: ServerEntry, home_url: str) -> ServerMap:
+    """Returns a map that knows home's address alone."""
+    home = ServerEntry("home", home_url, home_url)
+    return ServerMap(0, own.id, (home, own), (ShardEntry(HOME, home.id),))
+
+
+def _moved_home(server_map: ServerMap, url: str) -> ServerMap:
+    """Returns the same map with home at another address."""
+    home = ServerEntry("home", url, url)
+    servers = [one for one in server_map.servers if one.id != home.id]
+    known = next((one for one in servers if one.own == url), None)
+    shards = [one for one in server_map.shards if one.number != HOME]
+    at_home = ShardEntry(HOME, home.id if known is None else known.id)
+    return ServerMap(
+        server_map.epoch,
+        server_map.instance,
+        (*servers, home) if known is None else tuple(servers),
+        (at_home, *shards),
+        server_map.facts,
+    )
