@@ -1,6 +1,7 @@
 """Groups that share topics: their settings, their members, and what these hear."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import ClassVar, Literal, Self, get_args
 
 import attrs
@@ -52,6 +53,14 @@ class GroupName(NamespacedName):
         if not colon:
             namespace = DEFAULT_NAMESPACE
         return cls(checked_group(name), checked_namespace(namespace))
+
+
+def group_name(text: object) -> GroupName:
+    """Returns what `GroupName.parse` reads, which it remembers: the same come again."""
+    return _known_group(text) if text.__class__ is str else GroupName.parse(text)
+
+
+_known_group = lru_cache(10_000)(GroupName.parse)
 
 
 @attrs.frozen

@@ -288,6 +288,21 @@ _BEAT = _answer(
         }
     ),
 )
+
+
+def _beat_to_pack(beat: Any) -> dict[str, Any]:
+    """Returns what `_BEAT` writes, in a tenth of its time where there is no news."""
+    if beat.__class__ is Beat and not (beat.assign or beat.revoke or beat.rewound):
+        return {
+            "generation": beat.generation,
+            "assign": [],
+            "revoke": [],
+            "rewound": [],
+        }
+    written: dict[str, Any] = unstructured(_BEAT.write(beat))
+    return written
+
+
 _DESCRIBED = _answer(
     GroupDescription,
     fields(
@@ -484,6 +499,7 @@ HEARTBEAT = Verb(
     number=69,
     request=Heartbeat,
     answer=_BEAT,
+    pack=_beat_to_pack,
     right=in_group_alone,
     work=Work.COORDINATOR,
     waits="wait_s",

@@ -87,12 +87,14 @@ TABLE = Place(
     _remembered(_table_words), lambda words: f"{words['namespace']}:{words['table']}"
 )
 GROUP = Place(
-    lambda group: {"group": in_path(checked_group(group))},
+    _remembered(lambda group: {"group": in_path(checked_group(group))}),
     lambda words: words["group"],
 )
-GROUP_NAME = Place(_group_words, lambda words: f"{words['namespace']}:{words['group']}")
+GROUP_NAME = Place(
+    _remembered(_group_words), lambda words: f"{words['namespace']}:{words['group']}"
+)
 MEMBER = Place(
-    lambda member: {"member": in_path(checked_member(member))},
+    _remembered(lambda member: {"member": in_path(checked_member(member))}),
     lambda words: checked_member(words["member"]),
 )
 TRANSACTION = Place(

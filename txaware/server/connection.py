@@ -11,7 +11,7 @@ from txaware.server.answer_memory import AnswerMemory
 from txaware.server.app import Expecting
 from txaware.server.connection_limits import ConnectionLimits, is_vital
 from txaware.server.direct_lane import DirectRequest, KnownHead, Lane
-from txaware.server.exchange import Headers
+from txaware.server.exchange import Headers, Settable
 from txaware.server.failures import last_answer
 from txaware.server.frame_connection import FrameConnection
 from txaware.server.request_parser import BODY, HEAD, NOTHING, Feeding, WrongHead
@@ -49,7 +49,7 @@ class Connection(Feeding):
         super().__init__(*args, **named)
         self._request_timer: Timer = None
         self._write_timer: Timer = None
-        self._when_gone: asyncio.Event | None = None
+        self._when_gone: Settable | None = None
         self._has_ended = False  # the client sends nothing more
         self._refusal: bytes | None = None
         self._too_many: str | None = None  # why it is beyond the limits
@@ -107,7 +107,7 @@ class Connection(Feeding):
         if self.flow.write_paused:
             await self.flow.drain()
 
-    def tell_when_gone(self, event: asyncio.Event | None) -> None:
+    def tell_when_gone(self, event: Settable | None) -> None:
         """Sets the event when the other end goes; None takes that back."""
         self._when_gone = event
         if event is not None and self.is_gone:

@@ -1,6 +1,5 @@
 """Requests and replies, as the routes see them: no sockets, no framework."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
@@ -15,6 +14,13 @@ from txaware.server.admission import WORTH_BYTES, compressed, takes_gzip
 
 JSON = "application/json"
 Headers = Sequence[tuple[bytes, bytes]]
+
+
+class Settable(Protocol):
+    """What is set when something has happened, as an event of asyncio is."""
+
+    def set(self) -> object:
+        """Notes that it has happened."""
 
 
 class Peer(Protocol):
@@ -55,7 +61,7 @@ class Peer(Protocol):
     async def writable(self) -> None:
         """Returns once it has read most of what was written."""
 
-    def tell_when_gone(self, event: asyncio.Event | None) -> None:
+    def tell_when_gone(self, event: Settable | None) -> None:
         """Sets the event when the other end goes; None takes that back."""
 
 

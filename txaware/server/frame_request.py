@@ -21,7 +21,7 @@ from txaware.protocol.frames import (
 from txaware.server import exchange
 from txaware.server.admission import Memory
 from txaware.server.direct_lane import DirectRequest, Lane
-from txaware.server.exchange import Head, Headers, Reply
+from txaware.server.exchange import Head, Headers, Reply, Settable
 from txaware.server.idempotency import INSTANCE, KEY
 from txaware.server.routes.frame_routes import FrameRoute
 from txaware.server.routing import Answer, Match
@@ -81,7 +81,7 @@ class RequestStream:
 
     default_headers: Headers = ()
     _is_given_up = _waits_no_more = False
-    _when_gone: asyncio.Event | None = None
+    _when_gone: Settable | None = None
     _memory: Memory | None = None
     _timer: asyncio.TimerHandle | None = None
     _came_bytes = 0
@@ -151,7 +151,7 @@ class RequestStream:
         if self._writable is not None:
             self._writable.set()
 
-    def tell_when_gone(self, event: asyncio.Event | None) -> None:
+    def tell_when_gone(self, event: Settable | None) -> None:
         """Sets the event when the client goes, or cancels; None takes that back."""
         self._when_gone = event
         if event is not None and self.is_gone:

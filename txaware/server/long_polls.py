@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
@@ -132,6 +133,56 @@ class LongPolls:
         return scan
 
 
+class Waiting:
+    """A wait of the event loop without a task, until something may have changed.
+
+    `then` is called once, in the loop and never before this returns: with False where
+    the time is up, with True where the signal was told since the look that had `seen`,
+    its peer is gone, or the server stops.
+    """
+
+    def __init__(
+        self,
+        signal: Signal,
+        seen: int,
+        timeout_s: float,
+        *,
+        peer: Peer,
+        stopping: Stopping,
+        then: Callable[[bool], object],
+        chooses: bool = False,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._signal, self._peer, self._stopping = signal, peer, stopping
+        self._then = then
+        self._is_over = False
+        self._timer = self._loop.call_later(timeout_s, self._end, False)
+        stopping.tell(self)
+        peer.tell_when_gone(self)
+        if not signal.listen(seen, self.set, chooses=chooses):
+            self.set()
+
+    def set(self) -> None:
+        """Ends it soon: something may have changed. Any thread may say so."""
+        with suppress(RuntimeError):  # the loop may be closed by now
+            self._loop.call_soon_threadsafe(self._end, True)
+
+    def close(self) -> bool:
+        """Ends it without a word; False where it had ended."""
+        if self._is_over:
+            return False
+        self._is_over = True
+        self._timer.cancel()
+        self._signal.forget(self.set)
+        self._stopping.forget(self)
+        self._peer.tell_when_gone(None)
+        return True
+
+    def _end(self, has_changed: bool) -> None:
+        if self.close():
+            self._then(has_changed)
+
+
 async def signalled(
     signal: Signal,
     seen: int,
@@ -145,26 +196,20 @@ async def signalled(
 
     Returns whether it did; otherwise the time is up.
     """
-    loop, event = asyncio.get_running_loop(), asyncio.Event()
-
-    def tell() -> None:
-        with suppress(RuntimeError):  # the loop may be closed by now
-            loop.call_soon_threadsafe(event.set)
-
-    if not signal.listen(seen, tell, chooses=chooses):
-        return True
-    stopping.tell(event)
-    peer.tell_when_gone(event)
+    ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    waiting = Waiting(
+        signal,
+        seen,
+        timeout_s,
+        peer=peer,
+        stopping=stopping,
+        then=ended.set_result,
+        chooses=chooses,
+    )
     try:
-        async with asyncio.timeout(timeout_s):
-            await event.wait()
-        return True
-    except TimeoutError:
-        return False
+        return await ended
     finally:
-        signal.forget(tell)
-        stopping.forget(event)
-        peer.tell_when_gone(None)
+        waiting.close()
 
 
 def _begun_and_read(begin: Begin, read: Read, place: Place) -> AnyScan:

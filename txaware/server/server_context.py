@@ -24,6 +24,7 @@ from txaware.model.settings import Settings
 from txaware.server.answer_memory import AnswerMemory
 from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.server_map import ServerMap, alone
+from txaware.server.exchange import Settable
 from txaware.server.hidden_paths import HiddenPaths
 from txaware.server.owners import Owners
 from txaware.server.parts_elsewhere import PartsElsewhere
@@ -130,13 +131,13 @@ class Stopping:
 
     def __init__(self) -> None:
         self.is_set = False
-        self._events: set[asyncio.Event] = set()
+        self._events: set[Settable] = set()
 
-    def tell(self, event: asyncio.Event) -> None:
+    def tell(self, event: Settable) -> None:
         """Sets the event when the server is told to stop."""
         self._events.add(event)
 
-    def forget(self, event: asyncio.Event) -> None:
+    def forget(self, event: Settable) -> None:
         """Forgets an event that is not waited for any more."""
         self._events.discard(event)
 

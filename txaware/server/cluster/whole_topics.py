@@ -60,7 +60,14 @@ from txaware.protocol.topics import TOPIC
 from txaware.protocol.values import field_of
 from txaware.protocol.verb import Verb
 from txaware.server.cluster.cluster_part import ClusterPart
-from txaware.server.exchange import JSON, Reply, Request, Stream, json_reply
+from txaware.server.exchange import (
+    JSON,
+    Reply,
+    Request,
+    Settable,
+    Stream,
+    json_reply,
+)
 from txaware.server.idempotency import INSTANCE, OutcomeUnknown
 from txaware.server.routes.verb_routes import in_its_format
 from txaware.server.routing import Answer, Match, Route
@@ -89,12 +96,12 @@ class _PartPeer:
 
     def __init__(self, whole: "_Parts") -> None:
         self._whole = whole
-        self._event: asyncio.Event | None = None
+        self._event: Settable | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._whole.request.peer, name)
 
-    def tell_when_gone(self, event: asyncio.Event | None) -> None:
+    def tell_when_gone(self, event: Settable | None) -> None:
         """Sets the event when the client goes; None takes that back."""
         if self._event is not None:
             self._whole.events.discard(self._event)
@@ -113,7 +120,7 @@ class _Parts:
     place: PartitionedTopic
     perform: Perform
     find: Find
-    events: set[asyncio.Event] = attrs.field(factory=set)
+    events: set[Settable] = attrs.field(factory=set)
 
     async def ask(
         self,
@@ -595,7 +602,7 @@ def _together(found: list[PublishResponse]) -> PublishResponse:
     return PublishResponse(found[0].transaction_write_pointer, *first, *last)
 
 
-async def _tell_all(gone: asyncio.Event, events: set[asyncio.Event]) -> None:
+async def _tell_all(gone: asyncio.Event, events: set[Settable]) -> None:
     await gone.wait()
     for event in [*events]:
         event.set()

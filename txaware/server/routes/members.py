@@ -1,7 +1,8 @@
 """Routes of groups that share topics: rights on the topics, heartbeats that wait."""
 
+import asyncio
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -24,9 +25,9 @@ from txaware.protocol.members import (
 from txaware.protocol.verb import Verb
 from txaware.server.admission import ClientGone
 from txaware.server.exchange import Request
-from txaware.server.long_polls import signalled
+from txaware.server.long_polls import Waiting
 from txaware.server.server_context import ServerContext
-from txaware.server.verb_performer import Act, Caller, Soon, ToldValue
+from txaware.server.verb_performer import LATER, Act, Caller, Soon, ToldValue
 from txaware.service.groups.local_groups import Look
 from txaware.service.wakeups import WouldWait
 
@@ -93,69 +94,97 @@ def _create(server_context: ServerContext, _: Caller, asked: NewGroup) -> Any:
 class Beating:
     """Answers a heartbeat in the event loop, as soon as there is news for its member.
 
-    It takes a thread only where something has to be read or changed.
+    It takes a thread only where something has to be read or changed. Where nothing has
+    changed when its time is up, the answer is that of the look before.
     """
 
     def __init__(
-        self, server_context: ServerContext, caller: Caller, asked: Heartbeat
+        self,
+        server_context: ServerContext,
+        caller: Caller,
+        asked: Heartbeat,
+        told: ToldValue,
     ) -> None:
         self._server_context = server_context
         self._caller = caller
         self._asked = asked
-        self._is_first = True
+        self._told = told
+        wait_s = min(asked.wait_s, server_context.settings.long_poll_s)
+        self._until_s = time.monotonic() + wait_s
+        self._is_first = self._was_let_in = True
+        self._task: asyncio.Task[None] | None = None
 
-    def begin(self) -> Any:
-        """Returns the answer, or what to await for it."""
-        wait_s = min(self._asked.wait_s, self._server_context.settings.long_poll_s)
-        until_s = time.monotonic() + wait_s
-        look = self._look_here()
-        if look is not None and (look.is_news or wait_s <= 0):
-            return correlated(self._asked, look.beat)
-        return self._wait_or_lose(look, until_s)
-
-    async def _wait_or_lose(self, look: Look | None, until_s: float) -> Any:
+    def begin(self) -> object:
+        """Looks, and has the answer told once there is one."""
         try:
-            return await self._wait(look, until_s)
-        except ClientGone:
-            context, asked = self._server_context, self._asked
-            lost = partial(context.groups.lost, incarnation=asked.incarnation)
-            await context.in_coordinator_thread(lost, asked.group, asked.member)
-            raise
-
-    async def _wait(self, look: Look | None, until_s: float) -> Any:
-        context = self._server_context
-        while True:
-            if look is None:
-                async with context.turn_in(self._asked.group):
-                    look = await context.in_coordinator_thread(self._look)
-            left_s = min(until_s - time.monotonic(), look.pause_s)
-            if look.is_news or left_s <= 0 or context.stopping.is_set:
-                return correlated(self._asked, look.beat)
-            await signalled(
-                look.signal,
-                look.seen,
-                left_s,
-                peer=self._caller.peer,
-                stopping=context.stopping,
-            )
-            look = self._look_here()
-
-    def _look_here(self) -> Look | None:
-        try:
-            return self._look(at_once=True)
+            look = self._look(at_once=True)
         except WouldWait:
-            return None
+            self._task = asyncio.create_task(self._look_in_turn())
+        else:
+            self._answer_or_wait(look)
+        return LATER
+
+    async def _look_in_turn(self) -> None:
+        context = self._server_context
+        try:
+            async with context.turn_in(self._asked.group):
+                look = await context.in_coordinator_thread(self._look)
+            self._answer_or_wait(look)
+        except Exception as error:
+            self._fail(error)
+
+    def _answer_or_wait(self, look: Look) -> None:
+        stopping = self._server_context.stopping
+        left_s = self._until_s - time.monotonic()
+        if look.is_news or min(left_s, look.pause_s) <= 0 or stopping.is_set:
+            self._told(correlated(self._asked, look.beat))
+            return
+        Waiting(
+            look.signal,
+            look.seen,
+            min(left_s, look.pause_s),
+            peer=self._caller.peer,
+            stopping=stopping,
+            then=partial(self._go_on, look, is_last=left_s <= look.pause_s),
+        )
+
+    def _go_on(self, look: Look, has_changed: bool, *, is_last: bool) -> None:
+        try:
+            if has_changed or not is_last:
+                self.begin()
+                return
+            self._require_there()
+            self._told(correlated(self._asked, look.beat))
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Tells the error; of a client that is gone its group learns as well."""
+        if not isinstance(error, ClientGone):
+            self._told(error)
+            return
+        context, asked = self._server_context, self._asked
+        lost = partial(
+            context.groups.lost,
+            asked.group,
+            asked.member,
+            incarnation=asked.incarnation,
+        )
+        context.told_by_coordinator_thread(lost, lambda _: self._told(error))
+
+    def _require_there(self) -> None:
+        """Raises where its client is gone, or may no longer ask."""
+        if self._caller.peer.is_gone:
+            raise ClientGone
+        if not self._was_let_in:
+            self._caller.ask_again()  # it has waited since, and its token may be gone
+        self._was_let_in = False
 
     def _look(self, *, at_once: bool = False) -> Look:
         """Looks once; its client has to be there, and may ask."""
-        caller, asked = self._caller, self._asked
-        if caller.peer.is_gone:
-            raise ClientGone
-        caller.ask_again()  # it may have waited since, and its token be gone
-        groups = self._server_context.groups
-        for topic in groups.topics_of(asked.group, asked.member, at_once=at_once):
-            caller.principal.require("consume", topic)
-        look = groups.look(
+        self._require_there()
+        asked = self._asked
+        look = self._server_context.groups.look(
             asked.group,
             asked.member,
             incarnation=asked.incarnation,
@@ -163,15 +192,20 @@ class Beating:
             owned=asked.owned,
             is_first=self._is_first,
             at_once=at_once,
+            allow=self._allow,
         )
         self._is_first = False
         return look
 
+    def _allow(self, topics: Iterable[TopicName]) -> None:
+        for topic in topics:
+            self._caller.principal.require("consume", topic)
+
 
 def _heartbeat(
-    server_context: ServerContext, caller: Caller, asked: Any, _: ToldValue
-) -> Coroutine[Any, Any, Any] | Any:
-    return Beating(server_context, caller, asked).begin()
+    server_context: ServerContext, caller: Caller, asked: Any, told: ToldValue
+) -> object:
+    return Beating(server_context, caller, asked, told).begin()
 
 
 ACTS: dict[Verb[..., Any], Act] = {

@@ -41,6 +41,7 @@ from txaware.model.groups import (
     checked_member_topics,
     checked_named,
     checked_session_s,
+    group_name,
 )
 from txaware.model.messages import MessageId
 from txaware.model.metrics import GroupShare
@@ -314,10 +315,12 @@ class LocalGroups:
         owned: Sequence[NamedPartition] = (),
         is_first: bool = True,
         at_once: bool = False,
+        allow: Callable[[Collection[TopicName]], object] | None = None,
     ) -> Look:
         """Looks once for a heartbeat, whose member is heard with the first look.
 
         With `at_once` it raises `WouldWait` where it would wait, with nothing done.
+        `allow` is asked first, with the topics that the member has joined.
         """
         checked_member(member)
         checked_counter(incarnation, what="incarnation")
@@ -327,13 +330,17 @@ class LocalGroups:
             state = self._known(live, at_once=at_once)
             # First, so that a rewind or a move from here on is not missed.
             seen, now_s = live.signal.count, self._now_s()
-            state.require(member, incarnation)
+            if allow is not None and (known := state.row.members.get(member)):
+                namespace = live.name.namespace
+                allow([TopicName(topic, namespace) for topic in known.all_topics])
+            row = state.require(member, incarnation)
             if at_once and self._is_behind(live, state):
                 raise WouldWait
             if is_first:
                 state.heard(member, now_s)
-            state = self._caught_up(live)
-            row = state.require(member, incarnation)
+            if not at_once:
+                state = self._caught_up(live)
+                row = state.require(member, incarnation)
             state.holds(member, generation, held)
             if state.is_due:
                 if at_once:
@@ -437,24 +444,14 @@ class LocalGroups:
             return ()
         return tuple(p for p in pairs if row.owners.get(p) == state.row.owners[p])
 
-    def topics_of(
-        self, group: str, member: str, *, at_once: bool = False
-    ) -> set[TopicName]:
-        """Returns the topics that a member has joined, for a check of rights.
-
-        With `at_once` it raises `WouldWait` where it would wait.
-        """
-        with self._locked(group, at_once=at_once) as live:
-            row = self._known(live, at_once=at_once).row.members.get(member)
-            topics = set() if row is None else row.all_topics
-            return {TopicName(topic, live.name.namespace) for topic in topics}
-
     # ---- the state of a group; all of it under the group's lock
     @contextmanager
     def _locked(self, group: str, *, at_once: bool = False) -> Iterator[LiveGroup]:
-        name = GroupName.parse(group)
+        name = group_name(group)
         with self._lock:
-            live = self._live.setdefault(name, LiveGroup(name))
+            live = self._live.get(name)
+            if live is None:
+                live = self._live[name] = LiveGroup(name)
             live.users += 1
         try:
             if not live.lock.acquire(blocking=not at_once):
