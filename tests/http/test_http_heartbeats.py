@@ -1,4 +1,4 @@
-"""Heartbeats at a server: what they cost while nothing happens, and what ends a wait."""
+"""Heartbeats at a server: their cost while nothing happens, and what ends a wait."""
 
 import threading
 from collections.abc import Iterator
