@@ -1,10 +1,16 @@
 """Batches that are parts of one request end before its error comes."""
 
+import threading
+from typing import Any
+
 import pytest
 
+from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
 from txaware.errors import BadRequest, NotWritten, Unavailable, changed_nothing
-from txaware.store.together import submitting, wait_for_all
+from txaware.store.together import at_once, submitting, wait_for_all
+
+PATIENCE_S = 30
 
 
 def failing() -> None:
@@ -32,3 +38,48 @@ def test_no_error_of_a_part_says_that_nothing_changed() -> None:
     with pytest.raises(NotWritten) as in_all:
         wait_for_all([failing, failing])
     assert changed_nothing(in_all.value)
+
+
+class Slow:
+    """A table whose batch is on disk once that of another is under way."""
+
+    def __init__(self, other: threading.Event) -> None:
+        self.is_under_way = threading.Event()
+        self._other = other
+
+    def _write(self) -> None:
+        self.is_under_way.set()
+        assert self._other.wait(PATIENCE_S)
+
+    def submit(self, _: object, then: Then) -> Wait:
+        def wait() -> None:
+            self._write()
+            then(None)
+
+        return wait
+
+    def hand_over(self, rows: object, then: Then) -> None:
+        threading.Thread(target=self.submit(rows, then), daemon=True).start()
+
+
+def test_batches_of_several_shards_are_written_at_the_same_time() -> None:
+    never = threading.Event()
+    first, last = Slow(never), Slow(never)
+    first._other, last._other = last.is_under_way, first.is_under_way
+    told: list[Unavailable | None] = []
+    tables: Any = [first, last]
+    wait_for_all([submit([], told.append) for submit in at_once(tables)])
+    assert told == [None, None]
+
+
+def test_a_batch_that_another_thread_wrote_in_vain_is_told() -> None:
+    class Broken(Slow):
+        def hand_over(self, _: object, then: Then) -> None:
+            then(Unavailable("the disk is full"))
+
+    done = threading.Event()
+    done.set()
+    tables: Any = [Broken(done), Slow(done)]
+    waits = [submit([], lambda _: None) for submit in at_once(tables)]
+    with pytest.raises(Unavailable, match="a part of it is written, and then: the di"):
+        wait_for_all(waits)

@@ -7,7 +7,7 @@ from typing import Any
 from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.journal import Journal
-from txaware.errors import BadRequest, ShardAway
+from txaware.errors import BadRequest, ShardAway, Unavailable
 from txaware.model.clock import StoreClock
 from txaware.model.interfaces import Emptiness, OrderedTable, Row, Write
 from txaware.model.metrics import WriteMetrics
@@ -16,7 +16,7 @@ from txaware.store.interfaces import HasView, KeepsJournal, View
 from txaware.store.keys import TOPIC
 from txaware.store.shard_rows import shards_in
 from txaware.store.sharded_rows import OF_PARTITIONS, ShardPlaces, merged
-from txaware.store.together import Together, wait_for_all
+from txaware.store.together import Together, at_once, submitting, wait_for_all
 
 
 class ShardedTable:
@@ -155,8 +155,12 @@ class ShardedTable:
         if len(parts) == 1:
             [(table, own)] = parts
             return table.submit(own, then)
-        told = None if then is None else Together(len(parts), then).ended
-        waits = [table.submit(own, told) for table, own in parts]
+        told = Together(len(parts), then or _nothing).ended
+        waits: list[Wait] = []
+        with submitting(waits):
+            submits = at_once([table for table, _ in parts])
+            for submit, (_, own) in zip(submits, parts, strict=True):
+                waits.append(submit(own, told))
         return partial(wait_for_all, waits)
 
     def hand_over(self, writes: Sequence[Write], then: Then) -> None:
@@ -297,6 +301,10 @@ class ShardedTable:
                 errors.append(error)
         if errors:
             raise errors[0]
+
+
+def _nothing(_: Unavailable | None) -> None:
+    """Does nothing: whoever wrote waits."""
 
 
 class ShardedView:

@@ -1,12 +1,18 @@
 """Puts the ends of several batches together, which are parts of one request."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
+from queue import SimpleQueue
 
 from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
 from txaware.errors import Unavailable
+from txaware.model.interfaces import OrderedTable, Write
+
+# Takes rows for the next batch, as `OrderedTable.submit` does.
+Submit = Callable[[Sequence[Write], Then], Wait]
 
 
 class Together:
@@ -57,10 +63,42 @@ def submitting(waits: Sequence[Wait]) -> Iterator[None]:
         raise _written_in_part(error) from error
 
 
+def at_once(tables: Sequence[OrderedTable]) -> list[Submit]:
+    """Returns a `submit` for each part of a request, whose tables write them at once.
+
+    The caller writes the last one as it waits; other threads begin the rest.
+    """
+    begins = [partial(_begin, table) for table in tables[:-1]]
+    return [*begins, *(table.submit for table in tables[-1:])]
+
+
+def _begin(
+    table: OrderedTable, rows: Sequence[Write], then: Then | None = None
+) -> Wait:
+    ended: SimpleQueue[Unavailable | None] = SimpleQueue()
+
+    def written(error: Unavailable | None) -> None:
+        try:
+            if then is not None:
+                then(error)
+        finally:
+            ended.put(error)
+
+    def wait() -> None:
+        if (error := ended.get()) is not None:
+            raise error
+
+    table.hand_over(rows, written)
+    return wait
+
+
 def wait_for_all(waits: Sequence[Wait]) -> None:
-    """Waits for all; raises the error of those that failed."""
+    """Waits for all, the last one first; raises the error of those that failed.
+
+    It is the one that the caller writes, while those before it are under way.
+    """
     errors: list[Unavailable] = []
-    for wait in waits:
+    for wait in reversed(waits):
         try:
             wait()
         except Unavailable as error:

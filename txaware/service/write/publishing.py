@@ -3,13 +3,15 @@
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
+from typing import TypeVar
 
 import attrs
 
 from coordinator.cargo import JoinedCargo, load
 from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
-from coordinator.interfaces import Loading, Told
+from coordinator.interfaces import Cargo, Loading, Told
 from coordinator.optional_ports import EnteredWrite
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import (
@@ -40,7 +42,7 @@ from txaware.store.columns import (
 from txaware.store.keys import payload_prefix, row_key
 from txaware.store.message_table import MessageTable
 from txaware.store.packed_rows import packed_rows
-from txaware.store.together import submitting, wait_for_all
+from txaware.store.together import Submit, at_once, submitting, wait_for_all
 
 # Adds rows of the same batch to the rows of messages, whose keys come first.
 Also = Callable[[list[bytes], list[Write]], list[Write]]
@@ -131,7 +133,7 @@ class Publishing:
     def plain_parts(
         self,
         parts: Sequence["PlainPart"],
-        submit: Callable[[Sequence[Write], Then], Wait],
+        submit: Submit,
     ) -> Wait:
         """Publishes parts to several places in one batch: all or none.
 
@@ -142,21 +144,15 @@ class Publishing:
         began_s = time.perf_counter()
         counts = _counts_of(parts)
 
-        def submitted(rows: Sequence[Write], told: Told) -> Wait:
-            def written(error: Unavailable | None) -> None:
-                if error is None:
-                    took_s = time.perf_counter() - began_s
-                    for counters, (count, size_bytes) in counts.items():
-                        counters.published(count, size_bytes, took_s)
-                if (notify := told(error)) is not None:
-                    notify()
-                for part in parts:
-                    part.then(error)
+        def written(error: Unavailable | None) -> None:
+            if error is None:
+                took_s = time.perf_counter() - began_s
+                for counters, (count, size_bytes) in counts.items():
+                    counters.published(count, size_bytes, took_s)
+            for part in parts:
+                part.then(error)
 
-            return submit(rows, written)
-
-        wait = load(JoinedCargo(parts), submitted)
-        return _nothing if wait is None else wait
+        return _submitted(parts, submit, written)
 
     def plain_together(self, parts: Sequence["PlainPart"]) -> None:
         """Publishes parts to several places; on disk when it returns.
@@ -165,8 +161,10 @@ class Publishing:
         """
         waits: list[Wait] = []
         with submitting(waits):
-            for own in by_shard(parts):
-                waits.append(self.plain_parts(own, self._table.submit))
+            shards = by_shard(parts)
+            submits = at_once([self._table] * len(shards))
+            for own, submit in zip(shards, submits, strict=True):
+                waits.append(self.plain_parts(own, submit))
         wait_for_all(waits)
 
     def is_there(
@@ -220,37 +218,32 @@ class Publishing:
         for place, _ in parts:
             self._check_transactional(place.topic, pointer)
         began_s = time.perf_counter()
-        responses: list[PublishResponse] = []
+        held: list[_PartOfTransaction] = []
+        written: list[_PartOfTransaction] = []
         waits: list[Wait] = []
         entry = self._writes.enter(pointer)
         try:
             self._writes.require_start(entry, max(place.shard for place, _ in parts))
+            for place, payloads in parts:
+                self._expect(place, pointer, entry)
+                among = held if waits_for_commit(entry, place.shard) else written
+                among.append(_PartOfTransaction(place, payloads, pointer))
             with submitting(waits):
-                for place, payloads in parts:
-                    rows = partial(
-                        message_rows, place.message_prefix, payloads, pointer=pointer
-                    )
-                    if waits_for_commit(entry, place.shard):
-                        response = self._publish(
-                            place, len(payloads), rows, pointer=pointer, entry=entry
-                        )
-                        responses.append(response)
-                        continue
-                    self._expect(place, pointer, entry)
-                    first, last, wait = place.writer.submitted(len(payloads), rows)
+                shards = by_shard(written)
+                submits = at_once([self._table] * len(shards))
+                for own, submit in zip(shards, submits, strict=True):
+                    waits.append(_submitted(own, submit, _unheard))
                     if entry is None:
-                        self._strangers.note(pointer, place.topic.prefix, first)
-                    responses.append(
-                        PublishResponse(pointer, *_numbers(first), *_numbers(last))
-                    )
-                    waits.append(wait)
+                        self._note_strangers(own)
+                for part in held:
+                    part.hold()
             wait_for_all(waits)
         finally:
             self._writes.leave(entry)
         took_s = time.perf_counter() - began_s
         for place, payloads in parts:
             place.counters.flushed(pointer, len(payloads), payloads.size_bytes, took_s)
-        return responses
+        return [part.response for part in chain(held, written)]
 
     def transactional_soon(
         self, place: TopicHandle, payloads: Payloads, pointer: int, then: Answered
@@ -418,6 +411,11 @@ class Publishing:
             self._strangers.note(pointer, place.topic.prefix, first)
         return PublishResponse(pointer, *_numbers(first), *_numbers(last))
 
+    def _note_strangers(self, parts: Sequence["_PartOfTransaction"]) -> None:
+        for part in parts:
+            prefix = part.place.topic.prefix
+            self._strangers.note(part.pointer, prefix, part.first)
+
     def _expect(
         self, place: TopicHandle, pointer: int, entry: EnteredWrite | None
     ) -> None:
@@ -459,12 +457,65 @@ class PlainPart:
         return self.place.writer.loading(len(self.payloads), rows, _nothing)
 
 
-def by_shard(parts: Sequence[PlainPart]) -> list[list[PlainPart]]:
+class _PartOfTransaction:
+    """A part of what a transaction publishes, to one of several places."""
+
+    def __init__(self, place: TopicHandle, payloads: Payloads, pointer: int) -> None:
+        self.place = place
+        self.pointer, self._payloads = pointer, payloads
+        self._keys: list[bytes] = []
+
+    def loading(self) -> Loading:
+        """Yields the rows, under the lock of the place."""
+        return self.place.writer.loading(len(self._payloads), self._rows, _nothing)
+
+    def hold(self) -> None:
+        """Has the rows wait for the commit, which comes from this process."""
+        writer, count = self.place.writer, len(self._payloads)
+        writer.publish(count, self._rows, hold_for=self.pointer)
+
+    @property
+    def first(self) -> bytes:
+        """The key of the first row, once it is made."""
+        return self._keys[0]
+
+    @property
+    def response(self) -> PublishResponse:
+        """What its publish answers."""
+        first, last = _numbers(self._keys[0]), _numbers(self._keys[-1])
+        return PublishResponse(self.pointer, *first, *last)
+
+    def _rows(self, keys: list[bytes]) -> list[Write]:
+        self._keys = keys
+        return message_rows(
+            self.place.message_prefix, self._payloads, keys, pointer=self.pointer
+        )
+
+
+AnyPart = TypeVar("AnyPart", PlainPart, _PartOfTransaction)
+
+
+def by_shard(parts: Sequence[AnyPart]) -> list[list[AnyPart]]:
     """Returns the parts of each shard, in the order of their locks."""
-    found: dict[int, list[PlainPart]] = {}
+    found: dict[int, list[AnyPart]] = {}
     for part in sorted(parts, key=lambda one: one.place.message_prefix):
         found.setdefault(part.place.shard, []).append(part)
-    return [*found.values()]
+    return list(found.values())
+
+
+def _submitted(parts: Sequence[Cargo], submit: Submit, then: Then) -> Wait:
+    """Submits parts in one batch, in the order of their locks; `then` hears of it."""
+
+    def of_all(rows: Sequence[Write], told: Told) -> Wait:
+        def written(error: Unavailable | None) -> None:
+            if (notify := told(error)) is not None:
+                notify()
+            then(error)
+
+        return submit(rows, written)
+
+    wait = load(JoinedCargo(parts), of_all)
+    return _nothing if wait is None else wait
 
 
 def _counts_of(parts: Sequence[PlainPart]) -> dict[TopicCounters, tuple[int, int]]:

@@ -123,22 +123,6 @@ class TopicWriter:
             self.signal.tell()
         return keys[0], keys[-1]
 
-    def submitted(self, count: int, rows: Rows) -> tuple[bytes, bytes, Wait]:
-        """Submits message rows; returns their first and last key, and a wait for them.
-
-        Rows of several partitions that are waited for later share a batch.
-        """
-        try:
-            with self._lock:
-                keys = self._keys(self._messages, count)
-                wait = self._submit(keys[0], rows(keys), None)
-        except Exception:
-            raise
-        except BaseException:
-            self._interrupted = True
-            raise
-        return keys[0], keys[-1], wait
-
     def loading(self, count: int, rows: Rows, unsure: Callable[[], object]) -> Loading:
         """Yields message rows that a commit carries, as `Cargo` says.
 
