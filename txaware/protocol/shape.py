@@ -93,12 +93,16 @@ class BodyFormats:
 
 @attrs.frozen(eq=False)
 class Unread:
-    """A request whose body is read when it is needed; `found` is what stands beside."""
+    """A request whose body is read when it is needed; `found` is what stands beside.
+
+    `known` is the request where its body was read already.
+    """
 
     shape: "Shape"
     format: Format
     body: bytes
     found: dict[str, Any]
+    known: Any = None
 
     @property
     def topic(self) -> str:
@@ -106,8 +110,15 @@ class Unread:
         topic: str = self.found["topic"]
         return topic
 
+    def known_as(self, request: Any) -> "Unread":
+        """Returns the same, of which this is the request, perhaps to another topic."""
+        found = {**self.found, "topic": request.topic}
+        return Unread(self.shape, self.format, self.body, found, request)
+
     def read(self) -> Any:
         """Returns the whole request; raises `BadRequest` where the body is none."""
+        if self.known is not None:
+            return self.known
         assert self.shape.formats is not None
         read = self.shape.formats.read(self.format, self.body)
         return self.shape.request(**self.found, **read)

@@ -86,7 +86,8 @@ class Request:
     """One request, read to its end; `params` are the names in its path.
 
     `ask_again` raises where its token, or the rule that it needed, was taken away. The
-    fields of a verb are `asked` already where they came in a frame, by its number.
+    fields of a verb are `asked` already where they came in a frame, by its number, or
+    were read to find the server that performs it.
     """
 
     method: str

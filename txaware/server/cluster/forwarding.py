@@ -17,10 +17,9 @@ from txaware.model.settings import Settings
 from txaware.model.shards import HOME
 from txaware.protocol.frames import ANY_ROUTE, SERVER, RequestHead
 from txaware.protocol.places import is_of_partition
-from txaware.server.admission import ClientGone
 from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.home_session import SESSIONS_PATH
-from txaware.server.cluster.peers import AnswerLost, NotAsked, PeerCall, Peers
+from txaware.server.cluster.peers import AnswerLost, NotAsked, Peers
 from txaware.server.cluster.producers_at_home import PRODUCER_PATH
 from txaware.server.cluster.remote_rows import ROWS_PATH
 from txaware.server.cluster.server_map import ServerEntry
@@ -32,7 +31,16 @@ from txaware.server.exchange import Reply, Request, Stream
 from txaware.server.failures import error_reply
 from txaware.server.idempotency import INSTANCE, KEY, OutcomeUnknown
 from txaware.server.request_rules import RequestRules
-from txaware.server.routing import Answer, Handle, Match, Route, whole
+from txaware.server.routing import (
+    Answer,
+    Begin,
+    Begun,
+    Handle,
+    Match,
+    Route,
+    Told,
+    whole,
+)
 from txaware.service.topic_handles import PartitionedTopic
 
 OWNER = b"txaware-owner"
@@ -119,6 +127,9 @@ class Forwarding:
                     is_whole and not self._whole.is_spread(place)
                 ):
                     return self._at_home(match, request)
+                alone = self._whole.of_one_partition(end, place, request)
+                if alone is not None:
+                    return _instead(self.placed(match, alone), alone)
                 return _with(match, partial(self._whole.handle, end, place))
             if place is None:
                 return self._elsewhere(match, request, topic, None)
@@ -225,7 +236,7 @@ class Forwarding:
         call = await self._peers.begin(owner, authorization, head, request.body)
         is_passed_on = False
         try:
-            await self._awaited(call, request)
+            await call.head(request.peer)
             answer = call.answer
             if answer.status == MOVED:
                 return None
@@ -240,24 +251,6 @@ class Forwarding:
         finally:
             if not is_passed_on:
                 call.end()
-
-    async def _awaited(self, call: PeerCall, request: Request) -> None:
-        """Waits for the head of an answer; the owner hears of a client that goes."""
-        waiting = asyncio.ensure_future(call.head())
-        gone = asyncio.Event()
-        request.peer.tell_when_gone(gone)
-        leaving = asyncio.ensure_future(gone.wait())
-        try:
-            await asyncio.wait((waiting, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if not waiting.done():
-                if request.peer.is_closed:
-                    raise ClientGone
-                call.end_wait()
-            await waiting
-        finally:
-            request.peer.tell_when_gone(None)
-            waiting.cancel()
-            leaving.cancel()
 
 
 def _head_of(route: Route, request: Request) -> RequestHead:
@@ -297,7 +290,13 @@ def _is_text(answer: object) -> TypeGuard[Reply]:
     return isinstance(answer, Reply) and answer.status == 200
 
 
-def _with(match: Match, handle: Handle, *, keyed: bool | None = None) -> Match:
+def _with(
+    match: Match,
+    handle: Handle,
+    *,
+    keyed: bool | None = None,
+    begin: Begin | None = None,
+) -> Match:
     """Returns a match that is handled in another way."""
     route = match.route
     return attrs.evolve(
@@ -305,10 +304,25 @@ def _with(match: Match, handle: Handle, *, keyed: bool | None = None) -> Match:
         route=attrs.evolve(
             route,
             handle=handle,
-            begin=None,
+            begin=begin,
             keyed=route.keyed if keyed is None else keyed,
         ),
     )
+
+
+def _instead(match: Match, other: Request) -> Match:
+    """Returns a match that performs another request, whoever asks for it."""
+    route = match.route
+    handle, begin = route.handle, route.begin
+
+    async def handle_other(_: Request) -> Answer:
+        return await handle(other)
+
+    def begin_other(_: Request, told: Told) -> Begun:
+        assert begin is not None
+        return begin(other, told)
+
+    return _with(match, handle_other, begin=None if begin is None else begin_other)
 
 
 async def _moved(shard: int | None, _: Request) -> Reply:

@@ -15,8 +15,10 @@ from txaware.client.link import Link
 from txaware.client.retry import FAILURES
 from txaware.client.settings import ClientSettings
 from txaware.protocol.frames import FRAMES_PATH, SERVER, RequestHead
+from txaware.server.admission import ClientGone
 from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.server_map import ServerEntry
+from txaware.server.exchange import Peer
 
 # A connection is made within this time, or the server counts as away.
 CONNECT_S = 5.0
@@ -54,11 +56,32 @@ class PeerCall:
         self.answer: FramedAnswer = line.begin(head, body, request, is_streamed=True)
         self.answer.notify = self._came.set
 
-    async def head(self) -> None:
-        """Returns once the head of the answer is there."""
-        while not (self.answer.status or self.answer.is_over):
-            await self._next()
+    async def head(self, peer: Peer | None = None) -> None:
+        """Returns once the head of the answer is there.
+
+        The other server hears of a client that goes, and `ClientGone` is raised where
+        nothing can be sent to it any more.
+        """
+        if peer is not None:
+            peer.tell_when_gone(self._came)
+        try:
+            is_told = peer is None
+            while not (self.answer.status or self.answer.is_over):
+                await self._next()
+                if not is_told and peer is not None and peer.is_gone:
+                    self._leave(peer)
+                    is_told = True
+        finally:
+            if peer is not None:
+                peer.tell_when_gone(None)
         self._check()
+
+    def _leave(self, peer: Peer) -> None:
+        if self.answer.status or self.answer.is_over:
+            return
+        if peer.is_closed:
+            raise ClientGone
+        self.end_wait()
 
     async def whole(self) -> bytes:
         """Returns the body, once it has come to its end."""

@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -51,9 +52,10 @@ from txaware.protocol.formats import (
     format_of,
 )
 from txaware.protocol.formats.msgpack_format import MSGPACK_TYPE
+from txaware.protocol.formats.requests import Listed
 from txaware.protocol.frames import ANY_ROUTE
 from txaware.protocol.messages import OFFSETS, WAIT
-from txaware.protocol.publishes import PUBLISH, ROLLBACK, STORE
+from txaware.protocol.publishes import PUBLISH, ROLLBACK, STORE, Publish
 from txaware.protocol.rights import to_publish
 from txaware.protocol.shape import Unread
 from txaware.protocol.topics import TOPIC
@@ -68,11 +70,12 @@ from txaware.server.exchange import (
     Stream,
     json_reply,
 )
-from txaware.server.idempotency import INSTANCE, OutcomeUnknown
+from txaware.server.idempotency import INSTANCE, KEY, OutcomeUnknown
 from txaware.server.routes.verb_routes import in_its_format
 from txaware.server.routing import Answer, Match, Route
 from txaware.server.server_context import ServerContext
 from txaware.server.streams import gathered
+from txaware.server.verb_performer import QUICK_BYTES
 from txaware.service.topic_handles import PartitionedTopic
 from txaware.service.write.spreading import receipts_by_partition
 
@@ -221,6 +224,35 @@ class WholeTopics:
         topic = place.topic
         return any(not self._membership.has(one) for one in topic.serving)
 
+    def of_one_partition(
+        self, end: str, place: PartitionedTopic, request: Request
+    ) -> Request | None:
+        """Returns a plain publish as one to the partition here that gets all of it.
+
+        Most publishes are such. What is read to know that is not read again. Returns
+        None for all others, and for what may be a repeat.
+        """
+        names_try = KEY in request.headers or INSTANCE in request.headers
+        if end != "publish" or names_try or len(request.body) > QUICK_BYTES:
+            return None
+        unread: Unread = _asked_of(PUBLISH, request)
+        asked: Publish = unread.read()
+        if asked.transaction is not None or asked.receipts is not None:
+            return None
+        asked.messages = self._checked(asked.messages)
+        split = self._split(place, asked.messages)
+        [number, *more] = split
+        if more or not self._membership.has(place.topic.shard_of(number)):
+            return None
+        topic = place.topic.topic
+        name = partition_name(topic.name, number)
+        asked.topic = f"{topic.namespace}:{name}"
+        return attrs.evolve(
+            request,
+            params={**request.params, "topic": name},
+            asked=unread.known_as(asked),
+        )
+
     async def handle(
         self, end: str, place: PartitionedTopic, request: Request
     ) -> Answer:
@@ -245,10 +277,10 @@ class WholeTopics:
         format_, body = _formatted(parts.request)
         asked = format_.publish_request(body)
         if asked.pointer is None:
-            payloads = self._payloads(asked)
+            payloads = self._checked(asked.messages)
             check_plain(payloads, asked.receipts)
             _check_repeat(parts.request, payloads)
-            split = self._split(parts, payloads)
+            split = self._split(parts.place, payloads)
             if len(split) == 1:  # as it came
                 [number] = split
                 await parts.ask(number, "publish", body, format_.media_type)
@@ -258,23 +290,22 @@ class WholeTopics:
         if len(asked.messages) and asked.receipts is not None:
             raise BadRequest("a publish has messages or receipts, not both")
         if len(asked.messages):
-            payloads = self._payloads(asked)
-            split = self._split(parts, payloads)
+            payloads = self._checked(asked.messages)
+            split = self._split(parts.place, payloads)
             answers = await self._publish_parts(parts, split, asked.pointer)
         else:
             answers = await self._refer(parts, asked)
         found = [decode_publish_response(one) for one in answers]
         return _answer_in(parts.request, PUBLISH, format_, _together(found))
 
-    def _payloads(self, asked: PublishRequest) -> Payloads:
-        return checked_payloads(
-            asked.messages, limit_bytes=self._settings.message_limit_bytes
-        )
+    def _checked(self, messages: Listed) -> Payloads:
+        limit_bytes = self._settings.message_limit_bytes
+        return checked_payloads(messages, limit_bytes=limit_bytes)
 
-    def _split(self, parts: _Parts, payloads: Payloads) -> dict[int, Payloads]:
-        return payloads.by_partition(
-            parts.place.partitions, lambda: self._next(parts.place)
-        )
+    def _split(
+        self, place: PartitionedTopic, payloads: Payloads
+    ) -> dict[int, Payloads]:
+        return payloads.by_partition(place.partitions, partial(self._next, place))
 
     async def _publish_parts(
         self, parts: _Parts, split: dict[int, Payloads], pointer: int | None
@@ -298,7 +329,7 @@ class WholeTopics:
         asked = format_.publish_request(sent)
         if asked.pointer is None:
             raise BadRequest("a store names the write pointer of its transaction")
-        payloads = self._payloads(asked)
+        payloads = self._checked(asked.messages)
         if not len(payloads):
             raise BadRequest("a store has messages")
         pointer, attempt = asked.pointer, asked.attempt or b""
@@ -308,7 +339,7 @@ class WholeTopics:
                 "store",
                 encode_publish(PublishRequest(pointer, each, attempt=asked.attempt)),
             )
-            for number, each in self._split(parts, payloads).items()
+            for number, each in self._split(parts.place, payloads).items()
         )
         receipts = [decode_receipt(one) for one in answers]
         attempt = receipts[0].attempt

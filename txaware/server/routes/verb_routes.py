@@ -25,6 +25,8 @@ def _route(performer: VerbPerformer) -> Route:
     verb = performer.verb
 
     def read(request: Request) -> Any:
+        if request.asked is not None:
+            return request.asked
         if verb.typed and request.content_type not in UNNAMED:
             format_of(request.content_type)
         return verb.shape.read(
