@@ -1,0 +1,98 @@
+"""Which publishes to a whole topic become one to a partition that is here."""
+
+import json
+from typing import Any
+
+import pytest
+
+from txaware.auth import ANYBODY
+from txaware.errors import RequestTooLarge
+from txaware.model.partitions import partition_of
+from txaware.model.settings import Settings
+from txaware.model.topics import Topic, TopicName
+from txaware.server.cluster.cluster_part import ClusterPart
+from txaware.server.cluster.server_map import ServerMap
+from txaware.server.cluster.whole_topics import WholeTopics
+from txaware.server.exchange import Request
+from txaware.server.idempotency import INSTANCE, KEY
+from txaware.service.topic_handles import TopicHandles
+from txaware.store.memory import MemoryTable
+
+
+@pytest.fixture
+def handles() -> TopicHandles:
+    """A topic whose first partition is here, and whose second one is elsewhere."""
+    found = TopicHandles(MemoryTable(), Settings())
+    spread = {"partitions": "2", "shards": "0,1"}
+    found.topics.keep(Topic(TopicName("t"), 1, properties=spread))
+    return found
+
+
+def renamed(
+    handles: TopicHandles, body: Any, headers: dict[bytes, bytes] | None = None
+) -> Request | None:
+    """What a publish becomes at the server of the first shard."""
+    part: Any = ClusterPart("a", bytes(32), ServerMap(1, "x", (), ()), token="")
+    part.take([0])
+    own: Any = None
+    settings = Settings(message_limit_bytes=20)
+    whole = WholeTopics(part, own, settings, perform=own, find=own)
+    request = Request(
+        "POST",
+        "/v1/namespaces/default/topics/t/publish",
+        {"namespace": "default", "topic": "t"},
+        {b"content-type": b"application/json", **(headers or {})},
+        b"",
+        json.dumps(body).encode(),
+        ANYBODY,
+        own,
+        lambda: None,
+    )
+    place: Any = handles.whole("default:t")
+    return whole.of_one_partition("publish", place, request)
+
+
+def key_of(number: int) -> str:
+    """A key whose messages are in a partition."""
+    keys = (str(one) for one in range(100))
+    return next(key for key in keys if partition_of(key.encode(), 2) == number)
+
+
+def keyed(number: int) -> Any:
+    return {"key": key_of(number), "utf8": "x"}
+
+
+@pytest.mark.parametrize("messages", [["a", "b"], [keyed(0), keyed(0)]])
+def test_a_publish_to_one_partition_here_is_read_once(
+    handles: TopicHandles, messages: Any
+) -> None:
+    for _ in range(3):  # the partition whose turn it is, is one that is here
+        found = renamed(handles, {"messages": messages})
+        assert found is not None
+        assert found.topic == found.asked.topic == "default:t.0"
+        assert found.asked.read().topic == "default:t.0"
+        assert found.asked.read() is found.asked.read()
+        assert len(found.asked.read().messages) == len(messages)
+
+
+@pytest.mark.parametrize(
+    "messages", [[keyed(1)], [keyed(0), keyed(1)]], ids=["elsewhere", "both"]
+)
+def test_what_goes_elsewhere_is_passed_on_as_it_came(
+    handles: TopicHandles, messages: Any
+) -> None:
+    assert renamed(handles, {"messages": messages}) is None
+
+
+def test_a_publish_in_a_transaction_or_with_a_key_is_put_together(
+    handles: TopicHandles,
+) -> None:
+    plain = {"messages": ["a"]}
+    assert renamed(handles, {**plain, "transactionWritePointer": 5}) is None
+    for name in (KEY, INSTANCE):
+        assert renamed(handles, plain, {name: b"one"}) is None
+
+
+def test_a_message_that_is_too_large_is_refused(handles: TopicHandles) -> None:
+    with pytest.raises(RequestTooLarge):
+        renamed(handles, {"messages": ["x" * 21]})
