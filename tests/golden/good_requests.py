@@ -457,6 +457,7 @@ GOOD: dict[tuple[str, str], Make] = {
     ("POST", "/v1/keepers/forget"): _keeper,
     ("GET", "/v1/shards"): _PLAIN,
     ("POST", "/v1/shards"): lambda _: Good(body={"count": 1}),
+    ("POST", "/v1/shards/give"): lambda _: Good(body={"shard": 0, "server": "1"}),
     ("POST", TOPIC + "/publish-once"): _once,
     ("POST", "/v1/producers"): lambda _: Good(body={"transactionalId": "loader"}),
     ("GET", "/v1/producers"): _PLAIN,

@@ -1,16 +1,20 @@
 """Three equal servers over one HBase: shards are shared, taken over, and moved."""
 
+import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Self
 
 import pytest
 
 import txaware
 from tests.support.cli_runs import run
 from tests.support.clusters import PATIENCE_S, asked
+from tests.support.concurrency import until
 from tests.support.messagings import payloads
 from tests.support.shard_servers import ShardServers, shard_servers
-from txaware.errors import TransactionRefused, Unavailable
+from txaware.errors import BadRequest, TransactionRefused, Unavailable
 from txaware.local_hbase import LocalHBase
 from txaware.messaging import Messaging
 
@@ -56,8 +60,7 @@ def commit_everywhere(messaging: Messaging, payload: bytes) -> None:
 
 
 def committed(messaging: Messaging, number: int) -> list[bytes]:
-    page = messaging.poll(f"orders.{number}", isolation="committed", limit=10_000)
-    return payloads(page)
+    return all_of(messaging, f"orders.{number}")
 
 
 def published(messaging: Messaging, payload: bytes, *, times_out_s: float) -> float:
@@ -131,6 +134,111 @@ def test_home_that_is_killed_is_taken_over_and_owners_go_on(
         for number in PARTITIONS:
             assert committed(messaging, number).count(b"after home") == 1
         assert messaging.check().is_clean
+
+
+class Load:
+    """Publishes, polls and transactions at all servers, until the end of the block."""
+
+    def __init__(self, servers: ShardServers) -> None:
+        self._servers = servers
+        self._is_over = threading.Event()
+        self.errors: list[Exception] = []
+        self.counts: Counter[str] = Counter()
+        self.longest_s = 0.0
+        self._threads = [
+            threading.Thread(target=self._run, args=(act,))
+            for act in (self._publish, self._commit, self._poll)
+        ]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        self.goes_on()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def goes_on(self) -> None:
+        """Waits until each kind was done some times more."""
+        before = Counter(self.counts)
+        assert until(
+            lambda: (
+                self.errors
+                or all(
+                    self.counts[kind] > before[kind] + 5
+                    for kind in ("_publish", "_commit", "_poll")
+                )
+            ),
+            timeout_s=PATIENCE_S,
+        )
+
+    def _run(self, act: Callable[[Messaging, bytes], object]) -> None:
+        with connected(self._servers) as messaging:
+            while not self._is_over.is_set():
+                kind = act.__name__
+                number, began_s = self.counts[kind], time.monotonic()
+                try:
+                    act(messaging, b"%d" % number)
+                except Exception as error:
+                    self.errors.append(error)
+                    return
+                self.counts[kind] += 1
+                self.longest_s = max(self.longest_s, time.monotonic() - began_s)
+
+    def _publish(self, messaging: Messaging, number: bytes) -> None:
+        for partition in PARTITIONS:
+            messaging.publisher(f"plain.{partition}").publish(number)
+
+    def _commit(self, messaging: Messaging, number: bytes) -> None:
+        with messaging.transaction():
+            for partition in PARTITIONS:
+                messaging.publisher(f"loaded.{partition}").publish(number)
+
+    def _poll(self, messaging: Messaging, _: bytes) -> None:
+        for partition in PARTITIONS:
+            last = messaging.bounds(f"plain.{partition}").last
+            messaging.poll(f"plain.{partition}", start=last, wait_s=0.2)
+
+
+def test_a_shard_is_given_to_a_server_and_nobody_sees_an_error(
+    three: ShardServers,
+) -> None:
+    owners = three.owners(three.servers[0])
+    with connected(three) as messaging:
+        for name in ("plain", "loaded"):
+            messaging.create_topic(name, partitions=4, exist_ok=True)
+        shard = next(one for one, url in owners.items() if url != owners[0])
+        others = [url for url in {*owners.values()} if url != owners[shard]]
+        with Load(three) as load:
+            for url in others:
+                began_s = time.monotonic()
+                messaging.give_shard(shard, url)
+                took_s = time.monotonic() - began_s
+                print(f"shard {shard} went to another server in {took_s:.2f} s")
+                assert three.owners(three.servers[0])[shard] == url
+                load.goes_on()
+        assert load.errors == []
+        print(f"{load.counts}, the longest took {load.longest_s:.2f} s")
+        for partition in PARTITIONS:
+            for name, kind in (("plain", "_publish"), ("loaded", "_commit")):
+                found = all_of(messaging, f"{name}.{partition}")
+                assert found == [b"%d" % one for one in range(load.counts[kind])]
+        assert messaging.check().is_clean
+        # Back where it was: that server begins anew for it.
+        messaging.give_shard(shard, owners[shard])
+        assert all_of(messaging, f"plain.{shard}")
+        with pytest.raises(BadRequest, match="there is no server nobody"):
+            messaging.give_shard(shard, "nobody")
+        with pytest.raises(BadRequest, match="is not one that moves"):
+            messaging.give_shard(0, owners[shard])
+
+
+def all_of(messaging: Messaging, topic: str) -> list[bytes]:
+    page = messaging.poll(topic, isolation="committed", limit=10_000)
+    return payloads(page)
 
 
 def test_a_server_that_ends_gives_its_shards_away_first(three: ShardServers) -> None:

@@ -131,6 +131,7 @@ NEEDS = {
     ("GET", "/metrics"): MONITOR,
     ("GET", "/v1/shards"): MONITOR,
     ("POST", "/v1/shards"): OPERATOR,
+    ("POST", "/v1/shards/give"): OPERATOR,
     ("GET", "/v1/keepers"): OPERATOR,
     ("POST", "/v1/keepers"): HOLDER,
     ("POST", "/v1/keepers/forget"): OPERATOR,

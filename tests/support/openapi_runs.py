@@ -25,7 +25,7 @@ CHECKS = (
 MAY_BE_REFUSED = (
     *("/publish", "/store", "/rollback", "/poll", "/wait", "/peek", "/first-undecided"),
     "/latest",
-    "/shards",
+    *("/shards", "/shards/give"),
     *(
         "/positions/{topic}",
         "/{member}/positions",

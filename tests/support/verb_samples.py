@@ -167,6 +167,7 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     operator.PRUNE: lambda _: {"exclusive": True},
     operator.LIST_SHARDS: lambda _: {},
     operator.ADD_SHARDS: lambda _: {"count": 1},
+    operator.GIVE_SHARD: lambda _: {"shard": 0, "server": "1"},
     operator.LIST_KEEPERS: lambda _: {},
     operator.REPORT_KEEPER: lambda _: {"name": "notes", "smallest_pointer": 7},
     operator.FORGET_KEEPER: lambda _: {"name": "notes"},

@@ -1,4 +1,4 @@
-"""`txaware shard`: lists the shards of a store, and adds more."""
+"""`txaware shard`: lists the shards of a store, adds more, and moves one."""
 
 import attrs
 import click
@@ -52,6 +52,25 @@ def list_(session: Session, *, as_json: bool) -> None:
         ],
         empty="no shards",
     )
+
+
+@shards.command()
+@click.argument("shard", type=click.IntRange(1))
+@click.argument("server")
+@pass_session
+def give(session: Session, *, shard: int, server: str) -> None:
+    """Have SHARD go to SERVER, an id or an address of /v1/servers.
+
+    Servers of a store of several shards in HBase share them evenly; this moves one by
+    hand, and it stays there while that server is there. Requests for it wait meanwhile.
+
+    \b
+    Example:
+      txaware --url http://one:11015 shard give 3 http://two:11015
+    """
+    with session.open() as messaging:
+        messaging.give_shard(shard, server)
+    click.echo(f"shard {shard} is at {server}")
 
 
 @shards.command()

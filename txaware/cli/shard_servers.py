@@ -60,6 +60,8 @@ TICK_S = 0.25
 HOME_ANSWER_S, HOME_RETRY_S = 4.0, 0.5
 # Others take the shards of a server that ends within this time, or nobody has them.
 LEAVE_S = 10.0
+# An operator waits so long for a shard to be where it was given to.
+GIVE_S, LOOK_S = 20.0, 0.02
 
 
 def connections_to(session: Session) -> HBaseConnections:
@@ -321,7 +323,19 @@ class _Home:
                         return
                     time.sleep(TICK_S)
 
+            def give_to(shard: int, named: str) -> None:
+                server_id = sessions.give(shard, named)
+                until_s = time.monotonic() + GIVE_S
+                while sessions.holder_of(shard) != server_id:
+                    if time.monotonic() > until_s:
+                        raise Unavailable(
+                            f"shard {shard} is not there after {GIVE_S:g} s; it goes "
+                            f"there as soon as it can"
+                        )
+                    time.sleep(LOOK_S)
+
             administration.hand_out_shards(hand_out)
+            administration.give_shards_by(give_to)
             while not stop.wait(TICK_S):
                 orders = sessions.orders()
                 holder.follow(orders)

@@ -131,4 +131,5 @@ class OperatorMethods:
     keepers = declared(operator.LIST_KEEPERS)
     shards = declared(operator.LIST_SHARDS)
     add_shards = declared(operator.ADD_SHARDS)
+    give_shard = declared(operator.GIVE_SHARD)
     metrics = declared(operator.METRICS)

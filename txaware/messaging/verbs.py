@@ -309,6 +309,7 @@ class OperatorVerbs:
     keepers = passed_on(OperatorService.keepers, to="_administration")
     shards = passed_on(OperatorService.shards, to="_administration")
     add_shards = passed_on(OperatorService.add_shards, to="_administration")
+    give_shard = passed_on(OperatorService.give_shard, to="_administration")
 
     producers = passed_on(ProducerService.producers, to="_producers")
     describe_producer = passed_on(ProducerService.describe_producer, to="_producers")

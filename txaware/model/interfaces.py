@@ -336,6 +336,12 @@ class OperatorService(Protocol):
         then once the data is opened again.
         """
 
+    def give_shard(self, shard: int, server: str) -> None:
+        """Has a shard go to a server of several, and stay there while that is there.
+
+        The server is named by its id or its own address, as `GET /v1/servers` has them.
+        """
+
     def metrics(self) -> Metrics:
         """Returns the counts of this process, and the state at this moment."""
 

@@ -12,6 +12,8 @@ Shards = Sequence[int] | str | None
 # The store of before, which has the coordinator and everything that is no message.
 HOME = 0
 MOST_SHARDS = 1024
+# The id of a server that has all shards.
+ALONE = "1"
 # The further ones of a store in a directory are in this one within, by their numbers.
 DIRECTORY = "shards"
 
@@ -62,6 +64,13 @@ def checked_shard(number: object) -> int:
     if not 0 <= number < MOST_SHARDS:
         raise BadRequest(f"a shard is a number from 0 to {MOST_SHARDS - 1}")
     return number
+
+
+def checked_server(server: object) -> str:
+    """Returns the id or the address of a server, or raises `BadRequest`."""
+    if not isinstance(server, str) or not server.strip():
+        raise BadRequest(f"a server is named by its id or its url, not {server!r:.100}")
+    return server
 
 
 def shards_text(shards: Iterable[int]) -> str:

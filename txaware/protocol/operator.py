@@ -43,7 +43,13 @@ from txaware.model.search import (
     checked_sought_text,
     checked_until,
 )
-from txaware.model.shards import MOST_SHARDS, Shard, checked_more
+from txaware.model.shards import (
+    MOST_SHARDS,
+    Shard,
+    checked_more,
+    checked_server,
+    checked_shard,
+)
 from txaware.protocol import places
 from txaware.protocol.fields import (
     FLAG,
@@ -191,6 +197,13 @@ class AddShards(Struct, forbid_unknown_fields=True):
     """Says how many shards more there will be."""
 
     count: Annotated[int, plain(1, MOST_SHARDS - 1, given=by(checked_more))]
+
+
+class GiveShard(Struct, forbid_unknown_fields=True):
+    """Names a shard, and the server that it goes to."""
+
+    shard: Annotated[int, plain(0, MOST_SHARDS - 1, given=by(checked_shard))]
+    server: Annotated[str, attrs.evolve(NAME, given=by(checked_server))]
 
 
 class ReportKeeper(Struct, forbid_unknown_fields=True, rename="camel"):
@@ -401,6 +414,20 @@ ADD_SHARDS = Verb(
     "the first shard are used once the data is opened again.",
     tag=TAG,
     example={"count": 1},
+)
+GIVE_SHARD = Verb(
+    does=OperatorService.give_shard,
+    method="POST",
+    path=SHARDS + "/give",
+    number=89,
+    request=GiveShard,
+    right=operator,
+    repeat=Repeat.KEYED,
+    work=Work.SLOW,
+    summary="Has a shard go to a server, where servers share the shards of a store in "
+    "HBase; it stays there while that server is there.",
+    tag=TAG,
+    example={"shard": 1, "server": "http://two:11015"},
 )
 LIST_KEEPERS = Verb(
     does=OperatorService.keepers,

@@ -11,7 +11,7 @@ import attrs
 from coordinator.optional_ports import in_process
 from coordinator.prepared_transactions import PreparedTransaction, two_phases
 from coordinator.transaction import POINTERS_PER_MS, Transaction
-from txaware.errors import TopicNotFound, Unavailable
+from txaware.errors import BadRequest, TopicNotFound, Unavailable
 from txaware.model.keeper import Keeper, KeepsRows
 from txaware.model.messages import MessageId
 from txaware.model.metrics import Counts, GroupLag, Metrics
@@ -36,7 +36,13 @@ from txaware.model.requests import (
     checked_wanted,
 )
 from txaware.model.search import MOST_FOUND, Search
-from txaware.model.shards import Shard, checked_more
+from txaware.model.shards import (
+    ALONE,
+    Shard,
+    checked_more,
+    checked_server,
+    checked_shard,
+)
 from txaware.service.check.checking import check_table
 from txaware.service.local import LocalService
 from txaware.service.monitor.group_lag import GroupStates, group_places
@@ -67,6 +73,8 @@ class KnowsShards(Protocol):
     """
 
     hand_out: Callable[[list[int]], object] | None
+    # Has one go to a server, where servers share them; returns once it is there.
+    give_to: Callable[[int, str], object] | None
 
     def all(self) -> list[Shard]:
         """Returns the shards that are here, by their numbers."""
@@ -301,6 +309,23 @@ class Administration:
     def add_shards(self, count: int) -> list[int]:
         """Makes so many shards more, and returns their numbers."""
         return self._shards.add(checked_more(count))
+
+    def give_shards_by(self, give_to: Callable[[int, str], object]) -> None:
+        """Has shards be given to servers by that."""
+        self._shards.give_to = give_to
+
+    def give_shard(self, shard: int, server: str) -> None:
+        """Has a shard go to a server of several, and stay there."""
+        number, name = checked_shard(shard), checked_server(server)
+        if self._shards.give_to is None:
+            here = [one.number for one in self._shards.all()]
+            if name == ALONE and number in here:
+                return  # it is there
+            raise BadRequest(
+                "the shards of this data stay where they are: they move between the "
+                "servers of a store of several shards in HBase"
+            )
+        self._shards.give_to(number, name)
 
     def lag_ms(self, group: str, topic: str) -> int:
         """Returns how far a group is behind the last committed message, or 0."""

@@ -26,6 +26,7 @@ class ShardDirectory:
         self._table, self._settings = table, settings
         # Has other processes open shards that were made here, where there are some.
         self.hand_out: Callable[[list[int]], object] | None = None
+        self.give_to: Callable[[int, str], object] | None = None
 
     def all(self) -> list[Shard]:
         """Returns all shards by their numbers, also those at other servers."""

@@ -51,6 +51,7 @@ def operators(talk: Talk) -> None:
     talk.about("Shards.")
     talk.get("/v1/shards", varies=("size_bytes", "sizeBytes"))
     talk.post("/v1/shards", {"count": 2})
+    talk.post("/v1/shards/give", {"shard": 1, "server": "two"})
     talk.about("Keepers: participants that keep rows by pointer, elsewhere.")
     talk.get("/v1/keepers")
     talk.post("/v1/keepers", {"name": "notes"})

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from txaware.errors import BadRequest
-from txaware.model.shards import HOME
+from txaware.model.shards import ALONE, HOME
 
 
 class ServerEntry(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class ServerMap(msgspec.Struct, frozen=True):
 
 def alone(url: str, instance: str, shards: Iterable[int]) -> ServerMap:
     """Returns the map of a server that has all there is."""
-    only = ServerEntry("1", url, url)
+    only = ServerEntry(ALONE, url, url)
     entries = tuple(ShardEntry(number, only.id) for number in shards)
     return ServerMap(1, instance, (only,), entries)
 

@@ -129,20 +129,31 @@ class ServerSessions:
             self._facts = {**facts}
             self._change()
 
-    def give(self, shard: int, server_id: str) -> None:
-        """Has a shard go to a server, and stay there while that is there."""
+    def give(self, shard: int, server: str) -> str:
+        """Has a shard go to a server, and stay there while that is there.
+
+        The server is named by its id or its own address; returns its id.
+        """
         with self._lock:
-            if shard not in self._shards or shard == HOME:
+            found = next(
+                (
+                    one
+                    for one in self._sessions.values()
+                    if server in (one.entry.id, one.entry.own) and not one.is_leaving
+                ),
+                None,
+            )
+            if found is None:
+                listed = ", ".join(one.entry.own for one in self._sessions.values())
+                raise BadRequest(f"there is no server {server:.200}: {listed} are")
+            is_home = shard == HOME and found.entry is not self._own
+            if shard not in self._shards or is_home:
                 raise BadRequest(
                     f"shard {shard} is not one that moves: {self._shards[1:]} are"
                 )
-            found = self._sessions.get(server_id)
-            if found is None or found.is_leaving:
-                raise BadRequest(
-                    f"there is no server {server_id}: {', '.join(self._sessions)} are"
-                )
-            self._named[shard] = server_id
+            self._named[shard] = found.entry.id
             self._change()
+            return found.entry.id
 
     def leave(self) -> None:
         """Has home's own shards go to others, where there are others."""
