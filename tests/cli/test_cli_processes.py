@@ -292,6 +292,15 @@ def test_a_forged_mark_of_a_server_is_refused(cluster: Cluster) -> None:
     assert "secret" in told.json()["message"]
 
 
+def test_nobody_greets_home_in_place_of_a_server(cluster: Cluster) -> None:
+    body = {"writer": "w", "shards": [1]}
+    for own in cluster.own:  # one that is not home passes it on to nobody
+        told = cluster.ask(own, "POST", "/v1/transactions/hello", body)
+        assert told.status == 403
+        assert "only the servers of this data" in told.json()["message"]
+    assert cluster.is_whole  # the servers themselves were let in
+
+
 def test_the_directory_leads_to_the_servers(cluster: Cluster) -> None:
     with txaware.connect(f"leveldb:{cluster.data}") as messaging:
         assert messaging.topic("orders").partitions == 6

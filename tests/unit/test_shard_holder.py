@@ -61,6 +61,7 @@ class Site:
     def __init__(self) -> None:
         self.copies, self.uses = Copies(), ShardUses()
         self.did: list[tuple[str, int]] = []
+        self.fails = 0
         part = SimpleNamespace(
             take=lambda shards: self.did.append(("here", shards[0])),
             give=lambda shard: self.did.append(("not here", shard)),
@@ -69,10 +70,16 @@ class Site:
             part,  # type: ignore[arg-type]
             self.copies,  # type: ignore[arg-type]
             self.uses,
-            taken=lambda shard: self.did.append(("taken", shard)),
+            taken=self.taken,
             gives=lambda shard: self.did.append(("gives", shard)),
             drain_s=60,
         )
+
+    def taken(self, shard: int) -> None:
+        if self.fails:
+            self.fails -= 1
+            raise Unavailable("home is away")
+        self.did.append(("taken", shard))
 
     def order(self, *has: int, seizes: tuple[int, ...] = ()) -> None:
         self.holder.follow(Orders(MAP, [0, *has], [*seizes]))
@@ -97,6 +104,18 @@ def test_it_has_what_it_is_to_have_and_each_step_comes_in_its_turn(site: Site) -
     site.order()
     site.has()
     assert site.did == [("gives", 1), ("not here", 1)]
+
+
+def test_a_shard_that_home_does_not_hear_of_is_given_back_and_tried_again(
+    site: Site,
+) -> None:
+    site.fails = 1
+    site.order(1)
+    assert until(lambda: not site.holder._busy)
+    assert site.copies.open_now == set()
+    assert site.holder.holds() == []
+    site.order(1)
+    site.has(1)
 
 
 def test_what_is_given_is_taken_again_by_a_new_life_alone(site: Site) -> None:

@@ -420,8 +420,12 @@ class _Member:
 
             def taken(shard: int) -> None:
                 own.append(shard)
-                if hosted is not None:
-                    hosted.admission.greet()
+                try:
+                    if hosted is not None:
+                        hosted.admission.greet()
+                except BaseException:
+                    own.remove(shard)
+                    raise
 
             holder = ShardHolder(
                 membership,

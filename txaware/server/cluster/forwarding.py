@@ -12,6 +12,7 @@ from urllib.parse import quote
 import attrs
 
 from coordinator.interfaces import Coordinator
+from coordinator.remote.calls import HELLO
 from txaware.errors import ShardAway
 from txaware.model.settings import Settings
 from txaware.model.shards import HOME
@@ -59,6 +60,8 @@ _OWN_PATHS = frozenset(
             PRODUCER_PATH,
             ROWS_PATH,
             SESSIONS_PATH,
+            # What is passed on comes as from a server, and anybody may ask for that.
+            HELLO.path(),
             *FILES,
         ),
     )

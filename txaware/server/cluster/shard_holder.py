@@ -87,7 +87,11 @@ class ShardHolder:
             is_seized = shard in self._seizes
             self._copies.open(shard, seizes=is_seized, pause=self._pause_for(shard))
             self._uses.take(shard)
-            self._taken(shard)
+            try:
+                self._taken(shard)
+            except BaseException:
+                self._copies.close(shard)
+                raise
             self._membership.take([shard])
             with self._lock:
                 self._held.add(shard)

@@ -17,6 +17,7 @@ from coordinator.remote.wire import (
 )
 from txaware.errors import BadRequest
 from txaware.protocol.rights import holder_or_operator, operator
+from txaware.server.cluster.sealed_calls import require_server
 from txaware.server.exchange import DONE_IN_JSON, Reply, Request, json_reply
 from txaware.server.long_polls import signalled
 from txaware.server.owners import Owners
@@ -88,6 +89,8 @@ class EntryRoutes:
         return DONE_IN_JSON
 
     def _hello(self, request: Request, _: Told) -> Begun:
+        if self._server_context.membership is not None:
+            require_server(request)  # no operator can say it in place of a server
         fields = fields_of(request.body)
         check_known(fields, calls.HELLO.fields)
         _writer(fields, request)
