@@ -281,6 +281,8 @@ def this_task() -> tuple[int, object]:
     """
     if "asyncio" in sys.modules:
         asyncio = sys.modules["asyncio"]
-        if asyncio._get_running_loop() is not None:
+        # While another thread imports it, it lacks names, and no loop runs.
+        is_whole = "_get_running_loop" in asyncio.__dict__
+        if is_whole and asyncio._get_running_loop() is not None:
             return threading.get_ident(), asyncio.current_task()
     return threading.get_ident(), None

@@ -1,8 +1,10 @@
 """A transaction from start to end: the order of calls, and every way it can fail."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from coordinator.errors import (
     Unavailable,
 )
 from coordinator.interfaces import TransactionAware
+from coordinator.threads import this_task
 from tests.support.doubles import Clock, Log, Recorder, Watched, failing, lost
 
 
@@ -603,3 +606,11 @@ def test_a_participant_is_made_once_for_its_key(here: Setting) -> None:
         assert tx.joined("key", lambda: here.recorder("b")) is first
     assert "commit_tx a" in here.log
     assert "commit_tx b" not in here.log
+
+
+def test_a_thread_that_just_imports_asyncio_is_in_no_task_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The module is there before its names, which other threads may find so."""
+    monkeypatch.setitem(sys.modules, "asyncio", ModuleType("asyncio"))
+    assert this_task() == (threading.get_ident(), None)
