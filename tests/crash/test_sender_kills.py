@@ -13,6 +13,7 @@ import pytest
 from tests.support.killed_server import Server
 from tests.support.lossy_proxy import LossyProxy
 from txaware import Messaging, Sent, connect
+from txaware.model.compression import CompressionName
 from txaware.model.partitions import partition_of
 
 PATIENCE_S = 300
@@ -43,22 +44,34 @@ def check(messaging: Messaging, sent: dict[int, Sent], count: int) -> None:
         assert sent[message].id == message_id
 
 
+WAYS = pytest.mark.parametrize(
+    ("frames", "compression"), [(True, None), (True, "gzip"), (False, None)]
+)
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize("frames", [True, False])
+@WAYS
 def test_a_million_messages_are_there_once_and_in_order(
-    tmp_path: Path, frames: bool
+    tmp_path: Path, frames: bool, compression: CompressionName | None
 ) -> None:
-    send_through_kills(tmp_path, frames=frames, kills=30, count=1_000_000)
+    send_through_kills(tmp_path, frames, compression, kills=30, count=1_000_000)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("frames", [True, False])
-def test_messages_are_there_once_and_in_order(tmp_path: Path, frames: bool) -> None:
-    send_through_kills(tmp_path, frames=frames, kills=3, count=30_000)
+@WAYS
+def test_messages_are_there_once_and_in_order(
+    tmp_path: Path, frames: bool, compression: CompressionName | None
+) -> None:
+    send_through_kills(tmp_path, frames, compression, kills=3, count=30_000)
 
 
 def send_through_kills(
-    directory: Path, *, frames: bool, kills: int, count: int
+    directory: Path,
+    frames: bool,
+    compression: CompressionName | None,
+    *,
+    kills: int,
+    count: int,
 ) -> None:
     server = Server(directory / "data")
     draw, sent, late = random.Random(7), dict[int, Sent](), defaultdict[int, int](int)
@@ -92,6 +105,7 @@ def send_through_kills(
         ):
             began_s = time.monotonic()
             with client.sender(
+                compression=compression,
                 batch_limit_bytes=32 << 10,
                 queue_limit_bytes=4 << 20,
                 give_up_after_s=PATIENCE_S,

@@ -35,10 +35,11 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.messaging import Messaging
+from txaware.model.compression import CompressionName
 from txaware.model.interfaces import Isolation
 from txaware.model.messages import MessageId
 from txaware.model.settings import Settings
-from txaware.publish import Producer
+from txaware.publish import Producer, Sender
 from txaware.publish.producer_states import State
 from txaware.publish.transactional_producer import TransactionalProducer
 
@@ -86,11 +87,15 @@ class JumpingClock:
 
 @attrs.frozen
 class Topics:
-    """What clients publish to and read: topics, or the partitions of one."""
+    """What clients publish to and read: topics, or the partitions of one.
+
+    With a `compression` senders publish there as well, in batches that have it.
+    """
 
     name: str
     all: tuple[str, ...]
     partitions: int = 0
+    compression: CompressionName | None = None
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -123,7 +128,7 @@ class Topics:
 
 THREE = Topics("three", ("a", "b", "c"))
 PARTITIONS = Topics(
-    "partitions", tuple(f"{PARTITIONED}.{number}" for number in range(12)), 12
+    "partitions", tuple(f"{PARTITIONED}.{number}" for number in range(12)), 12, "gzip"
 )
 
 
@@ -204,11 +209,13 @@ class Client:
         self._looked: dict[str, MessageId | None] = {}
         self._idempotent: Producer | None = None
         self._fenced: TransactionalProducer | None = None
+        self._sender: Sender | None = None
 
     def any(self) -> None:
         """A plain publish or a short transaction, perhaps of a producer."""
-        plain = [self.plain, self.both, self.spilled, self.rolled_back]
-        self.chance.choice([*plain, self.once, self.produced])()
+        steps = [self.plain, self.both, self.spilled, self.rolled_back]
+        steps += [self.once, self.produced]
+        self.chance.choice([*steps, self.sent] if self._topics.compression else steps)()
 
     def plain(self) -> None:
         """Some messages in one piece, without a transaction."""
@@ -240,6 +247,20 @@ class Client:
             except Unavailable:
                 time.sleep(self.chance.uniform(0, 0.2))
         self._notes.add("ended", number, outcome)
+
+    def sent(self) -> None:
+        """Messages of a sender, which come in batches, and each is tried until it is
+        stored."""
+        if self._sender is None:
+            compression = self._topics.compression
+            self._sender = self._messaging.sender(compression=compression)
+        topic, futures = self.chance.choice(self._topics.sources), {}
+        for to, value in self._values(topic, 20):
+            number = self._began([(to, value)])
+            futures[number] = self._sender.send(to, value.encode())
+        for number, future in futures.items():
+            future.result()
+            self._notes.add("ended", number, OK)
 
     def produced(self) -> None:
         """Messages on two topics by a producer that other clients fence."""

@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from itertools import count, islice
 from typing import Any
+from zlib import crc32
 
 import attrs
 
@@ -129,12 +130,23 @@ class TopicLines:
         self.partitions = 0  # until they were counted
         self.loose = Line(self, None)
         self.lines: dict[int, Line] = {}
-        self.only = self.line(0)
-        self.held_bytes = 0
+        # The lines of all partitions, once they were counted.
+        self.row: list[Line] = []
         self.failing = 0
         self.turn = 0
         self.is_asked = False
         self.asked_s = -NEVER_S
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of all of its messages that are not over."""
+        lines = (self.loose, *self.lines.values())
+        return sum(batch.size_bytes for line in lines for batch in line.batches)
+
+    def count(self, partitions: int) -> None:
+        """Takes how many partitions it has, which are never fewer than before."""
+        self.partitions = max(partitions, self.partitions)
+        self.row = [self.line(number) for number in range(self.partitions)]
 
     def line(self, number: int) -> Line:
         """Returns the line of a partition."""
@@ -148,7 +160,7 @@ class TopicLines:
         if not self.partitions:
             return self.loose  # in which it keeps its place among the others
         if number is None and self.partitions == 1:
-            return self.only
+            return self.line(0)
         if number is not None:
             return self.line(number)
         if key is None:
@@ -272,24 +284,24 @@ class SendMachine:
         lines = self.topics.get(topic)
         if lines is None:
             lines = self._new_topic(topic)
-        if lines.partitions == 1 and number is None:
-            line = lines.only
-        else:
+        # As `line_of` does, without a call.
+        if number is not None or not lines.row:
             line = lines.line_of(key, number)
-        batch = line.open
-        if (
-            batch is None
-            or batch.size_bytes + size_bytes > self._batch_bytes
-            or len(batch.payloads) >= self._batch_messages
-        ):
-            batch = self._opened(line, now_s)
-        at = len(batch.payloads)
+        elif lines.partitions == 1:
+            line = lines.row[0]
+        elif key is not None:
+            line = lines.row[crc32(key) % lines.partitions]
+        else:
+            line = lines.loose
+        batch = line.open or self._opened(line, now_s)
+        at, batch_bytes = len(batch.payloads), batch.size_bytes + size_bytes
+        if batch_bytes >= self._batch_bytes or at + 1 >= self._batch_messages:
+            if at and (batch_bytes > self._batch_bytes or at >= self._batch_messages):
+                batch = self._opened(line, now_s)
+                at, batch_bytes = 0, size_bytes
+            if batch_bytes >= self._batch_bytes or at + 1 >= self._batch_messages:
+                self._visit_soon(line)
         future = SentFuture(batch, at)
-        if (
-            batch.size_bytes + size_bytes >= self._batch_bytes
-            or at + 1 >= self._batch_messages
-        ):
-            self._visit_soon(line)
         # Without a call, so that no interrupt (Ctrl-C) comes between.
         if extra is not None:
             batch.extras[at] = extra
@@ -298,8 +310,7 @@ class SendMachine:
         if number is not None and line.number is None:
             batch.numbers[at] = number
         batch.last_s = now_s
-        batch.size_bytes += size_bytes
-        lines.held_bytes += size_bytes
+        batch.size_bytes = batch_bytes
         self.held_bytes += size_bytes
         self.waiting += 1
         if batch.futures is not None:
@@ -326,7 +337,7 @@ class SendMachine:
         _, batch = found
         size_bytes = batch.drop_oldest() + OVERHEAD_BYTES
         batch.size_bytes -= size_bytes
-        self._freed(lines, size_bytes, 1)
+        self._freed(size_bytes, 1)
         self.counts["dropped"] += 1
         self._over.append(batch)
         self._wake()
@@ -388,7 +399,8 @@ class SendMachine:
         lines = self.topics[topic]
         lines.is_asked, lines.asked_s = False, now_s
         self._fine(lines.loose)
-        before, lines.partitions = lines.partitions, max(partitions, lines.partitions)
+        before = lines.partitions
+        lines.count(partitions)
         if not before:
             self._place_all(lines)
         self._visit_soon(lines.loose)
@@ -643,12 +655,12 @@ class SendMachine:
     def _pop_over(self, line: Line) -> None:
         """Settles what is over, in order: what was answered early waits for others."""
         while line.batches and line.batches[0].is_answered:
-            self._settle(line.topic, line.batches.popleft())
+            self._settle(line.batches.popleft())
         if not line.batches:
             self._fine(line)
 
-    def _settle(self, topic: TopicLines, batch: SendBatch) -> None:
-        self._freed(topic, batch.size_bytes, batch.taken)
+    def _settle(self, batch: SendBatch) -> None:
+        self._freed(batch.size_bytes, batch.taken)
         self._leave_flush(batch)
         batch.settle(error=batch.error)
         self._over.append(batch)
@@ -658,9 +670,8 @@ class SendMachine:
         if not self._unsettled[batch.flush]:
             del self._unsettled[batch.flush]
 
-    def _freed(self, topic: TopicLines, size_bytes: int, messages: int) -> None:
+    def _freed(self, size_bytes: int, messages: int) -> None:
         self.lock.notify_all()
-        topic.held_bytes -= size_bytes
         self.held_bytes -= size_bytes
         self.waiting -= messages
 
@@ -694,7 +705,7 @@ class SendMachine:
 
     def _place_all(self, topic: TopicLines) -> None:
         """Gives what waited for the number of partitions to these."""
-        loose, only = topic.loose, topic.only
+        loose, only = topic.loose, topic.line(0)
         waiting = list(loose.batches)
         loose.batches.clear()
         is_open = self._open.pop(loose, self) is None
