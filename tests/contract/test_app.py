@@ -284,6 +284,39 @@ def test_an_endpoint_commits_before_its_answer_and_undoes_what_it_refused() -> N
     assert seen == [OrderPlaced(1), OrderPlaced(2)]
 
 
+def test_what_would_be_outside_of_the_transaction_of_an_endpoint_is_refused() -> None:
+    app, api, _, _ = shop()
+    asked = Depends(app.transaction)
+
+    @api.post("/in-thread")
+    def in_thread(_: Any = asked) -> None:
+        app.blocking.publish("orders", [b"alone"])
+
+    @api.post("/in-loop")
+    async def in_loop(_: Any = asked) -> None:
+        app.blocking.publish("orders", [b"alone"])
+
+    @api.post("/without-it")
+    def without_it() -> None:
+        with app.blocking.transaction():
+            app.blocking.publisher("orders").publish(b"good")
+
+    @api.post("/with")
+    async def with_block() -> None:
+        with app.messaging.transaction():
+            pass  # never reached
+
+    with app.test() as messaging, TestClient(api) as client:
+        for path in ("/in-thread", "/in-loop"):
+            with pytest.raises(MisusedTransaction, match="write outside of it"):
+                client.post(path)
+        with pytest.raises(MisusedTransaction, match="`async with`, not of `with`"):
+            client.post("/with")
+        assert client.post("/without-it").status_code == 200
+        page = messaging.poll("orders", isolation="committed")
+        assert [message.payload for message in page] == [b"good"]
+
+
 def test_a_commit_that_is_refused_is_no_good_answer() -> None:
     app, api, _, _ = shop()
     theirs: list[txaware.Messaging] = []

@@ -26,6 +26,7 @@ from txaware import (
     ClientSettings,
     connect,
     connect_async,
+    outbox_async,
     participants,
 )
 from txaware.errors import BadRequest, MisusedTransaction, TxAwareError, Unavailable
@@ -500,6 +501,8 @@ async def test_a_pool_that_is_exhausted_begins_no_block(
         with pytest.raises(Unavailable, match="no connection is free in the pool"):
             async with messaging.transaction(shop):
                 await messaging.publisher("t").publish(b"never")
+        with pytest.raises(Unavailable, match="no connection is free in the pool"):
+            await outbox_async(session).publish("t", b"never")
     await engine.dispose()
     assert store.committed() == []
 

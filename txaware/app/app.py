@@ -193,9 +193,12 @@ class App:
     def blocking(self) -> Messaging:
         """The `Messaging` of this process, for functions; opened when first asked for.
 
-        In an event loop it would block: `messaging` is for coroutines.
+        In an event loop it would block: `messaging` is for coroutines. Where a
+        transaction of asyncio is open it raises, as it would write outside of that.
         """
-        return self._opened().messaging
+        opened = self._opened()
+        opened.require_no_block()
+        return opened.messaging
 
     @property
     def messaging(self) -> "AsyncMessaging":

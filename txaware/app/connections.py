@@ -68,8 +68,30 @@ class Connections:
             ) from error
         found = self._of_loops.get(loop)
         if found is None:
-            found = self._of_loops[loop] = self._connected()
+            found = self._connected()
+            with self._lock:
+                self._of_loops[loop] = found
         return found
+
+    def require_no_block(self) -> None:
+        """Raises where calls that block would be outside of an asyncio transaction."""
+        with self._lock:
+            awaited = [*self._of_loops.values()]
+        if not awaited:
+            return
+        # Whoever has one has imported these.
+        from txaware.client.aio.async_messaging import messaging_of
+        from txaware.client.aio.async_transaction import surrounding_transaction
+
+        for one in awaited:
+            block = surrounding_transaction(messaging_of(one).coordinator)
+            if block is not None:
+                raise MisusedTransaction(
+                    f"{block} of asyncio is open here, and app.blocking would write "
+                    f"outside of it: await app.messaging in `async def`; a `def` "
+                    f"endpoint is without Depends(app.transaction), and says with "
+                    f"app.blocking.transaction()"
+                )
 
     def _connected(self) -> "AsyncMessaging":
         # Both take long to import, and an app without coroutines needs neither.
@@ -96,7 +118,8 @@ class Connections:
 
     async def close_loop(self) -> None:
         """Closes the `AsyncMessaging` of the running event loop."""
-        found = self._of_loops.pop(asyncio.get_running_loop(), None)
+        with self._lock:
+            found = self._of_loops.pop(asyncio.get_running_loop(), None)
         if found is not None:
             await found.close()
 

@@ -32,7 +32,8 @@ from txaware.participants.outbox_row import Columns
 from txaware.participants.postgres_block import failed, require_idle, require_whole
 from txaware.participants.postgres_link import POSTGRES, driver
 from txaware.participants.postgres_outbox import SYNCED, XID
-from txaware.participants.sqlalchemy import SqlalchemySession, told_pool
+from txaware.participants.session_pool import told_pool
+from txaware.participants.sqlalchemy import SqlalchemySession
 from txaware.participants.sqlite import path_of
 
 R = TypeVar("R")

@@ -36,6 +36,7 @@ from txaware.participants.postgres_link import (
     driver,
     is_asyncio,
 )
+from txaware.participants.session_pool import told_pool
 from txaware.participants.sql_dialect import SqlDialect
 from txaware.participants.sqlite_link import SQLITE
 from txaware.publish.publisher import checked_many, checked_size_bytes
@@ -152,9 +153,11 @@ class WritesRows:
         """Returns the connection of the driver; a session begins with it."""
         given = self._given
         if hasattr(given, "sync_session"):
-            given, self._known = yield given.run_sync(_begun)
+            with told_pool():
+                given, self._known = yield given.run_sync(_begun)
         elif hasattr(given, "get_bind"):
-            given, self._known = _begun(given)
+            with told_pool():
+                given, self._known = _begun(given)
         if library_of(given) == "asyncpg":
             return AsyncpgConnection(given, lent=True)
         return given

@@ -1,16 +1,15 @@
 """A session of SQLAlchemy, to one of three databases, that takes part in blocks."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from coordinator.interfaces import Coordinator
 from coordinator.joining import require_own
 from coordinator.transaction import Transaction
 from txaware.consume import Inbox
 from txaware.consume.inbox import KeepsPositions
-from txaware.errors import BadRequest, MisusedTransaction, Unavailable
+from txaware.errors import BadRequest, MisusedTransaction
 from txaware.messaging import Messaging
 from txaware.model.messages import MessageId
 from txaware.model.start_places import StartAt
@@ -22,11 +21,9 @@ from txaware.participants.mysql_outbox import DecidingMysql
 from txaware.participants.postgres import MarkedPostgres
 from txaware.participants.postgres_outbox import DecidingPostgres
 from txaware.participants.prepared_database import PreparedDatabase
+from txaware.participants.session_pool import told_pool
 from txaware.participants.sqlite import Sqlite
 from txaware.queue.participants_of_threads import DatabaseConnection
-
-if TYPE_CHECKING:
-    pass
 
 R = TypeVar("R")
 
@@ -251,24 +248,3 @@ class SqlalchemySession(KeepsPositions, DatabaseConnection):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.transaction_aware_name}>"
-
-
-@contextmanager
-def told_pool() -> Iterator[None]:
-    """Says what to do where the pool of a session has no connection to lend."""
-    try:
-        yield
-    except Exception as error:
-        if not is_pool_timeout(error):
-            raise
-        raise Unavailable(
-            f"no connection is free in the pool of the session: {error}; have "
-            f"others give theirs back, or make the pool larger"
-        ) from error
-
-
-def is_pool_timeout(error: Exception) -> bool:
-    """Tells whether an error says that a pool of SQLAlchemy had no connection."""
-    import sqlalchemy.exc as errors  # whose session raised it
-
-    return isinstance(error, errors.TimeoutError)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
 from coordinator.brief_errors import briefly
 from coordinator.callbacks import CallsBack, grouped
@@ -309,6 +309,15 @@ class AsyncTransaction(CallsBack):
         for failure in await self._told():
             raise failure
 
+    def __enter__(self) -> NoReturn:
+        """Refuses `with`, which cannot wait in an event loop."""
+        raise MisusedTransaction(
+            "a transaction of asyncio is a block of `async with`, not of `with`"
+        )
+
+    def __exit__(self, *_: object) -> None:
+        """Is never called: no such block begins."""
+
     async def __aenter__(self) -> Self:
         outer = open_transaction(self._context.coordinator)
         if outer is not None and outer.status in (Status.ACTIVE, Status.ENDING):
@@ -483,3 +492,13 @@ def entered(block: AsyncTransaction) -> Iterator[None]:
 def open_transaction(coordinator: Coordinator) -> AsyncTransaction | None:
     """Returns what this task has open there; not that of the task that made it."""
     return next((one for one in _open.get() if one.is_of(coordinator)), None)
+
+
+def surrounding_transaction(coordinator: Coordinator) -> AsyncTransaction | None:
+    """Returns what this task has open there, or the one that has called this thread."""
+    if asyncio._get_running_loop() is not None:
+        return open_transaction(coordinator)
+    opened = [one for one in _open.get() if one._within]
+    return next(
+        (one for one in opened if one._workers.coordinator is coordinator), None
+    )
