@@ -69,6 +69,22 @@ def test_one_thread_sends_to_a_hundred_topics_in_order(messaging: Messaging) -> 
         assert found == [b"%d" % number for number in range(10)]
 
 
+def test_a_thousand_topics_have_one_thread() -> None:
+    with txaware.connect("memory:") as messaging:
+        names = [f"t{number}" for number in range(1000)]
+        for name in names:
+            messaging.create_topic(name)
+        with messaging.sender() as s:
+            s.send(names[0], b"first").result(PATIENCE_S)
+            before = {*threading.enumerate()}
+            for name in names:
+                s.send(name, b"a")
+            assert s.flush(PATIENCE_S)
+            assert {*threading.enumerate()} <= before
+            assert s.metrics().topics == 1000
+            assert s.metrics().sent_messages == 1001
+
+
 def test_on_done_is_called_in_order(messaging: Messaging) -> None:
     done: list[Any] = []
     with messaging.sender(linger_ms=0) as s:

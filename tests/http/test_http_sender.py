@@ -5,12 +5,14 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
+from tests.support.http_raw import resident_bytes
 from tests.support.http_served import ServedStore, served
 from tests.support.killed_server import Server
 from tests.support.lossy_proxy import LossyProxy
@@ -33,6 +35,8 @@ from txaware.model.partitions import partition_of
 from txaware.model.producers import ProducerIdentity
 
 PATIENCE_S = 60
+# What a sender may take beside its queue.
+MORE_BYTES = 32 << 20
 KEYS = [b"ann", b"bob", b"cid", None]
 
 
@@ -180,6 +184,35 @@ def test_a_paused_server_holds_up_nobody_and_fills_no_memory(tmp_path: Path) -> 
                 assert s.flush(PATIENCE_S)
                 assert s.metrics().given_up_messages == 0
             assert payloads(client, "sent") == numbers(taken)
+    finally:
+        server.kill()
+
+
+def test_what_waits_for_a_paused_server_takes_little_more_than_the_queue(
+    tmp_path: Path,
+) -> None:
+    """However many messages: their futures and batches are small beside them."""
+    queue_bytes, payload = 8 << 20, b"x" * 100
+    server = Server(tmp_path / "data")
+    try:
+        with connect(server.url) as client:
+            client.create_topic("orders", partitions=12)
+            with client.sender(
+                queue_limit_bytes=queue_bytes, when_full="raise", give_up_after_s=600
+            ) as s:
+                s.send("orders", b"first", key=b"k").result(PATIENCE_S)
+                before, taken = resident_bytes(), 1
+                with server.paused():
+                    while s.metrics().dropped_messages == 0:
+                        with suppress(QueueFull):
+                            s.send("orders", payload, key=b"%d" % taken)
+                            taken += 1
+                    grown_bytes = resident_bytes() - before
+                assert taken > 10_000
+                assert s.metrics().waiting_bytes <= queue_bytes
+                assert grown_bytes < queue_bytes + MORE_BYTES
+                assert s.flush(PATIENCE_S)
+                assert s.metrics().sent_messages == taken
     finally:
         server.kill()
 

@@ -50,9 +50,17 @@ class Server:
 
     def stop_for(self, pause_s: float) -> None:
         """Stops the process for some time, in which it does nothing."""
+        with self.paused():
+            time.sleep(pause_s)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stops the process during the block."""
         self._child.send_signal(signal.SIGSTOP)
-        time.sleep(pause_s)
-        self._child.send_signal(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            self._child.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """Returns when it is gone."""
