@@ -13,8 +13,8 @@ from txaware import Messaging
 
 
 @pytest.fixture
-def messaging() -> Iterator[Messaging]:
-    with txaware.connect("memory:") as opened:
+def messaging(store_url: str) -> Iterator[Messaging]:
+    with txaware.connect(store_url) as opened:
         yield opened
 
 

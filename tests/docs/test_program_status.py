@@ -31,8 +31,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def messaging(clock: Clock) -> Iterator[Messaging]:
-    with txaware.connect("memory:", clock_ms=clock) as opened:
+def messaging(store_url: str, clock: Clock) -> Iterator[Messaging]:
+    with txaware.connect(store_url, clock_ms=clock) as opened:
         yield opened
 
 

@@ -217,6 +217,33 @@ def durable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     opened.close()
 
 
+@pytest.fixture(
+    params=[
+        "memory",
+        pytest.param("leveldb", marks=pytest.mark.long),
+        pytest.param("http", marks=pytest.mark.long),
+        HBASE,
+    ]
+)
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of an empty store of every kind in turn, as an example is told it.
+
+    A server has the `clock` of the test, where it has one.
+    """
+    has_clock = "clock" in request.fixturenames
+    clock = {"clock_ms": request.getfixturevalue("clock")} if has_clock else {}
+    with ExitStack() as lent:
+        if request.param == "hbase":
+            stores: HBaseStores = request.getfixturevalue("hbase_stores")
+            yield lent.enter_context(stores.lent())
+        elif request.param == "http":
+            served = lent.enter_context(txaware.connect("memory:", **clock))
+            yield lent.enter_context(served.serve()).url
+        else:
+            is_here = request.param == "memory"
+            yield "memory:" if is_here else f"leveldb:{tmp_path / 'data'}"
+
+
 @pytest.fixture
 def messaging(site: Site) -> Messaging:
     """Every implementation in turn, with an empty topic `t`."""
