@@ -6,10 +6,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import pytest
@@ -24,6 +24,8 @@ from tests.support.concurrency import until
 from tests.support.ports import free_port
 from tests.support.workflow_checker import Found, problems
 from tests.support.workflow_shop import TRACES, workflows
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "tests" / "support" / "workflow_shop.py"
@@ -87,35 +89,44 @@ class Plant:
     def trigger(self, number: int) -> None:
         """Triggers, one kind after the other; what was lost on the way comes again."""
         mark, kind = f"mark-{number}", number % 5
-        operations = Operations(Place(self.url))
         if kind == 0:
-            operations.trigger("by-event", event="arrived", once=mark)
-            self.triggers["by-event"].append(mark)
+            self._tell("by-event", "arrived", mark)
         elif kind == 1:
-            operations.trigger("by-hand", once=mark)
-            self.triggers["by-hand"].append(mark)
+            self._tell("by-hand", None, mark)
         elif kind == 2:
             for side in ("left", "right"):
-                operations.trigger("by-pair", event=side, once=f"{side}-{mark}")
-                self.triggers["by-pair"].append(f"{side}-{mark}")
+                self._tell("by-pair", side, f"{side}-{mark}")
         else:
             topic, key = ("orders", None) if kind == 3 else (DATA, b"clicks")
             self._publish(topic, key, mark)
             for name in ["by-topic", "by-count"] if kind == 3 else ["by-data"]:
                 self.triggers[name].append(mark)
 
+    def _tell(self, name: str, event: str | None, mark: str) -> None:
+        """Triggers a workflow once, which its mark sees to."""
+        operations = Operations(Place(self.url))
+        self._once_up(lambda: operations.trigger(name, event=event, once=mark))
+        self.triggers[name].append(mark)
+
     def _publish(self, topic: str, key: bytes | None, mark: str) -> None:
         """Publishes once, with a row that says so."""
+
+        def publish() -> None:
+            with txaware.connect(self.url) as messaging:
+                done = messaging.table("published")
+                with messaging.transaction():
+                    if done.get(mark.encode()) is None:
+                        done.put(mark.encode(), b"")
+                        messaging.publisher(topic).publish(mark.encode(), key=key)
+
+        self._once_up(publish)
+
+    def _once_up(self, act: Callable[[], T]) -> T:
+        """Acts, and again where the server is away: it was killed, and begins anew."""
         end_s = time.monotonic() + PATIENCE_S
         while True:
             try:
-                with txaware.connect(self.url) as messaging:
-                    done = messaging.table("published")
-                    with messaging.transaction():
-                        if done.get(mark.encode()) is None:
-                            done.put(mark.encode(), b"")
-                            messaging.publisher(topic).publish(mark.encode(), key=key)
-                return
+                return act()
             except txaware.TxAwareError:
                 assert time.monotonic() < end_s, self.logs()
 
@@ -142,14 +153,14 @@ class Plant:
 
     def settle(self) -> list[str]:
         """Waits until all runs are over; returns what is wrong then."""
-        Operations(Place(self.url)).pause("by-time")
+        self._once_up(lambda: Operations(Place(self.url)).pause("by-time"))
 
         def is_over() -> bool:
-            found = self.found()
+            found = self._once_up(self.found)
             return not problems(found) and all(run.is_over for run in found.runs)
 
         until(is_over, timeout_s=PATIENCE_S)
-        return problems(self.found())
+        return problems(self._once_up(self.found))
 
     def close(self) -> None:
         """Stops the parts in good order."""
