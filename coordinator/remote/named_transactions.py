@@ -1,14 +1,19 @@
 """Transactions of a coordinator as requests name them: by their id."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from coordinator.errors import BadRequest
+from coordinator.errors import BadRequest, PreparedNotFound
 from coordinator.interfaces import Coordinator
 from coordinator.optional_ports import life_of
+from coordinator.outcome import Outcome
 from coordinator.pointers import Pointers
-from coordinator.prepared_transactions import checked_prepared_name, two_phases
+from coordinator.prepared_transactions import (
+    PreparedTransaction,
+    checked_prepared_name,
+    two_phases,
+)
 from coordinator.remote.wire import LONGEST_NAME, shown, whole_number
 from coordinator.transaction import Transaction, TransactionType
 
@@ -106,6 +111,41 @@ class NamedTransactions:
         tx, checked = named(transaction, kind, checkpoints), checked_name(name)
         two_phases(self._coordinator).prepare(tx, checked, principal=principal)
 
+    def prepared(self) -> list[PreparedTransaction]:
+        """Returns all that are prepared."""
+        return two_phases(self._coordinator).prepared()
+
+    def commit_prepared(self, name: str, *, transaction_id: int | None = None) -> None:
+        """Commits one by its name; an earlier request that did so is no error."""
+        end = two_phases(self._coordinator).commit_prepared
+        self._end_prepared(end, name, transaction_id, Outcome.COMMITTED)
+
+    def rollback_prepared(
+        self, name: str, *, transaction_id: int | None = None
+    ) -> None:
+        """Rolls one back by its name; an earlier request that did so is no error."""
+        end = two_phases(self._coordinator).rollback_prepared
+        self._end_prepared(end, name, transaction_id, Outcome.ROLLED_BACK)
+
+    def _end_prepared(
+        self,
+        end: Callable[..., None],
+        name: str,
+        transaction_id: int | None,
+        wanted: Outcome,
+    ) -> None:
+        checked, pointer = checked_name(name), checked_prepared_id(transaction_id)
+        try:
+            end(checked, transaction_id=pointer)
+        except PreparedNotFound as error:
+            if pointer is None:
+                raise
+            outcome = self._coordinator.outcome(pointer)
+            if outcome is not wanted:
+                raise PreparedNotFound(
+                    f"{error}; transaction {pointer} is {outcome.value}"
+                ) from error
+
     def _note_writers(self, tx: Transaction, names: list[str]) -> None:
         note_writers = getattr(self._coordinator, "note_writers", None)
         if note_writers is not None:
@@ -191,6 +231,13 @@ def checked_names(participants: object) -> list[str] | None:
                 f"characters"
             )
     return listed
+
+
+def checked_prepared_id(transaction_id: object) -> int | None:
+    """Returns the id of a prepared transaction, where it is known."""
+    if transaction_id is None:
+        return None
+    return whole_number(transaction_id, "transactionId")
 
 
 def checked_name(name: object) -> str:

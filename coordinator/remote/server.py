@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from coordinator import codec
@@ -27,7 +28,6 @@ from coordinator.remote.named_transactions import (
     named,
     read_keys,
 )
-from coordinator.remote.prepared_calls import PreparedCalls
 from coordinator.remote.wire import (
     BYTES,
     Answer,
@@ -56,7 +56,7 @@ from coordinator.transaction_status import (
 
 HANGING_S = 900
 # What a person may decide of a transaction whose outcome nobody knows.
-_PYTHON_NAMES = {"type": "kind"}
+_PYTHON_NAMES = {"type": "kind", "transactionId": "transaction_id"}
 DECIDABLE = (Outcome.COMMITTED.value, Outcome.ROLLED_BACK.value)
 _Answers = Callable[[Fields], Answer]
 _AnswersOfOne = Callable[[int, Fields], Answer]
@@ -87,7 +87,7 @@ class CoordinatorRoutes:
         self._told = told
         self._coordinator = coordinator
         self._clock_ms = clock_ms
-        prepared, one = PreparedCalls(coordinator), NamedTransactions(coordinator)
+        one = NamedTransactions(coordinator)
         self._answers: dict[RemoteCall, _Answers] = {
             calls.START: self._start,
             calls.LIST: self._list,
@@ -96,9 +96,9 @@ class CoordinatorRoutes:
             calls.STATE: self._state,
             calls.INVALID_SIZE: self._invalid_size,
             calls.FIND_HANGING: self._find_hanging,
-            calls.PREPARED: prepared.list_all,
-            calls.COMMIT_PREPARED: prepared.commit,
-            calls.ROLLBACK_PREPARED: prepared.roll_back,
+            calls.PREPARED: lambda _: json_answer([p.fields() for p in one.prepared()]),
+            calls.COMMIT_PREPARED: partial(_done, one.commit_prepared, name=None),
+            calls.ROLLBACK_PREPARED: partial(_done, one.rollback_prepared, name=None),
             calls.TRUNCATE: self._truncate,
         }
         self._answers_of_one: dict[RemoteCall, _AnswersOfOne] = {
@@ -106,12 +106,12 @@ class CoordinatorRoutes:
             calls.OUTCOME: self._outcome,
             calls.DECIDE: self._decide,
             calls.COMMIT: _named_in(self._commit),
-            calls.CAN_COMMIT: _done(one.can_commit),
+            calls.CAN_COMMIT: partial(_done, one.can_commit),
             calls.PERSIST: _answering("life", one.persist),
-            calls.ABORT: _done(one.abort),
+            calls.ABORT: partial(_done, one.abort),
             calls.INVALIDATE: _answering("invalidated", one.invalidate),
             calls.CHECKPOINT: _answering("pointers", one.checkpoint),
-            calls.PREPARE: _done(one.prepare),
+            calls.PREPARE: partial(_done, one.prepare, name=None),
         }
 
     def answer(self, method: str, path: str, body: bytes = b"") -> Answer:
@@ -309,14 +309,14 @@ def _named_in(answer: Callable[[Transaction, Fields], Answer]) -> _AnswersOfOne:
     return lambda pointer, fields: answer(_named(pointer, fields), fields)
 
 
-def _done(call: Callable[..., None]) -> _AnswersOfOne:
-    """Makes the answer of a call that says nothing."""
+def _done(call: Callable[..., None], *named: Any, **missing: Any) -> Answer:
+    """Answers a call that says nothing; `missing` stand for fields that are not sent.
 
-    def answer(pointer: int, fields: Fields) -> Answer:
-        call(pointer, **_read(fields))
-        return Answer(200)
-
-    return answer
+    The last one of `named` are the fields, behind a pointer where it has one.
+    """
+    *pointer, fields = named
+    call(*pointer, **(missing | _read(fields)))
+    return Answer(200)
 
 
 def _answering(name: str, call: Callable[..., Any]) -> _AnswersOfOne:
@@ -324,7 +324,7 @@ def _answering(name: str, call: Callable[..., Any]) -> _AnswersOfOne:
     return lambda pointer, fields: json_answer({name: call(pointer, **_read(fields))})
 
 
-def _read(fields: Fields) -> Fields:
+def _read(fields: Fields) -> dict[str, Any]:
     """Returns fields by their names in Python, with the bytes of changed keys."""
     read = {_PYTHON_NAMES.get(name, name): value for name, value in fields.items()}
     if "changes" in read:

@@ -4,7 +4,10 @@ python -m tests.benchmarks commit|before|producers|hbase|spark|queue|web|large -
 python -m tests.benchmarks memory|scheduler|page|cluster --help
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any
 
 import attrs
 import click
@@ -102,15 +105,48 @@ def benchmarks() -> None:
     """Measures commits, producers, HBase, Spark, queues, pages, rows, processes."""
 
 
-@benchmarks.command(help=help_text(SPARK_METHOD, spark_figures.FIGURES))
-@bench_options(spark_figures.LETTERS)
-def spark(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
-    """Measures Spark; the help is made of what is measured."""
-    with bench_trial(directory) as trial:
-        if quick:
-            trial = attrs.evolve(trial, rounds=2, scale=0.04)
-        kept = show_all(spark_figures.figures(trial, only), only_json=only_json)
-    end_with(kept, quick=quick)
+def _measure(
+    name: str,
+    method: str,
+    measured: ModuleType,
+    *,
+    usual: Mapping[str, Any] = MappingProxyType({}),
+    less: Mapping[str, Any],
+) -> None:
+    """Adds the command of a module; with --quick it measures `less` than usual."""
+
+    @benchmarks.command(name, help=help_text(method, measured.FIGURES))
+    @bench_options(measured.LETTERS)
+    def show(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
+        with bench_trial(directory) as trial:
+            trial = attrs.evolve(trial, **{**usual, **(less if quick else {})})
+            kept = show_all(measured.figures(trial, only), only_json=only_json)
+        end_with(kept, quick=quick)
+
+
+_measure("spark", SPARK_METHOD, spark_figures, less={"rounds": 2, "scale": 0.04})
+_measure(
+    "producers",
+    PRODUCERS_METHOD,
+    producer_figures,
+    less={"rounds": 3, "for_s": 0.5, "scale": 0.1},
+)
+_measure(
+    "queue",
+    QUEUE_METHOD,
+    queue_figures,
+    less={"rounds": 3, "for_s": 0.3, "scale": 0.02},
+)
+_measure("web", WEB_METHOD, web_figures, less={"rounds": 2, "for_s": 0.3})
+_measure("memory", MEMORY_METHOD, memory_figures, less={"scale": 0.04})
+_measure(
+    "scheduler",
+    SCHEDULER_METHOD,
+    scheduler_figures,
+    usual={"for_s": 10.0},
+    less={"rounds": 2, "for_s": 3.0, "scale": 0.1},
+)
+_measure("page", PAGE_METHOD, page_figures, less={"rounds": 2})
 
 
 @benchmarks.command(help=help_text(HBASE_METHOD, hbase_figures.FIGURES))
@@ -130,28 +166,6 @@ def hbase(
         if quick:
             trial = attrs.evolve(trial, rounds=3, for_s=0.5, scale=0.1)
         kept = show_all(hbase_figures.figures(trial, only), only_json=only_json)
-    end_with(kept, quick=quick)
-
-
-@benchmarks.command(help=help_text(PRODUCERS_METHOD, producer_figures.FIGURES))
-@bench_options(producer_figures.LETTERS)
-def producers(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
-    """Measures producers; the help is made of what is measured."""
-    with bench_trial(directory) as trial:
-        if quick:
-            trial = attrs.evolve(trial, rounds=3, for_s=0.5, scale=0.1)
-        kept = show_all(producer_figures.figures(trial, only), only_json=only_json)
-    end_with(kept, quick=quick)
-
-
-@benchmarks.command(help=help_text(QUEUE_METHOD, queue_figures.FIGURES))
-@bench_options(queue_figures.LETTERS)
-def queue(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
-    """Measures queues; the help is made of what is measured."""
-    with bench_trial(directory) as trial:
-        if quick:
-            trial = attrs.evolve(trial, rounds=3, for_s=0.3, scale=0.02)
-        kept = show_all(queue_figures.figures(trial, only), only_json=only_json)
     end_with(kept, quick=quick)
 
 
@@ -177,17 +191,6 @@ def large(
     end_with(kept, quick=quick)
 
 
-@benchmarks.command(help=help_text(WEB_METHOD, web_figures.FIGURES))
-@bench_options(web_figures.LETTERS)
-def web(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
-    """Measures a web shop; the help is made of what is measured."""
-    with bench_trial(directory) as trial:
-        if quick:
-            trial = attrs.evolve(trial, rounds=2, for_s=0.3)
-        kept = show_all(web_figures.figures(trial, only), only_json=only_json)
-    end_with(kept, quick=quick)
-
-
 @benchmarks.command(help=help_text(CLUSTER_METHOD, cluster_figures.FIGURES))
 @bench_options(cluster_figures.LETTERS)
 @click.option("--long", is_flag=True, help="Measure for five minutes.")
@@ -203,40 +206,6 @@ def cluster(
             trial = attrs.evolve(trial, rounds=7, for_s=4.0, scale=1.0)
         kept = show_all(cluster_figures.figures(trial, only), only_json=only_json)
     end_with(kept, quick=not long)
-
-
-@benchmarks.command(help=help_text(MEMORY_METHOD, memory_figures.FIGURES))
-@bench_options(memory_figures.LETTERS)
-def memory(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
-    """Measures memory; the help is made of what is measured."""
-    with bench_trial(directory) as trial:
-        if quick:
-            trial = attrs.evolve(trial, scale=0.04)
-        kept = show_all(memory_figures.figures(trial, only), only_json=only_json)
-    end_with(kept, quick=quick)
-
-
-@benchmarks.command(help=help_text(SCHEDULER_METHOD, scheduler_figures.FIGURES))
-@bench_options(scheduler_figures.LETTERS)
-def scheduler(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
-    """Measures the scheduler; the help is made of what is measured."""
-    with bench_trial(directory) as trial:
-        trial = attrs.evolve(trial, for_s=10.0)
-        if quick:
-            trial = attrs.evolve(trial, rounds=2, for_s=3.0, scale=0.1)
-        kept = show_all(scheduler_figures.figures(trial, only), only_json=only_json)
-    end_with(kept, quick=quick)
-
-
-@benchmarks.command(help=help_text(PAGE_METHOD, page_figures.FIGURES))
-@bench_options(page_figures.LETTERS)
-def page(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
-    """Measures the page; the help is made of what is measured."""
-    with bench_trial(directory) as trial:
-        if quick:
-            trial = attrs.evolve(trial, rounds=2)
-        kept = show_all(page_figures.figures(trial, only), only_json=only_json)
-    end_with(kept, quick=quick)
 
 
 @benchmarks.command()

@@ -39,7 +39,10 @@ def error_of(answer: Any) -> tuple[int, str]:
 @given(
     st.sampled_from(["GET", "POST", "PUT"]),
     st.sampled_from(
-        ["", "/status", "/truncate", "/7/can-commit", "/7/abort", "/7/checkpoint"]
+        [
+            *("", "/status", "/truncate", "/7/can-commit", "/7/abort"),
+            *("/7/checkpoint", "/7/persist", "/7/prepare", "/commit-prepared"),
+        ]
     ),
     st.one_of(
         st.binary(max_size=20),
@@ -49,7 +52,14 @@ def error_of(answer: Any) -> tuple[int, str]:
                 st.lists(inner)
                 | st.dictionaries(
                     st.sampled_from(
-                        ["type", "timeoutS", "changes", "checkpoints", "pointers"]
+                        [
+                            "type",
+                            "timeoutS",
+                            "changes",
+                            "checkpoints",
+                            "pointers",
+                            "name",
+                        ]
                     ),
                     inner,
                 )

@@ -76,6 +76,14 @@ class Sample:
             coordinator.rollback_prepared(one.name)
         return {"name": "order-7"}
 
+    def waits(self) -> dict[str, Any]:
+        """Prepares a transaction, and names it."""
+        coordinator, name = self.site.messaging.coordinator, self.named()
+        tx = coordinator.start_short()
+        coordinator.persist(tx)
+        two_phases(coordinator).prepare(tx, "order-7")
+        return name | {"transaction_id": tx.transaction_id}
+
     def opened(self) -> ProducerIdentity:
         """Opens a producer."""
         return self.site.messaging._parts.producers.open_producer().identity
@@ -273,6 +281,9 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     transactions.INVALIDATE: lambda s: s.begun() | {"kind": "short"},
     transactions.CHECKPOINT: lambda s: s.begun(),
     transactions.PREPARE: lambda s: s.named() | s.begun(),
+    transactions.LIST_PREPARED: lambda _: {},
+    transactions.COMMIT_PREPARED: lambda s: s.waits(),
+    transactions.ROLLBACK_PREPARED: lambda s: s.waits(),
     topics.CREATE_TOPIC: lambda _: {
         **{"topic": "new", "ttl_s": 60, "properties": {"owner": "ann"}},
         **{"exist_ok": True, "compact": True},

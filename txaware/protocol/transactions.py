@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import Struct, field
 
 from coordinator.prepared_transactions import LONGEST_NAME as LONGEST_PREPARED
-from coordinator.prepared_transactions import NAME
+from coordinator.prepared_transactions import NAME, PreparedTransaction
 from coordinator.remote.calls import ROOT
 from coordinator.remote.named_transactions import (
     NamedTransactions,
@@ -16,6 +16,7 @@ from coordinator.remote.named_transactions import (
     checked_kind,
     checked_name,
     checked_names,
+    checked_prepared_id,
     read_keys,
 )
 from coordinator.remote.wire import LONGEST_NAME, fields_of
@@ -26,11 +27,12 @@ from txaware.protocol.json_schema import (
     TEXT,
     Schema,
     array,
+    fields,
     or_null,
     whole,
 )
 from txaware.protocol.rights import holder, holder_or_operator, to_prepare
-from txaware.protocol.verb import Form, In, Repeat, Verb, Work, verbs_in
+from txaware.protocol.verb import Form, In, Nothing, Repeat, Verb, Work, verbs_in
 
 TAG = "transactions"
 ONE = ROOT + "/{transaction}"
@@ -41,7 +43,7 @@ LIFE: Schema = TEXT | {
     "the pointer; empty for those of earlier versions, and where there is none.",
 }
 PARTICIPANT: Schema = TEXT | {"minLength": 1, "maxLength": LONGEST_NAME}
-PREPARED_NAME: Schema = TEXT | {"pattern": NAME, "maxLength": LONGEST_PREPARED}
+_PREPARED_NAME: Schema = TEXT | {"pattern": NAME, "maxLength": LONGEST_PREPARED}
 _KEYS = array(BASE64)
 
 _KIND = Kind(by(checked_kind), {"enum": ["short", "long"]}, given=by(checked_kind))
@@ -61,9 +63,33 @@ _PARTICIPANTS = Kind(
 )
 _NAME = Kind(
     by(checked_name),
-    PREPARED_NAME,
+    _PREPARED_NAME,
     given=by(checked_name),
     missing="name: null is not the name of a prepared transaction",
+)
+
+_PREPARED_ID = Kind(
+    by(checked_prepared_id),
+    or_null(whole(0))
+    | {"description": "Its id, where the call is repeated: it may have ended already."},
+    given=by(checked_prepared_id),
+)
+_PREPARER = or_null(TEXT) | {
+    "description": "Who prepared it; null for the program with the data."
+}
+_PREPARED = Form(
+    lambda found: [one.fields() for one in found],
+    lambda _, sent: [*map(PreparedTransaction.of, sent)],
+    array(
+        fields(
+            {
+                "name": _PREPARED_NAME,
+                "transactionId": whole(0),
+                "sinceMs": whole(0),
+                "principal": _PREPARER,
+            }
+        )
+    ),
 )
 
 
@@ -103,6 +129,13 @@ class Prepare(OneTransaction, forbid_unknown_fields=True, kw_only=True):
     """Gives it a name."""
 
     name: Annotated[str, _NAME]
+
+
+class EndPrepared(Struct, forbid_unknown_fields=True, rename="camel"):
+    """Says the name, and the id where the call may be a repeat."""
+
+    name: Annotated[str, _NAME]
+    transaction_id: Annotated[int | None, _PREPARED_ID] = None
 
 
 _of_one: Callable[..., Verb[..., Any]] = partial(
@@ -175,6 +208,41 @@ PREPARE = _of_one(
     right=to_prepare,
     summary="Prepares it: it never times out, and only its name ends it.",
     example={"name": "order-7"},
+)
+LIST_PREPARED = Verb(
+    does=NamedTransactions.prepared,
+    method="GET",
+    path=ROOT + "/prepared",
+    number=90,
+    request=Nothing,
+    answer=_PREPARED,
+    right=holder_or_operator,
+    work=Work.COORDINATOR,
+    summary="Those that are prepared, and that the caller may end.",
+    tag=TAG,
+    spaced=True,
+)
+COMMIT_PREPARED = _of_one(
+    does=NamedTransactions.commit_prepared,
+    path=ROOT + "/commit-prepared",
+    number=91,
+    request=EndPrepared,
+    answer=_DONE,
+    right=holder_or_operator,
+    summary="Commits a prepared transaction.",
+    example={"name": "order-7"},
+    refuses=(404, 409),
+)
+ROLLBACK_PREPARED = _of_one(
+    does=NamedTransactions.rollback_prepared,
+    path=ROOT + "/rollback-prepared",
+    number=92,
+    request=EndPrepared,
+    answer=_DONE,
+    right=holder_or_operator,
+    summary="Rolls one back: nobody ever sees it.",
+    example={"name": "order-8"},
+    refuses=(404, 409),
 )
 
 VERBS = verbs_in(globals())

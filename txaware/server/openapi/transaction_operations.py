@@ -26,7 +26,6 @@ from txaware.protocol.transactions import (
     LIFE,
     PARTICIPANT,
     POINTERS,
-    PREPARED_NAME,
     TAG,
 )
 from txaware.server.openapi.operation import Content, Operation, json_of
@@ -102,33 +101,6 @@ _REPEAT: dict[str, Any] = {
     "description": "True where it is asked again after a lost answer, and what became "
     "of it the first time is to be told.",
 }
-
-
-_POINTER: Schema = or_null(whole(0)) | {
-    "description": "Its id, where the call is repeated: it may have ended already."
-}
-_ENTRY = fields(
-    {
-        "name": PREPARED_NAME,
-        "transactionId": whole(0),
-        "sinceMs": whole(0),
-        "principal": or_null(TEXT)
-        | {"description": "Who prepared it; null for the program with the data."},
-    }
-)
-
-
-def _end(summary: str, name: str) -> Operation:
-    return Operation(
-        summary=summary,
-        tag=TAG,
-        body=json_of(
-            fields({"name": PREPARED_NAME}, {"transactionId": _POINTER}),
-            example={"name": name},
-        ),
-        answer=_NOTHING,
-        refuses=(404, 409),
-    )
 
 
 _DESCRIBED: dict[RemoteCall, Operation] = {
@@ -244,13 +216,6 @@ _DESCRIBED: dict[RemoteCall, Operation] = {
         ),
         answer=json_of(fields({"since": TEXT, "next": whole(0), "ended": POINTERS})),
     ),
-    calls.PREPARED: Operation(
-        summary="Those that are prepared, and that the caller may end.",
-        tag=TAG,
-        answer=json_of(array(_ENTRY)),
-    ),
-    calls.COMMIT_PREPARED: _end("Commits a prepared transaction.", "order-7"),
-    calls.ROLLBACK_PREPARED: _end("Rolls one back: nobody ever sees it.", "order-8"),
 }
 OPERATIONS = {
     (call.method, call.path("{transaction}")): operation

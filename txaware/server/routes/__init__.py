@@ -13,6 +13,7 @@ from txaware.server.routes import (
     members,
     messages,
     operator,
+    prepared,
     producers,
     queue_jobs,
     queues,
@@ -26,7 +27,6 @@ from txaware.server.routes.dashboard import DashboardRoutes, MetricsRoutes
 from txaware.server.routes.entries import EntryRoutes
 from txaware.server.routes.frame_routes import upgrade_route
 from txaware.server.routes.polls import Polls
-from txaware.server.routes.prepared import PreparedRoutes
 from txaware.server.routes.producers import PublishesOnce
 from txaware.server.routes.transactional_ids import BeginsOfIds
 from txaware.server.routes.transactions import TransactionRoutes
@@ -42,6 +42,7 @@ ACTS = (
     | members.ACTS
     | messages.ACTS
     | operator.ACTS
+    | prepared.ACTS
     | producers.ACTS
     | queues.ACTS
     | tables.ACTS
@@ -80,7 +81,6 @@ def all_routes(
     """Returns every route of the server."""
     coordinator = TransactionRoutes(server_context)
     routes = [
-        *PreparedRoutes(server_context).routes(),
         *coordinator.routes(),
         *CommitRoutes(server_context, coordinator).routes(),
         *EntryRoutes(server_context).routes(),

@@ -1,90 +1,71 @@
-"""Routes of prepared transactions: who prepared one ends it, and so may operators."""
+"""What a server adds to prepared transactions: who prepared one ends it."""
 
-import json
-from functools import partial
+from typing import Any
 
-from coordinator.remote.calls import (
-    COMMIT_PREPARED,
-    PREPARED,
-    ROLLBACK_PREPARED,
-    RemoteCall,
-)
-from coordinator.remote.client import Answer, CoordinatorRoutes
-from coordinator.remote.prepared_calls import name_in, prepared_as
-from coordinator.remote.wire import fields_of
+from coordinator.prepared_transactions import PreparedTransaction
+from txaware.auth import Principal
 from txaware.errors import NotAuthorized, PreparedNotFound
-from txaware.protocol.rights import holder_or_operator
-from txaware.server.exchange import JSON, Reply, Request
-from txaware.server.routes.transactions import route_of
-from txaware.server.routing import Route
+from txaware.protocol.transactions import (
+    COMMIT_PREPARED,
+    LIST_PREPARED,
+    ROLLBACK_PREPARED,
+)
+from txaware.protocol.verb import Verb
 from txaware.server.server_context import ServerContext
+from txaware.server.verb_performer import Act, Caller
 
 
-class PreparedRoutes:
-    """Routes that list prepared transactions, and end them by name."""
+def _list(
+    server_context: ServerContext, caller: Caller, _: Any
+) -> list[PreparedTransaction]:
+    found, principal = _all(server_context), caller.principal
+    if principal.is_operator:
+        return found
+    return [one for one in found if one.principal == principal.name]
 
-    def __init__(self, server_context: ServerContext) -> None:
-        self._server_context = server_context
-        self._owners = server_context.owners
-        self._coordinator = CoordinatorRoutes(server_context.coordinator)
 
-    def routes(self) -> list[Route]:
-        """Returns these routes, by method and path."""
-        ends = (COMMIT_PREPARED, ROLLBACK_PREPARED)
-        return [
-            route_of(PREPARED, self._list, holder_or_operator),
-            *(
-                route_of(call, partial(self._end, call=call), holder_or_operator)
-                for call in ends
-            ),
-        ]
-
-    async def _list(self, request: Request) -> Reply:
-        answer = await self._server_context.in_coordinator_thread(
-            self._coordinator.call, PREPARED
-        )
-        if answer.status != 200:
-            return _reply(answer)
-        found = json.loads(answer.body)
-        principal = request.principal
+def _end(verb: Verb[..., Any]) -> Act:
+    def act(server_context: ServerContext, caller: Caller, asked: Any) -> None:
+        principal, pointer = caller.principal, asked.transaction_id
         if not principal.is_operator:
-            found = [one for one in found if one["principal"] == principal.name]
-        return Reply(200, json.dumps(found).encode(), JSON)
+            pointer = _own(server_context, principal, asked)
+        engine = server_context.engine(verb.port)
+        getattr(engine, verb.name)(asked.name, transaction_id=pointer)
 
-    async def _end(self, request: Request, *, call: RemoteCall) -> Reply:
-        body = await self._server_context.in_coordinator_thread(self._checked, request)
-        return await self._call(call, body=body)
+    return act
 
-    async def _call(self, call: RemoteCall, **named: object) -> Reply:
-        answer = await self._server_context.in_coordinator_thread(
-            self._coordinator.call, call, **named
-        )
-        return _reply(answer)
 
-    def _checked(self, request: Request) -> bytes:
-        """Returns the body; raises where the caller may not end what it names.
+def _own(server_context: ServerContext, principal: Principal, asked: Any) -> int:
+    """Returns the id of what a request names; raises where the caller may not end it.
 
-        The body names the transaction as well: the name may be another one's by then.
-        An earlier, lost request may have ended it: then the id has to be the caller's.
-        """
-        principal, fields = request.principal, fields_of(request.body)
-        if principal.is_operator:
-            return request.body
-        name, pointer = name_in(fields), fields.get("transactionId")
-        found = prepared_as(self._server_context.coordinator, name)
-        if found is not None and found.principal != principal.name:
-            raise NotAuthorized(
-                f"{principal.name} may not end what is prepared as {name!r}: somebody "
-                f"else prepared it"
-            )
-        if found is None and not isinstance(pointer, int):
+    The name may be another one's when it ends. An earlier, lost request may have ended
+    it: then the id has to be the caller's.
+    """
+    name, pointer = asked.name, asked.transaction_id
+    found = next((one for one in _all(server_context) if one.name == name), None)
+    if found is None:
+        if pointer is None:
             raise PreparedNotFound(f"no transaction is prepared as {name!r}")
-        if found is None and isinstance(pointer, int):
-            self._owners.check((pointer,), principal)
-        if found is not None and pointer is None:
-            pointer = found.transaction_id
-        return json.dumps({**fields, "transactionId": pointer}).encode()
+        server_context.owners.check((pointer,), principal)
+    elif found.principal != principal.name:
+        raise NotAuthorized(
+            f"{principal.name} may not end what is prepared as {name!r}: somebody else "
+            f"prepared it"
+        )
+    elif pointer is None:
+        pointer = found.transaction_id
+    own: int = pointer
+    return own
 
 
-def _reply(answer: Answer) -> Reply:
-    return Reply(answer.status, answer.body, answer.content_type)
+def _all(server_context: ServerContext) -> list[PreparedTransaction]:
+    found: list[PreparedTransaction] = server_context.engine(
+        LIST_PREPARED.port
+    ).prepared()
+    return found
+
+
+ACTS: dict[Verb[..., Any], Act] = {
+    LIST_PREPARED: _list,
+    **{verb: _end(verb) for verb in (COMMIT_PREPARED, ROLLBACK_PREPARED)},
+}
