@@ -153,16 +153,28 @@ def _by_frames(sent: Sequence[Sent], for_s: float) -> Done:
     return sum(rate for rate, _ in told), sum(used_s for _, used_s in told)
 
 
-def _beside_one(
+def _to_each(served: Served) -> list[Sent]:
+    return [(url, "t") for url in served.urls]
+
+
+def _to_owners(served: Served) -> list[Sent]:
+    return [(url, f"t.{shard}") for shard, url in enumerate(served.urls)]
+
+
+def _to_any_server(served: Served) -> list[Sent]:
+    return [(url, f"t.{shard}") for shard in range(PROCESSES) for url in served.urls]
+
+
+def beside_one(
     trial: Trial,
     pair: Pair,
+    *,
     name: str,
     targets: Callable[[Served], Sequence[Sent]],
     send: Callable[[Sequence[Sent], float], Done] = _by_wrk,
-    *,
     at_least: float,
 ) -> list[Figure]:
-    """Measures two processes beside one, in turns."""
+    """Measures two processes beside one, in turns: figures a to d."""
     rates: list[list[float]] = [[], []]
     costs = [Costs(), Costs()]
     for _ in range(trial.rounds):
@@ -183,53 +195,6 @@ def _beside_one(
             at_least=at_least,
         )
     ]
-
-
-def keyless(trial: Trial, pair: Pair) -> list[Figure]:
-    """Figure a."""
-    return _beside_one(
-        trial,
-        pair,
-        "a) publish of one without a key",
-        lambda served: [(url, "t") for url in served.urls],
-        at_least=OWNER,
-    )
-
-
-def at_the_owner(trial: Trial, pair: Pair) -> list[Figure]:
-    """Figure b."""
-    return _beside_one(
-        trial,
-        pair,
-        "b) publish of one to a partition, at its owner",
-        lambda served: [(url, f"t.{shard}") for shard, url in enumerate(served.urls)],
-        at_least=OWNER,
-    )
-
-
-def at_a_random_server(trial: Trial, pair: Pair) -> list[Figure]:
-    """Figure c."""
-    return _beside_one(
-        trial,
-        pair,
-        "c) publish of one to a partition, half of them at another server",
-        lambda served: [
-            (url, f"t.{shard}") for shard in range(PROCESSES) for url in served.urls
-        ],
-        at_least=RANDOM,
-    )
-
-
-def transactions(trial: Trial, pair: Pair) -> list[Figure]:
-    """Figure d."""
-    return _beside_one(
-        trial,
-        pair,
-        "d) begin, publish of one and commit in frames",
-        lambda served: [(url, "t") for url in served.urls],
-        _by_frames,
-        at_least=TRANSACTIONS,
-    )
 
 
 async def _committed(url: str, topic: str, for_s: float) -> Done:
@@ -343,23 +308,44 @@ PAIRED = [
         "a",
         "Plain publishes of one message of 100 bytes without a key to a topic with a "
         "partition in each shard, over 16 connections. Floor 1.6.",
-        keyless,
+        partial(
+            beside_one,
+            name="a) publish of one without a key",
+            targets=_to_each,
+            at_least=OWNER,
+        ),
     ),
     Paired(
         "b",
         "The same to partitions, each at its owner. Floor 1.6.",
-        at_the_owner,
+        partial(
+            beside_one,
+            name="b) publish of one to a partition, at its owner",
+            targets=_to_owners,
+            at_least=OWNER,
+        ),
     ),
     Paired(
         "c",
         "The same at a random server, which passes half of them on. Floor 1.1.",
-        at_a_random_server,
+        partial(
+            beside_one,
+            name="c) publish of one to a partition, half of them at another server",
+            targets=_to_any_server,
+            at_least=RANDOM,
+        ),
     ),
     Paired(
         "d",
         "Transactions of one message in frames, by two clients of 8 tasks each. "
         "Floor 1.3.",
-        transactions,
+        partial(
+            beside_one,
+            name="d) begin, publish of one and commit in frames",
+            targets=_to_each,
+            send=_by_frames,
+            at_least=TRANSACTIONS,
+        ),
     ),
     Paired(
         "e",

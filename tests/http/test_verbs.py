@@ -107,8 +107,10 @@ def part_of(messaging: Any, port: str) -> Any:
     """The part of a messaging that has the verbs of a port."""
     if port == "BeginsTransactions" and messaging._parts.reach is None:
         return BeginsInTwoCalls(messaging)
-    if port == "NamedTransactions":
+    if port == "NamedTransactions" and messaging._parts.reach is None:
         return NamedTransactions(messaging.coordinator)
+    if port == "NamedTransactions":  # a RemoteCoordinator asks in another way
+        return DeclaredTransactions(messaging._parts.administration)
     name = {
         "MessagingService": "service",
         "OperatorService": "administration",
@@ -119,6 +121,21 @@ def part_of(messaging: Any, port: str) -> Any:
         "TableService": "tables",
     }[port]
     return getattr(messaging._parts, name)
+
+
+@attrs.frozen
+class DeclaredTransactions:
+    """Makes the calls of the declared verbs by the connections of a client."""
+
+    client: Any
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        [verb] = [one for one in transactions.VERBS if one.name == name]
+        method: Any = blocking_verb(verb)
+        return lambda **asked: method(
+            self.client,
+            **{name: value for name, value in asked.items() if name not in verb.fixed},
+        )
 
 
 @attrs.frozen

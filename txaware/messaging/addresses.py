@@ -307,18 +307,18 @@ def _put_together(
         administration.keep_for_shards(here=table.shards, elsewhere=())
     limits = Limits(store_context.settings, store_context.barrier is not None)
     return Parts(
-        service,
-        tables,
-        queues,
-        groups,
-        service.producing,
-        store_context.coordinator,
-        administration,
-        lambda: limits,
-        store_context.clock_ms,
-        close_all,
-        way,
-        Served(
+        service=service,
+        tables=tables,
+        queues=queues,
+        groups=groups,
+        producers=service.producing,
+        coordinator=store_context.coordinator,
+        administration=administration,
+        ask_limits=lambda: limits,
+        clock_ms=store_context.clock_ms,
+        close=close_all,
+        way=way,
+        served=Served(
             service=service,
             tables=tables,
             queues=queues,

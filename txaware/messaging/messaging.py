@@ -374,16 +374,18 @@ class Messaging(
         limits = self._limits()
         settings, largest = limits.settings, limits.largest_buffer_bytes
         access = QueueAccess(
-            self._queue_service,
-            self._service,
-            self._parts.coordinator,
-            limits.shares_journal,
-            min(settings.buffer_limit_bytes, largest or settings.buffer_limit_bytes),
-            settings.message_limit_bytes,
-            self.transaction,
-            self._to_close.add,
-            self.clock_ms,
-            DueTimes(self.table, self.clock_ms),
+            queues=self._queue_service,
+            service=self._service,
+            coordinator=self._parts.coordinator,
+            shares_journal=limits.shares_journal,
+            buffer_limit_bytes=min(
+                settings.buffer_limit_bytes, largest or settings.buffer_limit_bytes
+            ),
+            message_limit_bytes=settings.message_limit_bytes,
+            begin=self.transaction,
+            opened=self._to_close.add,
+            clock_ms=self.clock_ms,
+            due_times=DueTimes(self.table, self.clock_ms),
         )
         queue: Queue = Queue(access, str(QueueName.parse(name)))
         is_usual = not self._is_decided_elsewhere()

@@ -62,7 +62,7 @@ class Limits:
             )
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Parts:
     """The parts of a `Messaging`; `close` releases them, and `served` is for a server.
 

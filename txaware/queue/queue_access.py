@@ -75,7 +75,7 @@ def _due_key(queue: str, name: str) -> bytes:
     return f"{queue}\0{name}".encode()
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class QueueAccess:
     """The services behind a queue, and what its users in this program agree on.
 

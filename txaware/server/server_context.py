@@ -148,7 +148,7 @@ class Stopping:
             event.set()
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, kw_only=True)
 class ServerContext:
     """A store that is served: its parts, and the threads that wait for its disk.
 

@@ -52,18 +52,18 @@ class Exposition:
         self._requests = RequestCounts()
         self._failures: Counter[str] = Counter()
         self._sources = Sources(
-            administration,
-            service,
-            overview,
-            in_flight,
-            self._requests,
-            TopicLabels(_exists_in(service)),
-            administration.depths(),
-            clock_ms,
-            clock_ms(),
-            refusals,
-            self._failures,
-            shares,
+            administration=administration,
+            service=service,
+            overview=overview,
+            in_flight=in_flight,
+            requests=self._requests,
+            labels=TopicLabels(_exists_in(service)),
+            depths=administration.depths(),
+            clock_ms=clock_ms,
+            started_ms=clock_ms(),
+            refusals=refusals,
+            failures=self._failures,
+            shares=shares,
         )
         self._parts = parts
         self._process = ProcessCollector(registry=None)

@@ -45,7 +45,7 @@ class InFlight(Protocol):
     body_bytes: int
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Sources:
     """The sources of metrics, which last from one scrape to the next."""
 

@@ -75,7 +75,7 @@ class Sight:
     tables: Callable[[str], bool] = lambda _: False
 
 
-@attrs.define
+@attrs.define(kw_only=True)
 class _Moment:
     """The state that answers all who ask within a second."""
 
@@ -269,22 +269,22 @@ class Overview:
             return name in self._blocked.blockers, total - earlier, total
 
         return _Moment(
-            self._store_context.clock_ms(),
-            status,
-            self._store_status(failures),
-            topics,
-            metrics,
-            sorted(topics, key=activity, reverse=True),
-            transactions,
-            None if snapshot is None else len(snapshot.invalids),
-            producers,
-            queues,
-            tables,
-            outboxes,
-            self._lags.by_topic(),
-            pairs,
-            failures,
-            alarms,
+            now_ms=self._store_context.clock_ms(),
+            coordinator=status,
+            store=self._store_status(failures),
+            topics=topics,
+            metrics=metrics,
+            by_activity=sorted(topics, key=activity, reverse=True),
+            transactions=transactions,
+            invalid=None if snapshot is None else len(snapshot.invalids),
+            producers=producers,
+            queues=queues,
+            tables=tables,
+            outboxes=outboxes,
+            behind=self._lags.by_topic(),
+            pairs=pairs,
+            failures=failures,
+            alarms=alarms,
         )
 
     def _writes(self) -> WriteMetrics | None:
