@@ -300,6 +300,35 @@ def test_a_rewind_by_somebody_else_reaches_the_owner(shop: Messaging) -> None:
         assert payloads(m.poll(timeout_s=SOON_S)) == [b"2-0", b"2-1"]
 
 
+def test_a_rewind_behind_the_snapshot_of_a_block_reaches_the_next_one(
+    shop: Messaging,
+) -> None:
+    with shop.member("billing", topics=["orders"]) as m:
+        with shop.transaction():
+            assert len(m.poll()) == 6
+        with shop.transaction():
+            shop.rewind_group("billing", "orders", to={"2": "first"})
+            until(lambda: m._has_news)
+            assert m.poll() == []
+        assert m.wait(SOON_S)
+        with shop.transaction():
+            assert payloads(m.poll()) == [b"2-0", b"2-1"]
+
+
+def test_partitions_that_are_added_fill_no_page_of_others(shop: Messaging) -> None:
+    with shop.member("billing") as m, shop.member("billing") as other:
+        m.add_topic("orders", 0)
+        m.add_topic("orders", 1)
+        assert len(m.poll()) == 4
+        m.commit()
+        shop.update_topic("orders", partitions=4)
+        shop.publish("orders.3", [b"3-%d" % number for number in range(200)])
+        other.add_topic("orders", 3)
+        assert until(lambda: other.poll(limit=1)) != []
+        shop.publish("orders.0", [b"0-2"])
+        assert payloads(m.poll(limit=1)) == [b"0-2"]
+
+
 def test_it_seeks_pauses_and_resumes(shop: Messaging) -> None:
     with shop.member("billing", topics=["orders", "audit"]) as m:
         found = m.poll()

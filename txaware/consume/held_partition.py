@@ -22,12 +22,14 @@ class HeldPartition:
 
     `saved` is the position of the group as it was read last, and `position` is where
     the member stands, which is ahead of it where it polled outside transactions.
+    `rewound` is where somebody else moved the group, until a block has read it.
     """
 
     topic: str
     number: int
     saved: MessageId
     position: MessageId
+    rewound: MessageId | None = None
 
     @classmethod
     def of(cls, place: PartitionPosition) -> "HeldPartition":
@@ -53,6 +55,16 @@ class HeldPartition:
     def stand(self, position: MessageId | None) -> None:
         """Goes to a position that is saved."""
         self.saved = self.position = position or BEGINNING
+
+    def stand_in_block(self, position: MessageId | None) -> None:
+        """Goes to the position that a block has read.
+
+        The snapshot of the first block behind a rewind may be older than that: then the
+        partition stays where it was rewound to, or it would be found at its end.
+        """
+        rewound, self.rewound = self.rewound, None
+        if rewound is None or rewound == (position or BEGINNING):
+            self.stand(position)
 
 
 @attrs.frozen

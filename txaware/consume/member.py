@@ -439,7 +439,7 @@ class Member:
     ) -> Sequence[PartitionPosition]:
         places = self._read(tx, among=among)
         for place in places:
-            self._held[place.pair].stand(place.position)
+            self._held[place.pair].stand_in_block(place.position)
         return places
 
     def _place_in(self, reading: MemberReading, pair: Partition) -> MessageId:
@@ -630,6 +630,7 @@ class Member:
         saved = self._saved(one.pair)
         if (saved or BEGINNING) != one.saved:
             one.stand(saved)
+            one.rewound = one.saved
 
     def _join_anew(self, why: Exception) -> None:
         log.warning("%s joins anew: %s", self, why)

@@ -161,7 +161,8 @@ class PartitionShare:
         options: dict[str, Any],
     ) -> Page | None:
         """Polls one topic; None where it was deleted, and will be revoked."""
-        try:
+
+        def poll() -> Page:
             return self._service.poll(
                 self._name(topic, numbers),
                 start=self._start_of(topic, numbers, at),
@@ -169,9 +170,17 @@ class PartitionShare:
                 limit=limit,
                 **options,
             )
+
+        try:
+            page = poll()
+            if len(numbers) > 1 and len(page.next) > self.partitions(topic):
+                # Partitions were added: they are others', and would fill each page.
+                self.count()
+                page = poll()
         except TopicNotFound as error:
             log.info("a member holds a partition that is gone: %s", error)
             return None
+        return page
 
     def _of(self, topic: str, numbers: Sequence[int], page: Page) -> list[Message]:
         """Returns the messages of these partitions, with their topic."""
