@@ -1,20 +1,13 @@
 """Members of a group come, go, hang and die: each message is handled once, in order.
 
-`MEMBER_MINUTES` makes it longer. What was handled is told by rows that conflict with
-nothing, so that a fence that is missing shows.
+`MEMBER_MINUTES` makes it longer, and `MEMBER_SEED` another one.
 """
 
 import os
-import random
 import signal
-import subprocess
-import sys
-import threading
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from itertools import pairwise
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,244 +20,91 @@ from tests.support.killed_server import Server
 from tests.support.member_child import (
     APART,
     GROUP,
-    HANDLED,
     HTTP,
-    LOOP,
-    LOOP_BY_HTTP,
     NO_KEY,
-    STATIC,
+    PARTITIONS,
     TOPIC,
 )
-from txaware.errors import TxAwareError
+from tests.support.member_nemesis import (
+    ENDS_S,
+    KINDS,
+    NOTHING,
+    Child,
+    Findings,
+    Nemesis,
+    Publishing,
+    Rewound,
+    Stuck,
+    Told,
+    catch_up,
+    check,
+    numbers_of,
+    served,
+)
 from txaware.messaging import Messaging
 
-ROOT = Path(__file__).parents[2]
-PARTITIONS, MOST_PARTITIONS = 4, 8
-WAYS = ("", HTTP, LOOP, LOOP_BY_HTTP, STATIC)
-SESSION_S = 1.0
-RUN_S = 60 * float(os.environ.get("MEMBER_MINUTES", "0")) or 6.0
-ENDS_S = 60
+RUN_S = 60 * float(os.environ.get("MEMBER_MINUTES", "0")) or 4.0
 
 
-class Child:
-    """A member in a process of its own."""
-
-    def __init__(
-        self,
-        url: str,
-        name: str,
-        *,
-        pause_s: float = 0.0,
-        fault: str = "",
-        session_s: float = SESSION_S,
-    ) -> None:
-        self.name, self.way = name, fault
-        self._lines: list[str] = []
-        self._child = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "tests.support.member_child", url, name),
-                *(str(session_s), str(pause_s), fault),
-            ],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._child.stdout is not None
-        for line in self._child.stdout:
-            self._lines.append(line.strip())
-
-    def says(self, text: str) -> None:
-        """Waits until it has said that."""
-        assert until(
-            lambda: any(text in line for line in self._lines), timeout_s=ENDS_S
-        )
-
-    def signal(self, number: signal.Signals) -> None:
-        """Sends a signal."""
-        self._child.send_signal(number)
-
-    def leave(self) -> None:
-        """Has it leave the group, and waits for that."""
-        assert self._child.stdin is not None
-        self._child.stdin.close()
-        self._end()
-
-    def kill(self) -> None:
-        """Kills it; it may be stopped, or have left."""
-        self._child.kill()
-        self._end()
-
-    def _end(self) -> None:
-        self._child.wait(ENDS_S)
-        self._reader.join()
-        for pipe in (self._child.stdin, self._child.stdout):
-            assert pipe is not None
-            with suppress(BrokenPipeError):
-                pipe.close()
-
-
-@attrs.frozen
-class Findings:
-    """What a checker found: what was handled more than once, never, or too early."""
-
-    doubles: list[bytes]
-    missing: list[tuple[int, int]]
-    unordered: list[tuple[int, int, int]]
-
-
-def check(handled: list[bytes], published: dict[int, int]) -> Findings:
-    """Judges what was told of each message, in the order in which it was committed."""
-    seen: dict[int, list[int]] = defaultdict(list)
-    for line in handled:
-        partition, number, _ = line.split()
-        seen[int(partition)].append(int(number))
-    counts = Counter(tuple(line.split()[:2]) for line in handled)
-    return Findings(
-        [b" ".join(one) for one, count in counts.items() if count > 1],
-        [
-            (partition, number)
-            for partition, count in published.items()
-            for number in range(count)
-            if number not in seen[partition]
-        ],
-        [
-            (partition, first, second)
-            for partition, numbers in seen.items()
-            for first, second in pairwise(numbers)
-            if second <= first
-        ],
-    )
-
-
-def read(messaging: Messaging) -> list[bytes]:
-    """Everything that was told, as committed readers get it."""
-    reader = messaging.consumer(HANDLED)
-    found: list[bytes] = []
-    while page := reader.poll(limit=10_000):
-        found += [one.payload for one in page]
-    return found
-
-
-class Publishing:
-    """Publishes numbers to each partition; a number counts once it is known."""
-
-    def __init__(self, url: str) -> None:
-        self.published = dict.fromkeys(range(PARTITIONS), 0)
-        self._url = url
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        with txaware.connect(self._url) as messaging:
-            producer = messaging.producer()
-            while not self._ended.is_set():
-                for partition, number in [*self.published.items()]:
-                    topic = f"{TOPIC}.{partition}"
-                    try:
-                        producer.publish(topic, [b"%d" % number], sequence=number)
-                    except TxAwareError:
-                        time.sleep(0.05)
-                        break
-                    self.published[partition] += 1
-                time.sleep(0.01)
-
-    def add_partition(self) -> None:
-        """Publishes to one more partition from now on."""
-        number = len(self.published)
-        with txaware.connect(self._url) as messaging:
-            messaging.update_topic(TOPIC, partitions=number + 1)
-        self.published[number] = 0
-
-    def end(self) -> dict[int, int]:
-        """Ends it, and returns how many numbers each partition has."""
-        self._ended.set()
-        self._thread.join()
-        return self.published
-
-
-@contextmanager
-def served(directory: Path) -> Iterator[Server]:
-    server = Server(directory)
-    try:
-        with txaware.connect(server.url) as messaging:
-            messaging.create_topic(TOPIC, partitions=PARTITIONS, exist_ok=True)
-            messaging.create_topic(HANDLED, exist_ok=True)
-        yield server
-    finally:
-        server.kill()
-
-
-def test_members_that_come_go_and_die_handle_each_message_once(tmp_path: Path) -> None:
-    chance = random.Random(7)
-    with served(tmp_path) as server, ExitStack() as ends:
+@pytest.mark.parametrize("kind", KINDS)
+def test_members_that_come_go_and_die_handle_each_message_once(
+    tmp_path: Path, kind: str
+) -> None:
+    chosen = KINDS[kind]
+    with (
+        served(tmp_path, embedded=chosen.embedded) as server,
+        txaware.connect(server.url) as messaging,
+        Nemesis(tmp_path, server, chosen) as nemesis,
+    ):
         publishing = Publishing(server.url)
-        members: list[Child] = []
-        names = iter(range(10_000))
+        told = Told(messaging, nemesis.database)
+        try:
+            nemesis.run(publishing, told, RUN_S)
+        finally:
+            published = publishing.end()
+        nemesis.begin()
+        rewinds = nemesis.rewinds
+        stuck = catch_up(messaging, told.read, published, rewinds)
+        if stuck and chosen.embedded:
+            os.kill(server.pid, signal.SIGUSR1)  # it says what its threads do
+        assert stuck == [], (stuck, rewinds, numbers_of(told.read()))
+        nemesis.leave()
+        for static in messaging.group(GROUP).members:
+            messaging._parts.groups.leave_group(GROUP, static.member)
+        handled = told.read()
+        print(f"{kind}: {len(handled)} handled, {dict(nemesis.done)}")
+        assert check(handled, published, rewinds) == NOTHING
+        assert min(published.values()) > 0
+        assert not messaging.check().problems
+        assert chosen.embedded or messaging.group(GROUP).members == []
 
-        def begin(way: str = "", name: str | None = None) -> None:
-            name = name or f"m{next(names)}"
-            members.append(Child(server.url, name, pause_s=0.01, fault=way))
-            ends.callback(members[-1].kill)
 
-        for way in ("", LOOP, STATIC):
-            begin(way)
-        members[0].says("in a block")
-        until_s = time.monotonic() + RUN_S
-        while time.monotonic() < until_s:
-            blow = chance.choice(
-                ["begin", "leave", "kill", "stop", "server", "again", "add"]
-            )
-            one = chance.choice(members)
-            if blow == "server":
-                server.kill()
-                server.start()
-            elif blow == "begin" and len(members) < 5:
-                begin(chance.choice(WAYS))
-            elif blow == "again":  # also while the one before it hangs
-                one.signal(signal.SIGSTOP)
-                begin(one.way, one.name)
-                time.sleep(chance.uniform(0, 1))
-                one.signal(signal.SIGCONT)
-                members.remove(one)
-                one.kill()
-            elif blow == "add":
-                if len(publishing.published) < MOST_PARTITIONS:
-                    with suppress(TxAwareError):
-                        publishing.add_partition()
-            elif blow == "stop":
-                one.signal(signal.SIGSTOP)
-                time.sleep(SESSION_S + 0.3)
-                one.signal(signal.SIGCONT)
-            elif len(members) > 1:
-                members.remove(one)
-                one.kill() if blow == "kill" else one.leave()
-            time.sleep(chance.uniform(0, 0.3))
-        published = publishing.end()
-        begin()
-        with txaware.connect(server.url) as messaging:
-            all_of_it = sum(published.values())
-            while (handled := len(read(messaging))) < all_of_it:
-                # However much there is left, some of it is handled in that time.
-                assert until(
-                    lambda: len(read(messaging)) > handled,
-                    timeout_s=ENDS_S,
-                )
-            for one in members:
-                one.leave()
-            for static in messaging.group(GROUP).members:
-                messaging._parts.groups.leave_group(GROUP, static.member)
-            found = check(read(messaging), published)
-            assert found == Findings([], [], [])
-            assert min(published.values()) > 0
-            assert not messaging.check().problems
-            assert messaging.group(GROUP).members == []
+def test_a_backlog_moves_and_a_partition_that_is_stuck_does_not() -> None:
+    lines = [b"0 0 a", b"1 0 a", b"0 1 a", b"0 2 a"]
+    shown = iter(range(1, 1_000_000))
+    with txaware.connect("memory:") as messaging:
+        messaging.create_topic(TOPIC, partitions=2)
+        found = catch_up(
+            messaging, lambda: lines[: next(shown)], {0: 3, 1: 2}, moves_s=0.2
+        )
+        assert found == [Stuck(1, 1, 2, "None", "")]
+        assert catch_up(messaging, lambda: lines, {0: 3, 1: 1}) == []
+
+
+def test_a_rewind_takes_a_partition_back_once() -> None:
+    numbers = [0, 1, 2, 3, 2, 3, 4]
+    handled = [b"0 %d a" % number for number in numbers]
+    back = Rewound(0, 2, 3, is_sure=True)
+    assert check(handled, {0: 5}, [back]) == NOTHING
+    assert check(handled, {0: 5}).doubles == [(0, 2), (0, 3)]
+    # Not before it was asked for, not twice, and not never.
+    assert check(handled, {0: 5}, [attrs.evolve(back, after=5)]).doubles
+    assert check([*handled, b"0 2 a", b"0 3 a"], {0: 5}, [back]).unordered == [
+        (0, 4, 2)
+    ]
+    assert check(handled[:4], {0: 4}, [attrs.evolve(back, after=4)]).missing == [(0, 2)]
+    maybe = attrs.evolve(back, after=4, is_sure=False)
+    assert check(handled[:4], {0: 4}, [maybe]) == NOTHING
 
 
 @pytest.mark.parametrize("frames", [True, False])
@@ -303,20 +143,20 @@ def hang_in_a_block(server: Server, fault: str) -> Findings:
         first.signal(signal.SIGSTOP)
         second = Child(server.url, "second", fault=fault)
         ends.callback(second.kill)
-        assert until(lambda: len(read(messaging)) == 5, timeout_s=ENDS_S)
+        assert until(lambda: len(Told(messaging).read()) == 5, timeout_s=ENDS_S)
         first.signal(signal.SIGCONT)
         if fault:
-            assert until(lambda: len(read(messaging)) > 5, timeout_s=ENDS_S)
+            assert until(lambda: len(Told(messaging).read()) > 5, timeout_s=ENDS_S)
         else:
             first.says("refused")
         first.leave()
         second.leave()
-        return check(read(messaging), {0: 5})
+        return check(Told(messaging).read(), {0: 5})
 
 
 def test_a_member_that_wakes_up_in_its_block_commits_nothing(tmp_path: Path) -> None:
     with served(tmp_path) as server:
-        assert hang_in_a_block(server, "") == Findings([], [], [])
+        assert hang_in_a_block(server, "") == NOTHING
 
 
 @pytest.mark.parametrize("fault", [NO_KEY, APART])

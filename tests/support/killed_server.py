@@ -5,7 +5,7 @@ import signal
 import subprocess
 import time
 from bisect import bisect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,13 +24,17 @@ ENDS_S = 60
 
 
 class Server:
-    """A process that is killed and started anew, on the same directory and port."""
+    """A process that is killed and started anew, on the same directory and port.
 
-    def __init__(self, directory: Path, topics: Topics = THREE) -> None:
+    A `command` is another program that serves; it gets both as well.
+    """
+
+    def __init__(
+        self, directory: Path, topics: Topics = THREE, *, command: Sequence[str] = ()
+    ) -> None:
         self.killed_ns: list[int] = []
-        self._command = [
-            *(*topics.command, "serve", str(directory), str(free_port())),
-        ]
+        serve = command or (*topics.command, "serve")
+        self._command = [*serve, str(directory), str(free_port())]
         self.url = self.start()
 
     @property
