@@ -133,7 +133,7 @@ class LongPolls:
         return scan
 
 
-class Waiting:
+class SignalWait:
     """A wait of the event loop without a task, until something may have changed.
 
     `then` is called once, in the loop and never before this returns: with False where
@@ -197,7 +197,7 @@ async def signalled(
     Returns whether it did; otherwise the time is up.
     """
     ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-    waiting = Waiting(
+    waiting = SignalWait(
         signal,
         seen,
         timeout_s,

@@ -25,7 +25,7 @@ from txaware.protocol.members import (
 from txaware.protocol.verb import Verb
 from txaware.server.admission import ClientGone
 from txaware.server.exchange import Request
-from txaware.server.long_polls import Waiting
+from txaware.server.long_polls import SignalWait
 from txaware.server.server_context import ServerContext
 from txaware.server.verb_performer import LATER, Act, Caller, Soon, ToldValue
 from txaware.service.groups.local_groups import Look
@@ -139,7 +139,7 @@ class Beating:
         if look.is_news or min(left_s, look.pause_s) <= 0 or stopping.is_set:
             self._told(correlated(self._asked, look.beat))
             return
-        Waiting(
+        SignalWait(
             look.signal,
             look.seen,
             min(left_s, look.pause_s),
