@@ -262,6 +262,23 @@ def test_answers_that_are_lost_are_known_again_by_their_key(served: Served) -> N
     assert served.messaging.topic("t").ttl_s == 30
 
 
+def test_a_request_that_comes_twice_is_performed_once_by_its_key(
+    served: Served,
+) -> None:
+    served.messaging.create_queue("q")
+    with (
+        LossyProxy(served.server.url, seed=1, one_in=0, double_one_in=1) as proxy,
+        txaware.connect(proxy.url, frames=True) as messaging,
+    ):
+        for number in range(5):
+            messaging.queue("q").push(b"%d" % number)
+        assert messaging.status().transport == "frames"
+        assert proxy.doubled >= 5
+        assert until(lambda: proxy.answered_again == proxy.doubled)
+    items = served.messaging.queue("q").peek(100)
+    assert [item.payload for item in items] == [b"%d" % number for number in range(5)]
+
+
 def test_a_page_whose_connection_dies_within_it_is_asked_again(
     served: Served, transport: Transport
 ) -> None:

@@ -3,9 +3,9 @@
     python -m tests.support.anomaly_run DIRECTORY SECONDS
 
 What is served is killed and stopped for a while, clients too; a proxy between them
-loses requests and answers, and delivers requests twice; the server's clock jumps. The
-history is in DIRECTORY/history, for `tests.support.anomaly_check`. Several servers over
-shards run it by `tests.support.cluster_run`.
+loses and delays requests and answers, and delivers requests twice; the server's clock
+jumps. The history is in DIRECTORY/history, for `tests.support.anomaly_check`. Several
+servers over shards run it by `tests.support.cluster_run`.
 """
 
 import random
@@ -41,7 +41,7 @@ from tests.support.killed_server import (
 from tests.support.lossy_proxy import LossyProxy
 
 CLIENTS = 3
-LOSES_ONE_IN, DOUBLES_ONE_IN = 300, (2, 20)
+LOSES_ONE_IN, DOUBLES_ONE_IN, DELAYS_ONE_IN = 300, (2, 20), 100
 LONGEST_PAUSE_S, LONGEST_JUMP_S = 3, 60
 CLIENTS_FAULTS = ("client", "stop client", "loss")
 
@@ -188,6 +188,7 @@ def run(
             seed=random.randrange(1 << 30),
             one_in=0,
             double_one_in=random.choice(DOUBLES_ONE_IN),
+            delay_one_in=DELAYS_ONE_IN,
         )
         left.enter_context(proxy)
         clients = Clients(place, proxy.url, topics)

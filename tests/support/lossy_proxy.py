@@ -1,6 +1,7 @@
-"""A proxy that breaks connections, and delivers requests twice.
+"""A proxy that breaks and delays connections, and delivers requests twice.
 
-A connection breaks before a request arrives, or before its answer.
+A connection breaks before a request arrives, or before its answer. Requests come by HTTP
+or in frames.
 """
 
 import random
@@ -12,20 +13,44 @@ from contextlib import suppress
 from typing import Self
 from urllib.parse import urlsplit
 
+from txaware.protocol.frames import (
+    HELLO,
+    PROTOCOL,
+    REPLY,
+    REQUEST,
+    FrameReader,
+    RequestHead,
+    WrongFrame,
+    frame,
+    read_head,
+)
+
+_HEAD_ENDS = b"\r\n\r\n"
+_UPGRADE = f"Upgrade: {PROTOCOL}".encode()
+_DELAYS_S = (0.01, 0.2)
+
 
 class LossyProxy:
     """One in `one_in` pieces that pass, in either direction, is lost with its line.
 
-    One in `double_one_in` requests is delivered once more, a moment later; nobody hears
-    what is answered then. A context manager; 0 loses, or doubles, nothing.
+    One in `double_one_in` requests is delivered once more, a moment later and on
+    another connection; nobody hears what is answered then. One in `delay_one_in` pieces
+    waits. A context manager; 0 loses, doubles or delays nothing.
     """
 
     def __init__(
-        self, url: str, *, seed: int, one_in: int, double_one_in: int = 0
+        self,
+        url: str,
+        *,
+        seed: int,
+        one_in: int,
+        double_one_in: int = 0,
+        delay_one_in: int = 0,
     ) -> None:
         parts = urlsplit(url)
         self.one_in, self.double_one_in = one_in, double_one_in
-        self.seed, self.lost, self.doubled = seed, 0, 0
+        self.delay_one_in = delay_one_in
+        self.seed, self.lost, self.doubled, self.answered_again = seed, 0, 0, 0
         self._server = (parts.hostname, parts.port)
         self._random = random.Random(seed)
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -68,35 +93,90 @@ class LossyProxy:
                         target=self._pass_on, args=(source, target), daemon=True
                     ).start()
 
-    def _double(self, data: bytes) -> None:
-        """Delivers a request again, in a thread, if all of it is here."""
-        if not self.double_one_in or self._random.randrange(self.double_one_in):
-            return
-        head, found, body = data.partition(b"\r\n\r\n")
-        length = re.search(rb"(?i)\r\ncontent-length: *([0-9]+)", head)
-        if found and head.startswith(b"P") and length and int(length[1]) == len(body):
-            self.doubled += 1
-            threading.Thread(target=self._again, args=(data,), daemon=True).start()
+    def _double(self, requests: list[bytes]) -> None:
+        """Delivers some of the requests again, each in a thread."""
+        for data in requests:
+            if self.double_one_in and not self._random.randrange(self.double_one_in):
+                self.doubled += 1
+                threading.Thread(target=self._again, args=(data,), daemon=True).start()
 
     def _again(self, data: bytes) -> None:
-        time.sleep(self._random.choice([0, 0.01, 0.2]))
+        time.sleep(self._random.choice([0, *_DELAYS_S]))
         with (
             suppress(OSError),
             socket.create_connection(self._server, timeout=10) as line,
         ):
             line.sendall(data)
-            line.recv(1 << 16)
+            if _UPGRADE in data:
+                _await_reply(line)
+            elif not line.recv(1 << 16):
+                return
+            self.answered_again += 1
 
     def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+        passing = _Passing()
         with suppress(OSError):
             while data := source.recv(1 << 16):
                 if self.one_in and self._random.randrange(self.one_in) == 0:
                     self.lost += 1
                     break
+                if self.delay_one_in and not self._random.randrange(self.delay_one_in):
+                    time.sleep(self._random.choice(_DELAYS_S))
                 target.sendall(data)
-                self._double(data)
+                self._double(passing.requests(data))
         _end(source)
         _end(target)
+
+
+class _Passing:
+    """What passes in one direction of a connection, as far as it is requests."""
+
+    def __init__(self) -> None:
+        self._greeting = b""  # the upgrade and the HELLO of one that has frames
+        self._reader: FrameReader | None = None
+
+    def requests(self, data: bytes) -> list[bytes]:
+        """Returns the bytes that ask each whole request of a piece once more."""
+        if self._reader is not None:
+            try:
+                return self._framed(self._reader, data)
+            except WrongFrame:  # the upgrade was not granted
+                self._reader = None
+        head, found, body = data.partition(_HEAD_ENDS)
+        if found and _UPGRADE in head:
+            self._greeting, self._reader = head + found, FrameReader()
+            return self._framed(self._reader, body)
+        length = re.search(rb"(?i)\r\ncontent-length: *([0-9]+)", head)
+        is_whole = found and length is not None and int(length[1]) == len(body)
+        return [data] if is_whole and head.startswith(b"P") else []
+
+    def _framed(self, reader: FrameReader, data: bytes) -> list[bytes]:
+        found = []
+        for one in reader.feed(data):
+            if one.kind == HELLO:
+                self._greeting += frame(*one)
+            elif one.kind == REQUEST:
+                head, body = read_head(RequestHead, one.body)
+                if head.size_bytes == len(body):
+                    found.append(self._greeting + frame(*one))
+        return found
+
+
+def _await_reply(line: socket.socket) -> None:
+    """Returns once an answer in a frame has come; `OSError` where none comes."""
+    reader, data = FrameReader(), b""
+    while _HEAD_ENDS not in data:
+        data += _received(line)
+    data = data.partition(_HEAD_ENDS)[2]
+    while not any(one.kind == REPLY for one in reader.feed(data)):
+        data = _received(line)
+
+
+def _received(line: socket.socket) -> bytes:
+    data = line.recv(1 << 16)
+    if not data:
+        raise OSError("the connection ended")
+    return data
 
 
 def _end(line: socket.socket) -> None:
