@@ -1,7 +1,7 @@
 """A proxy that breaks and delays connections, and delivers requests twice.
 
-A connection breaks before a request arrives, or before its answer. Requests come by HTTP
-or in frames.
+A connection breaks before a request arrives, or before its answer. Requests come by
+HTTP or in frames.
 """
 
 import random
