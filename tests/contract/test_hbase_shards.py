@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from copy import deepcopy
+from typing import NoReturn
 
 import pytest
 
@@ -11,9 +12,10 @@ from tests.support.fake_hbase import FakeHBase
 from tests.support.hbase_faults import Way
 from tests.support.hbase_owners import ADDRESS, made
 from tests.support.messagings import payloads, table_of
-from txaware.errors import BadRequest, ShardMissing, Unavailable
+from txaware.errors import BadRequest, ShardAway, ShardMissing, Unavailable
 from txaware.messaging import Messaging
 from txaware.messaging.addresses import open_on
+from txaware.messaging.server_shards import opened_home
 from txaware.model.reports import Report
 from txaware.model.settings import Settings
 from txaware.service.check.checking import check_table
@@ -27,6 +29,7 @@ from txaware.store.hbase.ownership import StoreInUse
 from txaware.store.hbase.schema import META
 from txaware.store.hbase.table import HBaseTable
 from txaware.store.keys import STORE_SHARD, STORE_SHARDS
+from txaware.store.shard_rows import shards_in
 
 SETTINGS = Settings(janitor_interval_s=0)
 
@@ -184,6 +187,42 @@ def test_a_shard_that_another_process_has_is_in_use_and_home_is_given_back(
         assert head.owner == NOBODY
     with place.opened():
         pass
+
+
+def test_rows_of_a_shard_that_comes_are_marked_for_all_that_is_invalid(
+    place: Place,
+) -> None:
+    """A clean-up before went through the rows that were here, and through no others."""
+    with place.opened(2) as messaging:
+        messaging.create_topic("far", shards=[1])
+        tx = messaging.coordinator.start_short()
+        messaging.publish("far", [b"never"], transaction=tx)
+        messaging.coordinator.invalidate(tx.transaction_id)
+    home = place.home()
+    known = shards_in(home)
+    assert known is not None
+
+    def away(number: int, *_: object) -> NoReturn:
+        raise ShardAway(f"shard {number} is away")
+
+    parts, copies = opened_home(
+        home,
+        None,
+        SETTINGS,
+        place.clock,
+        known=known,
+        keep_elsewhere=away,
+        read_elsewhere=away,
+    )
+    with Messaging(parts) as messaging:
+        assert messaging.clean_up().marked_rows == 0
+        copies.open(1)
+        assert messaging.clean_up().marked_rows == 1
+        copies.close(1)
+        copies.open(1)
+        messaging.publisher("far").publish(b"again")
+        assert payloads(messaging.poll("far", isolation="committed")) == [b"again"]
+        assert messaging.check().is_clean
 
 
 def test_a_shard_is_seized_from_an_owner_that_lives(place: Place) -> None:

@@ -34,7 +34,7 @@ from txaware.store import journaled_table
 from txaware.store.journaled_table import FORMAT, FORMATS
 from txaware.store.keys import STORE_SHARD, STORE_SHARDS, TOPIC
 from txaware.store.leveldb import LevelDbTable
-from txaware.store.shard_rows import StoreShards
+from txaware.store.shard_rows import StoreShards, secret_in, store_secret
 from txaware.store.topic_table import TopicTable
 
 
@@ -386,6 +386,25 @@ def test_a_copy_places_anew_and_merges_into_one(tmp_path: Path) -> None:
     with opened(three) as messaging:
         assert {messaging.topic("orders").shard_of(n) for n in (0, 1)} < {0, 1, 2}
         assert len({one.partitions for one in messaging.shards()}) == 1
+
+
+def test_what_servers_know_each_other_by_is_checked_and_is_not_copied(
+    tmp_path: Path,
+) -> None:
+    filled(tmp_path / "data").close()
+    home = LevelDbTable.open(tmp_path / "data", Settings(), clock_ms=system_clock_ms)
+    secret = store_secret(home)
+    assert (len(secret), store_secret(home)) == (32, secret)
+    home.close()
+    assert problems(tmp_path / "data") == []
+    txaware.copy(
+        f"leveldb:{tmp_path / 'data'}",
+        f"leveldb:{tmp_path / 'copy'}",
+        settings=Settings(shards=2),
+    )
+    copy = LevelDbTable.open(tmp_path / "copy", Settings(), clock_ms=system_clock_ms)
+    assert secret_in(copy) is None
+    copy.close()
 
 
 def test_a_producer_is_known_in_whatever_shard_it_was_opened(tmp_path: Path) -> None:

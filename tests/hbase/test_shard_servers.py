@@ -1,5 +1,6 @@
 """Three equal servers over one HBase: shards are shared, taken over, and moved."""
 
+import signal
 import threading
 import time
 from collections import Counter
@@ -213,7 +214,7 @@ def test_a_shard_is_given_to_a_server_and_nobody_sees_an_error(
         shard = next(one for one, url in owners.items() if url != owners[0])
         others = [url for url in {*owners.values()} if url != owners[shard]]
         with Load(three) as load:
-            for url in others:
+            for url in (*others, owners[shard]):  # and back
                 began_s = time.monotonic()
                 messaging.give_shard(shard, url)
                 took_s = time.monotonic() - began_s
@@ -227,9 +228,6 @@ def test_a_shard_is_given_to_a_server_and_nobody_sees_an_error(
                 found = all_of(messaging, f"{name}.{partition}")
                 assert found == [b"%d" % one for one in range(load.counts[kind])]
         assert messaging.check().is_clean
-        # Back where it was: that server begins anew for it.
-        messaging.give_shard(shard, owners[shard])
-        assert all_of(messaging, f"plain.{shard}")
         with pytest.raises(BadRequest, match="there is no server nobody"):
             messaging.give_shard(shard, "nobody")
         with pytest.raises(BadRequest, match="is not one that moves"):
@@ -253,6 +251,41 @@ def test_a_server_that_ends_gives_its_shards_away_first(three: ShardServers) -> 
             three.settle()
             assert published(messaging, leaving.encode(), times_out_s=PATIENCE_S)
     assert [*three.owners(three.servers[0])] == [*range(SHARDS)]
+
+
+def test_a_server_that_hung_finds_its_shards_elsewhere_and_goes_on(
+    three: ShardServers,
+) -> None:
+    owners = three.owners(three.servers[0])
+    hung = three.at(next(url for url in owners.values() if url != owners[0]))
+    living = [one for one in three.servers if one is not hung]
+    with txaware.connect(",".join(one.url for one in living)) as messaging:
+        hung.process.send_signal(signal.SIGSTOP)
+        try:
+            took_s = published(messaging, b"beside it", times_out_s=PATIENCE_S)
+            print(f"a server that hung was taken over after {took_s:.1f} s")
+            assert hung.url not in three.owners(living[0]).values()
+        finally:
+            hung.process.send_signal(signal.SIGCONT)
+        three.settle()
+        assert hung.url in three.owners(living[0]).values()
+        with txaware.connect(hung.url) as again:
+            commit_everywhere(again, b"it is back")
+        for number in PARTITIONS:
+            found = committed(messaging, number)
+            assert found.count(b"beside it") == 1
+            assert found.count(b"it is back") == 1
+        assert messaging.check().is_clean
+
+
+def test_shards_that_are_added_are_some_server_s_at_once(three: ShardServers) -> None:
+    with connected(three) as messaging:
+        [made] = messaging.add_shards(1)
+        assert three.owners(three.servers[0])[made]
+        messaging.create_topic("more", shards=[made])
+        messaging.publisher("more").publish(b"x")
+        assert all_of(messaging, "more") == [b"x"]
+        assert messaging.check().is_clean
 
 
 def test_another_secret_is_refused(three: ShardServers) -> None:

@@ -158,24 +158,22 @@ def test_a_server_that_stays_silent_is_gone_and_its_shards_are_seized(
     assert not any(one.seizes for one in (world.hello("a"), world.hello("home")))
 
 
-def test_what_was_offered_to_a_server_is_not_offered_to_another_meanwhile(
-    world: World,
-) -> None:
-    """To take a shard takes a while, and others come and report theirs."""
-    first = world.sessions.orders().has
-    for name in ("a", "b"):
-        sent = SentHello(world.entry(name), [], 0)
-        world.sessions.hello(sent)
-    offered = {
-        name: world.sessions.hello(SentHello(world.entry(name), [], 0)).has
-        for name in ("a", "b")
-    }
-    assert sorted(first) == [0, 1, 2, 3]
-    world.sessions.hold(world.sessions.orders().has)
-    sent = SentHello(world.entry("b"), offered["b"], 0)
-    assert world.sessions.hello(sent).has == offered["b"]
-    sent = SentHello(world.entry("a"), [], 0)
-    assert world.sessions.hello(sent).has == offered["a"]
+def test_what_was_offered_to_a_server_is_not_offered_to_another_meanwhile() -> None:
+    """To take a shard takes a while, and others report theirs before."""
+    world = World(6)
+    world.now_s = GREET_S
+
+    def said(name: str, *holds: int) -> list[int]:
+        sent = SentHello(world.entry(name), [*holds], 0)
+        return world.sessions.hello(sent).has
+
+    said("a"), said("b")
+    offered = {"a": said("a"), "b": said("b"), "home": world.sessions.orders().has}
+    every = [shard for has in offered.values() for shard in has]
+    assert sorted(every) == [*range(6)]
+    assert said("b", offered["b"][-1]) == offered["b"]
+    assert said("a") == offered["a"]
+    assert world.sessions.orders().has == offered["home"]
 
 
 def test_an_owner_that_is_late_does_not_get_back_what_another_has(

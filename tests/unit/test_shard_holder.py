@@ -118,15 +118,14 @@ def test_a_shard_that_home_does_not_hear_of_is_given_back_and_tried_again(
     site.has(1)
 
 
-def test_what_is_given_is_taken_again_by_a_new_life_alone(site: Site) -> None:
+def test_what_is_given_may_come_back(site: Site) -> None:
     site.order(1, 2)
     site.has(1, 2)
     site.order(2)
     site.has(2)
-    assert not site.holder.must_begin_anew
     site.order(1, 2)
-    assert site.holder.must_begin_anew
-    site.has(2)
+    site.has(1, 2)
+    assert not site.uses.is_moving(1)
 
 
 def test_an_owner_is_waited_for_until_its_shard_may_be_seized(site: Site) -> None:

@@ -214,7 +214,7 @@ class _Home:
         self._settings = listening.session.settings
 
     def lived(self, stop: Stop, on_ready: Callable[[], None]) -> None:
-        """Serves until it is told to stop, or has lost home, or has to begin anew."""
+        """Serves until it is told to stop, or has lost home."""
         listening, settings = self._listening, self._settings
         with ExitStack() as opened:
             not_opened = opened.enter_context(ExitStack())
@@ -347,8 +347,6 @@ class _Home:
                 if stop.must_reload():
                     server.reload()
                 self._table.require_owned()
-                if holder.must_begin_anew:
-                    return
                 if not server.is_running:
                     raise Failure("the server has ended; its log says why")
             self._leave(sessions, holder)
@@ -381,7 +379,7 @@ class _Member:
         self._settings = listening.session.settings
 
     def lived(self, stop: Stop, on_ready: Callable[[], None]) -> HBaseTable | None:
-        """Serves until it is told to stop, or has to begin anew.
+        """Serves until it is told to stop, or may be home.
 
         Returns the table of home, where that has become this server's own.
         """
@@ -461,8 +459,6 @@ class _Member:
                     on_ready()
                 if stop.must_reload():
                     server.reload()
-                if holder.must_begin_anew:
-                    return None
                 if not server.is_running:
                     raise Failure("the server has ended; its log says why")
                 if session.is_home_away:

@@ -11,6 +11,7 @@ from txaware.model.interfaces import OrderedTable
 from txaware.model.settings import Settings
 from txaware.model.shards import HOME
 from txaware.model.topics import Topic
+from txaware.service.administration import Administration
 from txaware.shards.opening import make_shards, open_shard, open_some
 from txaware.shards.placement import KeepCopy, mend_copies
 from txaware.shards.shard_place import ShardDirectories, ShardsInHBase
@@ -171,12 +172,13 @@ def _moving(
     settings: Settings,
 ) -> ShardCopies:
     assert parts.served is not None
-    service = parts.served.service
 
     def opened(number: int, seizes: bool, pause: Pause | None) -> OrderedTable:
         place = ShardsInHBase(connections, settings, seizes=seizes, pause=pause)
         identity = ShardIdentity(known.store, number)
         return open_shard(place, identity, table.clock.now_ms)
 
-    topics = service.handles.topics
-    return ShardCopies(table, topics, opened, forget=service.forget)
+    administration = parts.administration
+    assert isinstance(administration, Administration)
+    topics = parts.served.service.handles.topics
+    return ShardCopies(table, topics, opened, forget=administration.forget)

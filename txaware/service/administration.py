@@ -310,6 +310,11 @@ class Administration:
         """Makes so many shards more, and returns their numbers."""
         return self._shards.add(checked_more(count))
 
+    def forget(self) -> None:
+        """Forgets what is known of rows, as a shard came from elsewhere, or goes."""
+        self._service.forget()
+        self._retention.forget()
+
     def give_shards_by(self, give_to: Callable[[int, str], object]) -> None:
         """Has shards be given to servers by that."""
         self._shards.give_to = give_to

@@ -81,6 +81,7 @@ class LocalService:
         self._settings = store_context.settings
         self._endings = store_context.endings
         self._references = store_context.references
+        self._sequences = store_context.sequences
         self._places = self.handles = TopicHandles(
             store_context.table, store_context.settings
         )
@@ -576,6 +577,9 @@ class LocalService:
         """Forgets what is known of rows, as a shard came or went."""
         self._places.forget()
         self.cache.clear()
+        self._sequences.forget()
+        self._references.forget()
+        self._reading.forget()
 
     def close(self) -> None:
         """Ends all waits, and refuses later polls."""

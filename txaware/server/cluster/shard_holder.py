@@ -21,9 +21,7 @@ class ShardHolder:
     """The further shards that are here; each is taken and given in a thread.
 
     `taken` is called once a shard is here, and `gives` before it goes; `tell` after
-    either. What is known here of a shard is of no use once another server had it, so
-    that one which was given is taken again by a new life of the server alone: it
-    `must_begin_anew` then.
+    either.
     """
 
     def __init__(
@@ -46,10 +44,8 @@ class ShardHolder:
         self._lock = threading.Lock()
         self._held: set[int] = set()
         self._busy: set[int] = set()
-        self._given: set[int] = set()
         self._seizes: frozenset[int] = frozenset()
         self._is_ending = threading.Event()
-        self.must_begin_anew = False
 
     def holds(self) -> list[int]:
         """Returns the further shards that are here."""
@@ -63,11 +59,8 @@ class ShardHolder:
             self._seizes = frozenset(orders.seizes)
             lost = {shard for shard in self._held - self._busy if self._is_lost(shard)}
             for shard in wanted - self._held - self._busy:
-                if shard in self._given:
-                    self.must_begin_anew = True
-                else:
-                    self._busy.add(shard)
-                    self._pool.submit(self._take, shard)
+                self._busy.add(shard)
+                self._pool.submit(self._take, shard)
             for shard in (self._held - self._busy) & (lost | (self._held - wanted)):
                 self._busy.add(shard)
                 self._pool.submit(self._give, shard, is_lost=shard in lost)
@@ -132,7 +125,6 @@ class ShardHolder:
         finally:
             with self._lock:
                 self._held.discard(shard)
-                self._given.add(shard)
             self._is_done(shard)
 
     def _is_done(self, shard: int) -> None:

@@ -255,6 +255,13 @@ class Sequences:
             with self._lock:
                 line.users -= 1
 
+    def forget(self) -> None:
+        """Reads all lines that are idle again, as another process had the rows."""
+        with self._lock:
+            for key, line in [*self._lines.items()]:
+                if line.is_idle:
+                    del self._lines[key]
+
     def _forget_oldest(self) -> None:
         surplus = len(self._lines) - KEPT
         for key in list(islice(self._lines, max(0, surplus))):

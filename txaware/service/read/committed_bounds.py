@@ -45,6 +45,10 @@ class CommittedBounds:
         self._strangers = strangers
         self._known: dict[bytes, _Progress] = {}
 
+    def forget(self) -> None:
+        """Looks at all rows anew, as another process had some."""
+        self._known = {}
+
     def find(
         self,
         prefix: bytes,

@@ -225,6 +225,10 @@ class Reading:
             return LOOK_AGAIN_S
         return min(last_s * SLOWER, LOOK_AGAIN_S)
 
+    def forget(self) -> None:
+        """Looks at all rows anew, as another process had some."""
+        self._committed.forget()
+
     def bounds(self, place: TopicHandle, start: Start) -> Bounds:
         """Returns the first and last row within the time to live, and the next id."""
         start = place.start_in(start)

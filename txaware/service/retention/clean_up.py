@@ -93,6 +93,10 @@ class Retention:
         """
         self._report = report
 
+    def forget(self) -> None:
+        """Looks at all rows anew, as some came from another process."""
+        self._marking.forget()
+
     def clean_with(self, queues: CleansQueues) -> None:
         """Has each clean-up also end what is over in the queues."""
         self._queues = queues

@@ -41,9 +41,17 @@ class Marking:
         self._barrier = barrier
         self._marked: set[int] = set()
         self._went_through = False
+        # Counts when rows came from elsewhere, and as it was when a look began.
+        self._lives = self._began_in = 0
+
+    def forget(self) -> None:
+        """Looks for all invalid transactions again, as rows came from elsewhere."""
+        self._lives += 1
+        self._marked, self._went_through = set(), False
 
     def due(self, snapshot: Transaction) -> set[int]:
         """Returns the invalid pointers that may still have unmarked rows."""
+        self._began_in = self._lives
         self._marked.intersection_update(snapshot.invalids)
         return {
             pointer
@@ -138,5 +146,6 @@ class Marking:
 
     def done(self, pointers: Iterable[int]) -> None:
         """Remembers pointers as marked, once all tables were gone through for them."""
-        self._went_through = True
-        self._marked.update(pointers)
+        if self._began_in == self._lives:
+            self._went_through = True
+            self._marked.update(pointers)

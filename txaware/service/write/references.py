@@ -211,6 +211,13 @@ class References:
             stored.read_mark(self._table.get(mark_key(prefix, pointer)) or _OPEN)
         stored.known = True
 
+    def forget(self) -> None:
+        """Reads all that nobody uses now again, as another process had the rows."""
+        with self._lock:
+            for key, stored in [*self._stored.items()]:
+                if not stored.own and not stored.users:
+                    del self._stored[key]
+
     def _forget_oldest(self) -> None:
         """Forgets the oldest that can be read again and that nobody uses now."""
         surplus = len(self._stored) - REMEMBERED
