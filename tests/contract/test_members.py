@@ -250,8 +250,21 @@ def test_an_older_process_of_a_static_member_is_fenced(shop: Messaging) -> None:
             with pytest.raises(MemberFenced, match="incarnation"):
                 old.commit()
             new.commit()
-            # Or it would be fenced by the next poll of the old one, and so on.
-            old._is_closed = True
+            for _ in range(2):
+                with pytest.raises(MemberFenced, match="till-1 was started again"):
+                    old.poll()
+            assert old.assignment == {}
+            assert new.poll() == []
+            assert shop.group("billing").members[0].incarnation == new.incarnation
+
+
+def test_a_static_member_whose_session_ended_joins_anew(shop: Messaging) -> None:
+    with shop.member("billing", topics=["orders"], static="till-1") as till:
+        till.poll()
+        shop._parts.groups.leave_group("billing", "till-1")
+        with pytest.raises(MemberFenced):
+            till.commit()
+        assert len(till.poll()) == 6
 
 
 def test_topics_and_partitions_are_added_while_it_runs(shop: Messaging) -> None:

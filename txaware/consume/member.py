@@ -638,7 +638,24 @@ class Member:
         self._held.clear()
         if lost:
             self._on_revoked(self._share.shown_all(lost))
+        self._require_name(why)
         self._join()
+
+    def _require_name(self, why: Exception) -> None:
+        """Raises where another process has the static name by now: it was newer.
+
+        To join again would fence that one, which would do the same, without an end.
+        """
+        if self._static is None or not isinstance(why, MemberFenced):
+            return
+        for one in self._groups.group(self._group).members:
+            if one.member == self._static and one.incarnation > self.incarnation:
+                raise MemberFenced(
+                    f"static member {one.member} was started again as incarnation "
+                    f"{one.incarnation}, and this process is incarnation "
+                    f"{self.incarnation}, which is over: one process at a time has a "
+                    f"static name"
+                ) from why
 
     def _lead(self) -> None:
         """Assigns by a function of the program, if this member is the first of all.
