@@ -31,8 +31,11 @@ from txaware.client import (
     Transport,
 )
 from txaware.client.calls.call import Call, done
+from txaware.client.calls.service_calls import ServiceCalls
+from txaware.client.calls.verb_calls import steps_of
 from txaware.errors import Unavailable
 from txaware.model.messages import MessageId, PublishResponse
+from txaware.protocol.topics import LIST_TOPICS
 from txaware.protocol.verb import Repeat
 
 NAMES = answers(200, ["t"], Txaware_Instance="one")
@@ -353,7 +356,7 @@ def test_an_interrupt_is_not_taken_for_a_failure(
     transport = Transport(link, sleep=interrupted)
     server.script = [loses_answer] * 3
     with pytest.raises(Interrupted):
-        transport.run(HttpService(transport)._calls.topics("default"))
+        transport.run(steps_of(LIST_TOPICS)(ServiceCalls(transport.link), "default"))
     assert len(server.lines) == 1
     transport.close()
 

@@ -12,7 +12,21 @@ from txaware.client.calls.verb_calls import steps_of
 from txaware.model.interfaces import MessagingService, OperatorService
 from txaware.model.producers import ProducerService
 from txaware.protocol import members, operator
-from txaware.protocol.topics import LIST_NAMESPACES
+from txaware.protocol.groups import SAVE_POSITION
+from txaware.protocol.messages import BOUNDS, LATEST, OFFSETS, POLL, WAIT
+from txaware.protocol.producers import (
+    DESCRIBE_PRODUCER,
+    FORGET_PRODUCER,
+    LIST_PRODUCERS,
+    OPEN_PRODUCER,
+)
+from txaware.protocol.publishes import ROLLBACK
+from txaware.protocol.topics import (
+    DELETE_TOPIC,
+    DESCRIBE_TOPIC,
+    LIST_NAMESPACES,
+    LIST_TOPICS,
+)
 from txaware.protocol.verb import Verb
 
 P = ParamSpec("P")
@@ -70,37 +84,29 @@ class MessageMethods:
 
     create_topic = ClientVerb(MessagingService.create_topic, ServiceCalls.create_topic)
     update_topic = ClientVerb(MessagingService.update_topic, ServiceCalls.update_topic)
-    topic = ClientVerb(MessagingService.topic, ServiceCalls.topic)
-    topics = ClientVerb(MessagingService.topics, ServiceCalls.topics)
-    delete_topic = ClientVerb(MessagingService.delete_topic, ServiceCalls.delete_topic)
+    topic = declared(DESCRIBE_TOPIC)
+    topics = declared(LIST_TOPICS)
+    delete_topic = declared(DELETE_TOPIC)
     publish = ClientVerb(MessagingService.publish, ServiceCalls.publish)
     store = ClientVerb(MessagingService.store, ServiceCalls.store)
-    rollback = ClientVerb(MessagingService.rollback, ServiceCalls.rollback)
-    poll = ClientVerb(MessagingService.poll, ServiceCalls.poll)
+    rollback = declared(ROLLBACK)
+    poll = declared(POLL)
     position = ClientVerb(MessagingService.position, ServiceCalls.position)
-    save_position = ClientVerb(
-        MessagingService.save_position, ServiceCalls.save_position
-    )
-    bounds = ClientVerb(MessagingService.bounds, ServiceCalls.bounds)
-    latest_page = ClientVerb(MessagingService.latest_page, ServiceCalls.latest_page)
-    offsets = ClientVerb(MessagingService.offsets, ServiceCalls.offsets)
-    wait = ClientVerb(MessagingService.wait, ServiceCalls.wait)
+    save_position = declared(SAVE_POSITION)
+    bounds = declared(BOUNDS)
+    latest_page = declared(LATEST)
+    offsets = declared(OFFSETS)
+    wait = declared(WAIT)
 
 
 class ProducerMethods:
     """Producers, and what they publish once."""
 
-    open_producer = ClientVerb(
-        ProducerService.open_producer, ProducerCalls.open_producer
-    )
+    open_producer = declared(OPEN_PRODUCER)
     publish_once = ClientVerb(ProducerService.publish_once, ProducerCalls.publish_once)
-    producers = ClientVerb(ProducerService.producers, ProducerCalls.producers)
-    describe_producer = ClientVerb(
-        ProducerService.describe_producer, ProducerCalls.describe_producer
-    )
-    forget_producer = ClientVerb(
-        ProducerService.forget_producer, ProducerCalls.forget_producer
-    )
+    producers = declared(LIST_PRODUCERS)
+    describe_producer = declared(DESCRIBE_PRODUCER)
+    forget_producer = declared(FORGET_PRODUCER)
 
 
 class GroupMethods:

@@ -38,6 +38,30 @@ from txaware.model.settings import Settings
 from txaware.model.table_service import TableService
 from txaware.protocol import members, operator
 from txaware.protocol.formats import ColumnarPage
+from txaware.protocol.jobs import (
+    CLOSE_PUSHER,
+    COMMIT_JOB,
+    END_HANDLED,
+    EXTEND_JOB,
+    PIPE_FOR,
+    PIPES_FOR,
+    POP,
+    PUSH,
+    RELEASE_JOBS,
+    ROLLBACK_JOB,
+)
+from txaware.protocol.queues import (
+    BROWSE_QUEUE,
+    DELETE_QUEUE,
+    DESCRIBE_QUEUE,
+    LIST_QUEUES,
+    PEEK_QUEUE,
+    QUEUE_STATS,
+    REDRIVE,
+    TRUNCATE_QUEUE,
+)
+from txaware.protocol.tables import GET_ROW, LIST_TABLES, SCAN_ROWS, TAKE_BACK_ROWS
+from txaware.protocol.transactional_ids import LEAVE_TRANSACTION, PRODUCER_COMMITS
 
 
 class HttpService(BlockingVerbs, MessageMethods, ProducerMethods):
@@ -58,12 +82,8 @@ class HttpService(BlockingVerbs, MessageMethods, ProducerMethods):
     enter_transaction = blocking(
         ProducerService.enter_transaction, ServiceCalls.enter_transaction
     )
-    leave_transaction = blocking(
-        ProducerService.leave_transaction, ServiceCalls.leave_transaction
-    )
-    producer_commits = blocking(
-        ProducerService.producer_commits, ServiceCalls.producer_commits
-    )
+    leave_transaction = blocking_verb(LEAVE_TRANSACTION)
+    producer_commits = blocking_verb(PRODUCER_COMMITS)
 
     def poll_columns(
         self,
@@ -108,12 +128,12 @@ class HttpTables:
         self._calls = TableCalls(transport.link)
         self.carrier = carrier
 
-    tables = blocking(TableService.tables, TableCalls.tables)
-    get_row = blocking(TableService.get_row, TableCalls.get_row)
-    scan_rows = blocking(TableService.scan_rows, TableCalls.scan_rows)
+    tables = blocking_verb(LIST_TABLES)
+    get_row = blocking_verb(GET_ROW)
+    scan_rows = blocking_verb(SCAN_ROWS)
     cut_rows = blocking(TableService.cut_rows, TableCalls.cut_rows)
     save_rows = blocking(TableService.save_rows, TableCalls.save_rows)
-    take_back_rows = blocking(TableService.take_back_rows, TableCalls.take_back_rows)
+    take_back_rows = blocking_verb(TAKE_BACK_ROWS)
 
 
 class HttpQueues:
@@ -128,27 +148,25 @@ class HttpQueues:
 
     create_queue = blocking(QueueService.create_queue, QueueCalls.create_queue)
     update_queue = blocking(QueueService.update_queue, QueueCalls.update_queue)
-    queue_descriptor = blocking(
-        QueueService.queue_descriptor, QueueCalls.queue_descriptor
-    )
-    queues = blocking(QueueService.queues, QueueCalls.queues)
-    delete_queue = blocking(QueueService.delete_queue, QueueCalls.delete_queue)
-    truncate_queue = blocking(QueueService.truncate_queue, QueueCalls.truncate_queue)
+    queue_descriptor = blocking_verb(DESCRIBE_QUEUE)
+    queues = blocking_verb(LIST_QUEUES)
+    delete_queue = blocking_verb(DELETE_QUEUE)
+    truncate_queue = blocking_verb(TRUNCATE_QUEUE)
     pause_queue = blocking(QueueService.pause_queue, QueueCalls.pause_queue)
-    push = blocking(QueueService.push, QueueCalls.push)
-    pipe_for = blocking(QueueService.pipe_for, QueueCalls.pipe_for)
-    pipes_for = blocking(QueueService.pipes_for, QueueCalls.pipes_for)
-    close_pusher = blocking(QueueService.close_pusher, QueueCalls.close_pusher)
-    pop = blocking(QueueService.pop, QueueCalls.pop)
-    commit_job = blocking(QueueService.commit_job, QueueCalls.commit_job)
-    rollback_job = blocking(QueueService.rollback_job, QueueCalls.rollback_job)
-    end_handled = blocking(QueueService.end_handled, QueueCalls.end_handled)
-    extend_job = blocking(QueueService.extend_job, QueueCalls.extend_job)
-    release_jobs = blocking(QueueService.release_jobs, QueueCalls.release_jobs)
-    peek_queue = blocking(QueueService.peek_queue, QueueCalls.peek_queue)
-    browse_queue = blocking(QueueService.browse_queue, QueueCalls.browse_queue)
-    queue_stats = blocking(QueueService.queue_stats, QueueCalls.queue_stats)
-    redrive = blocking(QueueService.redrive, QueueCalls.redrive)
+    push = blocking_verb(PUSH)
+    pipe_for = blocking_verb(PIPE_FOR)
+    pipes_for = blocking_verb(PIPES_FOR)
+    close_pusher = blocking_verb(CLOSE_PUSHER)
+    pop = blocking_verb(POP)
+    commit_job = blocking_verb(COMMIT_JOB)
+    rollback_job = blocking_verb(ROLLBACK_JOB)
+    end_handled = blocking_verb(END_HANDLED)
+    extend_job = blocking_verb(EXTEND_JOB)
+    release_jobs = blocking_verb(RELEASE_JOBS)
+    peek_queue = blocking_verb(PEEK_QUEUE)
+    browse_queue = blocking_verb(BROWSE_QUEUE)
+    queue_stats = blocking_verb(QUEUE_STATS)
+    redrive = blocking_verb(REDRIVE)
 
     def settle_jobs(self, name: str) -> None:
         """Does nothing: the server notices a commit at the next call for the queue."""

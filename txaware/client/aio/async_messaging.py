@@ -31,12 +31,15 @@ from txaware.client.aio.async_transaction import (
     Workers,
     open_transaction,
 )
-from txaware.client.aio.async_transport import AsyncTransport, TransportOfThreads
+from txaware.client.aio.async_transport import (
+    AsyncTransport,
+    TransportOfThreads,
+    awaited_verb,
+)
 from txaware.client.aio.async_typed_topic import AsyncTypedTopic
 from txaware.client.aio.handlers import Handlers, processing
 from txaware.client.aio.in_threads import InThreads, in_thread, opened_in_thread
 from txaware.client.calls.queue_calls import QueueCalls
-from txaware.client.calls.table_calls import TableCalls
 from txaware.client.calls.verb_calls import steps_of
 from txaware.client.link import Link
 from txaware.client.settings import ClientSettings
@@ -64,6 +67,8 @@ from txaware.model.signatures import showing, signed_as
 from txaware.model.topics import Topic
 from txaware.model.traced_messages import sent
 from txaware.protocol.operator import REPORT_KEEPER
+from txaware.protocol.queues import DELETE_QUEUE, LIST_QUEUES
+from txaware.protocol.tables import LIST_TABLES
 from txaware.publish.sender import SenderOptions
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Queue
@@ -220,19 +225,9 @@ class AsyncMessaging(InThreads, AsyncService):
             self._queue_calls.update_queue(name, **settings)
         )
 
-    async def queues(self, namespace: str = "default") -> list[str]:
-        """Returns the names of a namespace's queues, in order."""
-        return await self._transport.run(self._queue_calls.queues(namespace))
-
-    async def delete_queue(self, name: str) -> None:
-        """Deletes a queue with all that waits in it."""
-        await self._transport.run(self._queue_calls.delete_queue(name))
-
-    async def tables(self, namespace: str = "default") -> list[str]:
-        """Returns the names of a namespace's tables that have rows, in order."""
-        return await self._transport.run(
-            TableCalls(self._transport.link).tables(namespace)
-        )
+    queues = awaited_verb(LIST_QUEUES)
+    delete_queue = awaited_verb(DELETE_QUEUE)
+    tables = awaited_verb(LIST_TABLES)
 
     @overload
     def producer(self) -> AsyncProducer: ...

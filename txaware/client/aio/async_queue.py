@@ -16,16 +16,16 @@ from txaware.client.aio.async_transaction import (
     Workers,
     to_the_end,
 )
-from txaware.client.aio.async_transport import AsyncTransport, awaited
+from txaware.client.aio.async_transport import AsyncTransport, awaited_verb
 from txaware.client.aio.handlers import Handlers, called
 from txaware.client.aio.in_threads import Awaited, Shown, in_thread, shown
 from txaware.client.calls.queue_calls import QueueCalls
 from txaware.errors import BadRequest
 from txaware.model.encoding import Decode, Encode
 from txaware.model.messages import Outgoing, T, outgoing
-from txaware.model.queue_service import QueueService
 from txaware.model.queues import QueueDescriptor, checked_count
 from txaware.model.signatures import showing, signed_as
+from txaware.protocol.jobs import COMMIT_JOB, POP, PUSH
 from txaware.publish.publisher import checked_many
 from txaware.queue import Job, Popper, Pusher, Queue, Worker
 from txaware.queue.job import committed_alone
@@ -41,9 +41,9 @@ class JobCalls:
         self._transport = transport
         self._calls = QueueCalls(transport.link)
 
-    push = awaited(QueueService.push, QueueCalls.push)
-    pop = awaited(QueueService.pop, QueueCalls.pop)
-    commit_job = awaited(QueueService.commit_job, QueueCalls.commit_job)
+    push = awaited_verb(PUSH)
+    pop = awaited_verb(POP)
+    commit_job = awaited_verb(COMMIT_JOB)
 
 
 class AsyncJob(Awaited[Job[T]], Generic[T]):

@@ -4,26 +4,15 @@ from collections.abc import Iterable
 
 from txaware.client.calls.call import Steps
 from txaware.client.calls.transactional_calls import TransactionalCalls
-from txaware.client.calls.verb_calls import limited, performed, steps_of
+from txaware.client.calls.verb_calls import limited, performed
 from txaware.model.messages import MessageId
 from txaware.model.producers import ProducerIdentity
 from txaware.model.requests import Payload, check_plain
-from txaware.protocol.producers import (
-    DESCRIBE_PRODUCER,
-    FORGET_PRODUCER,
-    LIST_PRODUCERS,
-    OPEN_PRODUCER,
-)
 from txaware.protocol.publishes import PUBLISH_ONCE
 
 
 class ProducerCalls(TransactionalCalls):
     """All verbs of a `ProducerService`."""
-
-    open_producer = steps_of(OPEN_PRODUCER)
-    producers = steps_of(LIST_PRODUCERS)
-    describe_producer = steps_of(DESCRIBE_PRODUCER)
-    forget_producer = steps_of(FORGET_PRODUCER)
 
     def publish_once(
         self,

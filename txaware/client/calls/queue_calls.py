@@ -12,30 +12,10 @@ from txaware.model.queues import (
     QueueDescriptor,
     described,
 )
-from txaware.protocol.jobs import (
-    CLOSE_PUSHER,
-    COMMIT_JOB,
-    END_HANDLED,
-    EXTEND_JOB,
-    PIPE_FOR,
-    PIPES_FOR,
-    POP,
-    PUSH,
-    RELEASE_JOBS,
-    ROLLBACK_JOB,
-)
 from txaware.protocol.queues import (
-    BROWSE_QUEUE,
     CREATE_QUEUE,
-    DELETE_QUEUE,
-    DESCRIBE_QUEUE,
-    LIST_QUEUES,
     PAUSE_QUEUE,
-    PEEK_QUEUE,
-    QUEUE_STATS,
-    REDRIVE,
     RESUME_QUEUE,
-    TRUNCATE_QUEUE,
     UPDATE_QUEUE,
 )
 
@@ -57,24 +37,6 @@ class QueueCalls(ServerCalls):
 
     _create = steps_of(CREATE_QUEUE)
     _update = steps_of(UPDATE_QUEUE)
-    queue_descriptor = steps_of(DESCRIBE_QUEUE)
-    queues = steps_of(LIST_QUEUES)
-    delete_queue = steps_of(DELETE_QUEUE)
-    truncate_queue = steps_of(TRUNCATE_QUEUE)
-    peek_queue = steps_of(PEEK_QUEUE)
-    browse_queue = steps_of(BROWSE_QUEUE)
-    queue_stats = steps_of(QUEUE_STATS)
-    redrive = steps_of(REDRIVE)
-    push = steps_of(PUSH)
-    pipe_for = steps_of(PIPE_FOR)
-    pipes_for = steps_of(PIPES_FOR)
-    close_pusher = steps_of(CLOSE_PUSHER)
-    pop = steps_of(POP)
-    commit_job = steps_of(COMMIT_JOB)
-    end_handled = steps_of(END_HANDLED)
-    rollback_job = steps_of(ROLLBACK_JOB)
-    extend_job = steps_of(EXTEND_JOB)
-    release_jobs = steps_of(RELEASE_JOBS)
 
     def pause_queue(self, name: str, *, paused: bool) -> Steps[None]:
         """Has pops get nothing, or go on."""

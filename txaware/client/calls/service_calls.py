@@ -32,9 +32,9 @@ from txaware.model.messages import MessageId, PublishResponse, Receipt
 from txaware.model.partitions import parsed_rows
 from txaware.model.requests import Payload, Payloads, Pointer, Start, check_plain
 from txaware.protocol.formats import MAX_MESSAGES, ColumnarPage
-from txaware.protocol.groups import POSITION, POSITION_SEEN, SAVE_POSITION
+from txaware.protocol.groups import POSITION, POSITION_SEEN
 from txaware.protocol.messages import POLL, WAIT
-from txaware.protocol.publishes import PUBLISH, ROLLBACK, STORE, Store
+from txaware.protocol.publishes import PUBLISH, STORE, Store
 from txaware.publish.repeated_publish import OwnProducer
 
 # The most that a message takes in a request beside its payload.
@@ -209,7 +209,4 @@ class ServiceCalls(ProducerCalls):
         position: MessageId | None = yield call_of(verb, asked)
         return position
 
-    rollback = steps_of(ROLLBACK)
-    poll = steps_of(POLL)
-    save_position = steps_of(SAVE_POSITION)
     wait = steps_of(WAIT)

@@ -5,17 +5,13 @@ from collections.abc import Iterable, Iterator
 from txaware.client.calls.call import Steps
 from txaware.client.calls.request_fit import msgpack_call
 from txaware.client.calls.server_calls import ServerCalls
-from txaware.client.calls.verb_calls import call_of, steps_of
+from txaware.client.calls.verb_calls import call_of
 from txaware.errors import RequestTooLarge
 from txaware.model.requests import Pointer
 from txaware.model.rows import RowChange
 from txaware.protocol.formats import MAX_MESSAGES, encode_changes
 from txaware.protocol.tables import (
-    GET_ROW,
-    LIST_TABLES,
     SAVE_ROWS,
-    SCAN_ROWS,
-    TAKE_BACK_ROWS,
 )
 
 # A change of a row has about so many bytes in JSON beside its key and its value.
@@ -51,11 +47,6 @@ _MOST_ROWS = MAX_MESSAGES // 2
 
 class TableCalls(ServerCalls):
     """Verbs that yield their calls."""
-
-    tables = steps_of(LIST_TABLES)
-    get_row = steps_of(GET_ROW)
-    scan_rows = steps_of(SCAN_ROWS)
-    take_back_rows = steps_of(TAKE_BACK_ROWS)
 
     def save_rows(
         self, table: str, changes: Iterable[RowChange], *, transaction: Pointer

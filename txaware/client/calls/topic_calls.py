@@ -10,12 +10,9 @@ from txaware.client.calls.server_calls import ServerCalls
 from txaware.client.calls.verb_calls import call_of, steps_of
 from txaware.model.signatures import signed_as
 from txaware.model.topics import Topic, checked_changes
-from txaware.protocol.messages import BOUNDS, LATEST, OFFSETS
 from txaware.protocol.topics import (
     CREATE_TOPIC,
-    DELETE_TOPIC,
     DESCRIBE_TOPIC,
-    LIST_TOPICS,
     REPLACE_TOPIC,
     UPDATE_TOPIC,
 )
@@ -48,11 +45,6 @@ class TopicCalls(ServerCalls):
 
     create_topic = _described(CREATE_TOPIC)
     topic = steps_of(DESCRIBE_TOPIC)
-    topics = steps_of(LIST_TOPICS)
-    delete_topic = steps_of(DELETE_TOPIC)
-    bounds = steps_of(BOUNDS)
-    latest_page = steps_of(LATEST)
-    offsets = steps_of(OFFSETS)
 
     def update_topic(
         self,

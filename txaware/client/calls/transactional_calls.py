@@ -6,13 +6,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from txaware.client.calls.call import Steps
 from txaware.client.calls.server_calls import ServerCalls
 from txaware.client.calls.topic_calls import TopicCalls
-from txaware.client.calls.verb_calls import call_of, steps_of
+from txaware.client.calls.verb_calls import call_of
 from txaware.model.signatures import signed_as
 from txaware.protocol.transactional_ids import (
     BEGIN_TRANSACTION,
     ENTER_TRANSACTION,
-    LEAVE_TRANSACTION,
-    PRODUCER_COMMITS,
 )
 from txaware.protocol.verb import Verb
 
@@ -42,5 +40,3 @@ class TransactionalCalls(TopicCalls):
 
     begin_transaction = _entering(BEGIN_TRANSACTION, ahead=False)
     enter_transaction = _entering(ENTER_TRANSACTION)
-    leave_transaction = steps_of(LEAVE_TRANSACTION)
-    producer_commits = steps_of(PRODUCER_COMMITS)
