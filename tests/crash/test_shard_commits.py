@@ -2,15 +2,18 @@
 
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count, cycle
 from pathlib import Path
 
 import pytest
 
 import txaware
-from tests.support.clusters import Cluster, clustered
+from tests.support.cluster_faults import FAULTY, STEPS
+from tests.support.clusters import PATIENCE_S, Cluster, clustered
 from tests.support.concurrency import until
 from tests.support.messagings import payloads
-from txaware.errors import TransactionRefused
+from txaware.errors import TransactionRefused, TxAwareError
 from txaware.messaging import Messaging
 
 
@@ -63,6 +66,40 @@ def test_a_shard_that_is_away_refuses_the_whole_commit(cluster: Cluster) -> None
         cluster.kill(other, signal.SIGCONT)
         publish_to_both(messaging, b"all")
         assert committed(messaging, "here") == committed(messaging, "there") == [b"all"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_server_that_is_killed_within_a_commit_leaves_all_or_nothing(
+    tmp_path: Path, step: str
+) -> None:
+    """The transactions are tried anew until one comes to that step, and then goes on.
+
+    Each is driven by the server that has the other shard, or by home, in turn.
+    """
+    mark, program = tmp_path / step, [*FAULTY, "steps"]
+    with clustered(tmp_path / "data", 2, program=program) as cluster:
+        with txaware.connect(cluster.url) as messaging:
+            messaging.create_topic("here", shards=[0])
+            messaging.create_topic("there", shards=[1])
+        servers = cycle([cluster.owner_of(0), cluster.owner_of(1)])
+        numbers, done = count(), list[bytes]()
+        mark.touch()
+
+        def is_killed() -> bool:
+            payload = b"%d" % next(numbers)
+            with suppress(TxAwareError), txaware.connect(next(servers)) as messaging:
+                publish_to_both(messaging, payload)
+                done.append(payload)
+            return not mark.exists()
+
+        assert until(is_killed, timeout_s=PATIENCE_S)
+        assert until(lambda: cluster.is_whole, timeout_s=PATIENCE_S)
+        with txaware.connect(cluster.url) as messaging:
+            publish_to_both(messaging, b"after")
+            here, there = committed(messaging, "here"), committed(messaging, "there")
+            assert here == there
+            assert {*done, b"after"} <= {*here}
+            assert len({*here}) == len(here)
 
 
 def test_a_repeat_does_not_write_the_rows_twice(cluster: Cluster) -> None:

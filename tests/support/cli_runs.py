@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -64,11 +64,13 @@ def wait_until_taken(pipe: int) -> None:
     ), "nobody reads"
 
 
-def start(*arguments: str, **options: Any) -> "subprocess.Popen[bytes]":
+def start(
+    *arguments: str, program: Sequence[str] = PROGRAM, **options: Any
+) -> "subprocess.Popen[bytes]":
     """A process of its own."""
     pipe = subprocess.PIPE
     options = {"stdin": pipe, "stdout": pipe, "stderr": pipe, **options}
-    return subprocess.Popen([*PROGRAM, *arguments], **options)
+    return subprocess.Popen([*program, *arguments], **options)
 
 
 @attrs.frozen

@@ -1,25 +1,50 @@
-"""Servers with a mistake on purpose, which the checker of histories has to find.
+"""Servers of several shards whose faults are built in.
 
     python -m tests.support.cluster_faults late serve --data DIRECTORY ...
 
-`late`: the servers of shards answer a publish in a transaction before its rows are
-written, and do not enter home's barrier, so that a commit shows a part of them.
+`late` is a mistake on purpose, which the checker of histories has to find: the servers
+of shards answer a publish in a transaction before its rows are written, and do not
+enter home's barrier, so that a commit shows a part of them.
+
+With `steps` servers make no mistake. One of them is killed at an exact step where a
+file of that name is in the directory beside the data.
 """
 
+import os
+import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
 from typing import Any
 
+from coordinator.embedded.group_commit import GroupCommit
+from coordinator.embedded.records import Committed
 from coordinator.remote.remote_barrier import EnteredThere, RemoteBarrier
 from txaware.cli.root import command
 from txaware.model.messages import PublishResponse
+from txaware.server.cluster.peers import PeerCall
+from txaware.server.parts_elsewhere import PartsElsewhere
 from txaware.service.write.publishing import Publishing
 
 LATE_S = 0.1
+FAULTY = (sys.executable, "-m", "tests.support.cluster_faults")
+# Who is killed there, and when.
+STEPS = (
+    "entered",  # the owner of a shard, before it writes the rows
+    "on disk",  # the same, before it leaves home's barrier
+    "left",  # the same, before it answers
+    "to write",  # home, which drives a commit, before rows go to other shards
+    "written",  # home, when they are there, before the commit
+    "to commit",  # home, before the sync of a commit
+    "committed",  # home, after it, before the answer
+    "passed on",  # a server that drives a request of another one, before its answer
+)
 
 
-def write_late() -> None:
+def write_late(_: Path) -> None:
     """Plants it; home's own rows are written in time."""
     transactional = Publishing.transactional
 
@@ -42,8 +67,61 @@ def write_late() -> None:
     RemoteBarrier.leave = lambda *_: True  # type: ignore[method-assign]
 
 
-FAULTS = {"late": write_late}
+def die_at_steps(beside: Path) -> None:
+    """Has a server be killed at a step whose file is there, which it takes away."""
+
+    def reached(step: str) -> None:
+        try:
+            (beside / step).unlink()
+        except FileNotFoundError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def around(
+        owner: type, name: str, before: str | None, after: str | None
+    ) -> Callable[..., Any]:
+        call = getattr(owner, name)
+
+        @wraps(call)
+        def stepped(*args: Any, **options: Any) -> Any:
+            if before is not None:
+                reached(before)
+            found = call(*args, **options)
+            if after is not None:
+                reached(after)
+            return found
+
+        return stepped
+
+    write = GroupCommit._write
+
+    def commits(self: GroupCommit, batch: Any, new: list[Any], taken: Any) -> None:
+        is_commit = any(isinstance(one, Committed) for one in new)
+        if is_commit:
+            reached("to commit")
+        write(self, batch, new, taken)
+        if is_commit:
+            reached("committed")
+
+    whole = PeerCall.whole
+
+    async def answered(self: PeerCall) -> bytes:
+        found = await whole(self)
+        reached("passed on")
+        return found
+
+    barrier: Any = RemoteBarrier
+    barrier.enter = around(barrier, "enter", None, "entered")
+    barrier.leave = around(barrier, "leave", "on disk", "left")
+    parts: Any = PartsElsewhere
+    parts.write = around(parts, "write", "to write", "written")
+    GroupCommit._write = commits  # type: ignore[method-assign]
+    PeerCall.whole = answered  # type: ignore[method-assign]
+
+
+FAULTS = {"late": write_late, "steps": die_at_steps}
 
 if __name__ == "__main__":
-    FAULTS[sys.argv.pop(1)]()
+    data = Path(sys.argv[sys.argv.index("--data") + 1])
+    FAULTS[sys.argv.pop(1)](data.parent)
     command(prog_name="txaware")

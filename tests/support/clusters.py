@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from tests.support.cli_runs import start
+from tests.support.cli_runs import PROGRAM, start
 from tests.support.concurrency import until
 
 PATIENCE_S = 60
@@ -172,12 +172,14 @@ def clustered(
     *more: str,
     before: tuple[str, ...] = (),
     env: Mapping[str, str] | None = None,
+    program: Sequence[str] = PROGRAM,
 ) -> Iterator[Cluster]:
     """Servers of a directory, which are killed if they have not ended."""
     process = start(
         *(*before, "serve", "--data", str(data), "--processes", str(processes)),
         *("--port", "0", *more),
         env={**os.environ, **(env or {})},
+        program=program,
     )
     with process:
         # Whoever ends them gets it from the pipe; nobody else has to read so much.
