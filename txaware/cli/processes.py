@@ -232,20 +232,28 @@ class Parent:
         """Hears what children say, for so long, and does what is due."""
         for key, _ in self._selector.select(timeout_s):
             self._hear(key.data)
-        now_s = self._clock_s()
         for child in self._children:
             if child.is_there:
-                silent_s = now_s - child.heard_s
-                if silent_s > self._settings.server_silence_s and not self._is_ending:
-                    log.error(
-                        "server %s, process %d, has been silent for %.1f s, and is "
-                        "killed",
-                        *(child.place.entry.id, child.pid, silent_s),
-                    )
-                    self._signal([child], signal.SIGKILL)
-                    self._gone(child)
-            elif not self._is_ending and now_s >= child.start_at_s:
+                self._end_silent(child)
+            elif not self._is_ending and self._clock_s() >= child.start_at_s:
                 self._start(child)
+
+    def _end_silent(self, child: _Child) -> None:
+        """Kills a child that says nothing for long.
+
+        Where the parent itself stood still, what was said meanwhile is heard first.
+        """
+        most_s = self._settings.server_silence_s
+        if self._clock_s() - child.heard_s > most_s:
+            self._hear(child)
+        silent_s = self._clock_s() - child.heard_s
+        if child.is_there and silent_s > most_s and not self._is_ending:
+            log.error(
+                "server %s, process %d, has been silent for %.1f s, and is killed",
+                *(child.place.entry.id, child.pid, silent_s),
+            )
+            self._signal([child], signal.SIGKILL)
+            self._gone(child)
 
     def _hear(self, child: _Child) -> None:
         """Takes all that a child has said; its end of the line closes with its life."""
