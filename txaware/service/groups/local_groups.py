@@ -473,6 +473,7 @@ class LocalGroups:
             if row is None:
                 return None
             state = Membership(row, self._now_s())
+            state.rewind(row.owners)  # they may not have heard of the last one
             for name, member in row.members.items():
                 is_of_another = member.process not in (None, self._process)
                 if is_of_another and not member.is_static:  # its process has ended
