@@ -452,22 +452,6 @@ def test_a_silent_child_is_killed_and_started_anew(tmp_path: Path) -> None:
         assert "silent" in err
 
 
-def test_a_parent_that_stood_still_hears_first_what_was_said(tmp_path: Path) -> None:
-    silence_s = 2
-    fast = ("--set", f"server_silence_s={silence_s}")
-    with clustered(tmp_path / "data", 2, before=fast) as cluster:
-        pids = cluster.pids
-        for _ in range(3):  # it matters where the parent is just then
-            cluster.process.send_signal(signal.SIGSTOP)
-            time.sleep(silence_s + 0.5)  # time passes for a process that stands still
-            cluster.process.send_signal(signal.SIGCONT)
-            assert until(lambda: cluster.is_whole)
-        assert cluster.pids == pids
-        code, err = cluster.end()
-        assert code == 0
-        assert "silent" not in err
-
-
 def test_children_end_with_the_parent_and_it_can_be_started_anew(
     tmp_path: Path,
 ) -> None:
