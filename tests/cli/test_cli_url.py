@@ -141,7 +141,7 @@ VERBS = [
 
 # One goes on until it is stopped, others need what was set aside, or members.
 TRIED_ELSEWHERE = (
-    *("queue watch", "topic schema", "topic search"),
+    *("queue watch", "topic schema", "topic search", "shard give"),
     *(f"group {verb}" for verb in ("create", "delete", "members", "rewind", "assign")),
     *(f"outbox {verb}" for verb in ("list", "show", "retry", "send", "discard")),
 )

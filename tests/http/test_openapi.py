@@ -181,7 +181,7 @@ def examples_work(described: Described) -> None:
         methods = paths[path]
         example = methods.get("post", {}).get("requestBody", {}).get("content", {})
         example = example.get("application/json", {}).get("example")
-        if example is None:
+        if example is None or path.endswith("/shards/give"):  # to another server
             continue
         where = path.format(
             namespace="default",

@@ -8,9 +8,9 @@ from txaware.cli.show import echo_columns, echo_json
 from txaware.cli.values import json_option
 
 
-@click.group("shard", short_help="List the shards of a store, and add more.")
+@click.group("shard", short_help="List the shards of a store, add more, or move one.")
 def shards() -> None:
-    """List the shards of a store, and add more.
+    """List the shards of a store, add more, or move one to another server.
 
     The first shard is the store itself. Partitions of topics lie in any of them: in
     each one on a disk and, with several servers, in a process of its own.
