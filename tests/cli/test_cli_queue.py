@@ -49,7 +49,7 @@ def test_queues_are_listed_with_how_they_stand() -> None:
     pipes = ("max_pushes_per_pipe", "max_push_time_of_pipe_s", "max_pop_width")
     assert [other[name] for name in pipes] == [5, 3600, 7]
     text = run("queue", "list", "--namespace", "ns").stdout
-    assert "lease 5m, order mostly, after 3 deliveries to ns:late-dead" in text
+    assert "lease 5m, order mostly, after delivery 3 to ns:late-dead" in text
 
 
 def test_an_item_waits_until_its_time() -> None:
@@ -70,7 +70,7 @@ def test_a_queue_that_is_there_is_taken_as_it_is_or_updated() -> None:
     update = ("queue", "update", "mail")
     changed = run(*update, "--lease", "5m", "--max-deliveries", "3").stdout
     assert changed == (
-        "queue mail: lease 5m, order mostly, after 3 deliveries to mail-dead\n"
+        "queue mail: lease 5m, order mostly, after delivery 3 to mail-dead\n"
     )
     [told] = run_json(*update, "--remove", "max-deliveries")
     assert (told["lease_s"], told["max_deliveries"]) == (300, None)

@@ -208,7 +208,7 @@ def _echo_settings(made: QueueDescriptor, *, as_json: bool) -> None:
 def _settings_text(made: QueueDescriptor) -> str:
     parts = [f"lease {duration_text(made.lease_s)}", f"order {made.order}"]
     if made.max_deliveries is not None:
-        parts.append(f"after {made.max_deliveries} deliveries to {made.dead_letters}")
+        parts.append(f"after delivery {made.max_deliveries} to {made.dead_letters}")
     if made.is_paused:
         parts.append("paused")
     return ", ".join(parts)
