@@ -197,13 +197,18 @@ async def signalled(
     Returns whether it did; otherwise the time is up.
     """
     ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def then(has_changed: bool) -> None:
+        if not ended.done():  # whoever waited may have been cancelled just now
+            ended.set_result(has_changed)
+
     waiting = SignalWait(
         signal,
         seen,
         timeout_s,
         peer=peer,
         stopping=stopping,
-        then=ended.set_result,
+        then=then,
         chooses=chooses,
     )
     try:
