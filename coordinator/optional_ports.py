@@ -140,6 +140,22 @@ class KnowsLives(Protocol):
         """
 
 
+@runtime_checkable
+class NotesWriters(Protocol):
+    """A coordinator that keeps who writes rows elsewhere in a transaction. Optional."""
+
+    def note_writers(self, tx: Transaction, names: Sequence[str]) -> None:
+        """Takes the names of those participants, before the call of `persist`."""
+
+
+def note_writers(
+    coordinator: Coordinator, tx: Transaction, names: Sequence[str]
+) -> None:
+    """Tells a coordinator that keeps it who writes rows elsewhere; others nothing."""
+    if isinstance(coordinator, NotesWriters):
+        coordinator.note_writers(tx, names)
+
+
 def life_of(coordinator: Coordinator, pointer: int) -> str:
     """Returns the id of a pointer's life, to keep beside it; empty without one."""
     return coordinator.life_of(pointer) if isinstance(coordinator, KnowsLives) else ""

@@ -22,6 +22,7 @@ from coordinator.interfaces import (
     Participant,
     TransactionAware,
 )
+from coordinator.optional_ports import note_writers
 from coordinator.transaction import Transaction
 
 # The number of arguments of each call.
@@ -306,10 +307,8 @@ def persist(
     """
     outside = [one for one in participants if not one.shares_journal]
     if outside:
-        note_writers = getattr(coordinator, "note_writers", None)
-        if note_writers is not None:
-            names = [one.transaction_aware_name for one in outside]
-            note_writers(tx, names)
+        names = [one.transaction_aware_name for one in outside]
+        note_writers(coordinator, tx, names)
         coordinator.persist(tx)
 
 

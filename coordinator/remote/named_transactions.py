@@ -6,7 +6,7 @@ from typing import Any
 
 from coordinator.errors import BadRequest, PreparedNotFound
 from coordinator.interfaces import Coordinator
-from coordinator.optional_ports import life_of
+from coordinator.optional_ports import life_of, note_writers
 from coordinator.outcome import Outcome
 from coordinator.pointers import Pointers
 from coordinator.prepared_transactions import (
@@ -57,7 +57,7 @@ class NamedTransactions:
         tx = named(transaction, kind, checkpoints)
         names = checked_names(participants)
         if names is not None:
-            self._note_writers(tx, names)
+            note_writers(self._coordinator, tx, names)
         self._coordinator.persist(tx)
         return life_of(self._coordinator, tx.transaction_id)
 
@@ -94,7 +94,7 @@ class NamedTransactions:
         """
         tx = named(transaction, kind, checkpoints)
         checkpointed = self._coordinator.checkpoint(tx)
-        self._note_writers(checkpointed, [])
+        note_writers(self._coordinator, checkpointed, [])
         self._coordinator.persist(checkpointed)
         return [*checkpointed.checkpoint_write_pointers]
 
@@ -145,11 +145,6 @@ class NamedTransactions:
                 raise PreparedNotFound(
                     f"{error}; transaction {pointer} is {outcome.value}"
                 ) from error
-
-    def _note_writers(self, tx: Transaction, names: list[str]) -> None:
-        note_writers = getattr(self._coordinator, "note_writers", None)
-        if note_writers is not None:
-            note_writers(tx, names)
 
 
 def named(

@@ -6,6 +6,7 @@ from typing import Any, BinaryIO
 
 from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
+from coordinator.optional_ports import note_writers
 from coordinator.prepared_transactions import PreparedTransaction, two_phases
 from coordinator.transaction import Transaction
 from txaware.errors import PartitionNeeded
@@ -215,9 +216,8 @@ class Verbs:
         the store that shares the coordinator's journal are marked before anything is
         forgotten.
         """
-        note_writers = getattr(self._coordinator, "note_writers", None)
-        if self.shares_journal and note_writers is not None:
-            note_writers(transaction, ())
+        if self.shares_journal:
+            note_writers(self._coordinator, transaction, ())
         self._coordinator.persist(transaction)
 
     bounds = passed_on(MessagingService.bounds, to="_service")
