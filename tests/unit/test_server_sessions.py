@@ -14,8 +14,8 @@ from txaware.server.cluster.server_sessions import (
     Orders,
     SentHello,
     ServerSessions,
+    assigned,
 )
-from txaware.shards.shard_assignment import assigned
 
 SILENCE_S = 12.0
 

@@ -47,14 +47,14 @@ class Slow:
         self.is_under_way = threading.Event()
         self._other = other
 
-    def _write(self) -> None:
+    def _write(self) -> Unavailable | None:
         self.is_under_way.set()
-        assert self._other.wait(PATIENCE_S)
+        in_time = self._other.wait(PATIENCE_S)
+        return None if in_time else Unavailable("nobody wrote the other one meanwhile")
 
     def submit(self, _: object, then: Then) -> Wait:
         def wait() -> None:
-            self._write()
-            then(None)
+            then(self._write())
 
         return wait
 

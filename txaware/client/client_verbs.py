@@ -121,7 +121,7 @@ class GroupMethods:
 
 
 class OperatorMethods:
-    """What operators call."""
+    """The calls of operators."""
 
     peek = ClientVerb(OperatorService.peek, AdminCalls.peek)
     namespaces = declared(LIST_NAMESPACES)

@@ -17,7 +17,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class Settable(Protocol):
-    """What is set when something has happened, as an event of asyncio is."""
+    """Takes note that something has happened, as an event of asyncio does."""
 
     def set(self) -> object:
         """Notes that it has happened."""

@@ -7,7 +7,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -16,7 +16,6 @@ import msgspec
 from txaware.errors import BadRequest
 from txaware.model.shards import HOME
 from txaware.server.cluster.server_map import ServerEntry, ServerMap, ShardEntry
-from txaware.shards.shard_assignment import assigned
 
 log = logging.getLogger(__name__)
 
@@ -299,3 +298,45 @@ class ServerSessions:
             tuple(ShardEntry(one, holders.get(one)) for one in self._shards),
             self._facts,
         )
+
+
+def assigned(
+    shards: Iterable[int],
+    servers: Sequence[str],
+    holders: Mapping[int, str],
+    named: Mapping[int, str],
+) -> dict[int, str]:
+    """Returns the server that is to have each shard: evenly, and few of them move.
+
+    `holders` have them now. Home stays where it is, and so does what an operator has
+    `named` a server for, as long as that one is there. No server has two more than
+    another, as far as these allow it. Without servers nobody gets anything.
+    """
+    wanted: dict[int, str] = {}
+    of_server: dict[str, list[int]] = {one: [] for one in servers}
+    for shard in sorted(shards):
+        for server in (named.get(shard), holders.get(shard)):
+            if server in of_server:
+                wanted[shard] = server
+                of_server[server].append(shard)
+                break
+    free = [shard for shard in sorted(shards) if shard not in wanted]
+    least, more = divmod(len(free) + len(wanted), max(1, len(servers)))
+    # Those that have most keep one more than the others.
+    for at, server in enumerate(sorted(servers, key=lambda one: -len(of_server[one]))):
+        most = least + (1 if at < more else 0)
+        movable = [
+            one for one in of_server[server] if one != HOME and named.get(one) != server
+        ]
+        surplus = max(0, len(of_server[server]) - most)
+        for shard in movable[::-1][:surplus]:
+            of_server[server].remove(shard)
+            free.append(shard)
+    for shard in free:
+        if not servers:
+            wanted.pop(shard, None)
+            continue
+        server = min(servers, key=lambda one: len(of_server[one]))
+        wanted[shard] = server
+        of_server[server].append(shard)
+    return wanted

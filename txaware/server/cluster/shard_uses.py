@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import attrs
 
-from txaware.server.exchange import Peer, Request, Stream
+from txaware.server.exchange import Peer, Request, Settable, Stream
 from txaware.server.routing import Answer, Route
 
 
@@ -21,7 +21,7 @@ class ShardUses:
         self._under_way: Counter[int] = Counter()
         self._moving: set[int] = set()
         # Polls that wait in a shard, and the event loop in which they do.
-        self._polls: dict[asyncio.Event, tuple[int, asyncio.AbstractEventLoop]] = {}
+        self._polls: dict[Settable, tuple[int, asyncio.AbstractEventLoop]] = {}
 
     @contextmanager
     def using(self, shard: int) -> Iterator[None]:
@@ -53,7 +53,9 @@ class ShardUses:
         with self._changed:
             self._moving.discard(shard)
 
-    def wait_here(self, shard: int, event: asyncio.Event | None, before: Any) -> None:
+    def wait_here(
+        self, shard: int, event: Settable | None, before: Settable | None
+    ) -> None:
         """Has an event be set once the shard moves; instead of the one before."""
         with self._changed:
             if before is not None:
@@ -85,7 +87,7 @@ class _PollingPeer:
 
     def __init__(self, peer: Peer, uses: ShardUses, shard: int) -> None:
         self._peer, self._uses, self._shard = peer, uses, shard
-        self._event: asyncio.Event | None = None
+        self._event: Settable | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._peer, name)
@@ -95,7 +97,7 @@ class _PollingPeer:
         """True when a poll is to answer with what there is."""
         return self._peer.is_gone or self._uses.is_moving(self._shard)
 
-    def tell_when_gone(self, event: asyncio.Event | None) -> None:
+    def tell_when_gone(self, event: Settable | None) -> None:
         """Sets the event when the other end goes, or the shard moves."""
         self._peer.tell_when_gone(event)
         self._uses.wait_here(self._shard, event, self._event)

@@ -481,7 +481,7 @@ class _PartOfTransaction:
 
     @property
     def response(self) -> PublishResponse:
-        """What its publish answers."""
+        """The answer of its publish, once the rows are made."""
         first, last = _numbers(self._keys[0]), _numbers(self._keys[-1])
         return PublishResponse(self.pointer, *first, *last)
 

@@ -72,7 +72,7 @@ class TopicWriter:
 
     def __init__(self, table: OrderedTable) -> None:
         self.signal = Signal()
-        self.table = self._table = table
+        self.table = table
         self._lock = threading.RLock()
         self._messages = Stamper(table.clock.first_ms)
         self._payloads = Stamper(table.clock.first_ms)
@@ -153,7 +153,7 @@ class TopicWriter:
             writes = rows(keys)
             self._in_flight.append(keys[0])
             try:
-                self._table.hand_over(writes, settled)
+                self.table.hand_over(writes, settled)
             except Exception:
                 self._in_flight.pop()
                 raise
@@ -166,20 +166,20 @@ class TopicWriter:
             writes = rows(self._keys(self._payloads, count))
             if hold_for is not None and self._hold(hold_for, writes):
                 return None
-            return self._table.submit(writes)
+            return self.table.submit(writes)
 
     def _reserve(self) -> None:
         """Saves time ahead, so that it rarely has to be done under the lock.
 
         An event loop takes the lock too, and must not wait for the disk.
         """
-        self._table.clock.now_ms()
-        self._table.reserve_time()
+        self.table.clock.now_ms()
+        self.table.reserve_time()
 
     def _keys(
         self, stamper: Stamper, count: int, *, together: bool = False
     ) -> list[bytes]:
-        clock = self._table.clock
+        clock = self.table.clock
         now_ms = clock.now_ms()
         keys = stamper.keys(now_ms, count, together=together)
         if stamper.time_ms > now_ms:
@@ -192,8 +192,8 @@ class TopicWriter:
         Held rows are readable at once, so the time is saved first. Submitted rows save
         it in their own batch.
         """
-        self._table.reserve_time()
-        return self._table.hold(pointer, writes)
+        self.table.reserve_time()
+        return self.table.hold(pointer, writes)
 
     def _submit(
         self, first_key: bytes, writes: Sequence[Write], then: Then | None
@@ -201,7 +201,7 @@ class TopicWriter:
         settled = self._settled if then is None else self._settled_and(then)
         self._in_flight.append(first_key)
         try:
-            return self._table.submit(writes, settled)
+            return self.table.submit(writes, settled)
         except Exception:
             self._in_flight.pop()
             raise
@@ -219,7 +219,7 @@ class TopicWriter:
 
         Once a later batch is written, the end of every submitted batch has been told.
         """
-        self._table.submit([])()
+        self.table.submit([])()
         self._in_flight.clear()
         self._interrupted = False
 
