@@ -3,7 +3,8 @@
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from tests.support.tephra_fixtures import missing
 from txaware.messaging import Messaging
 
 PATIENCE_S = 300
-
+OF_A_HOME = ("bin", "sbin", "jars", "data")
+# A JVM that lives for seconds does not gain by the second compiler.
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 CONF = {
     "spark.ui.enabled": "false",
@@ -29,7 +32,29 @@ CONF = {
     "spark.driver.host": "127.0.0.1",
     # A failed stream says why in its exception; the log would say it ten times.
     "spark.log.level": "OFF",
+    "spark.driver.extraJavaOptions": QUICK_JVM,
 }
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Gives Spark a home in which its Python is not an archive.
+
+    Each Python that Spark starts would compile the archive anew: a second each time.
+    """
+    found = find_spec("pyspark")
+    if found is None or found.origin is None:
+        return
+    installed = Path(found.origin).parent
+    home = config.cache.mkdir("spark-home") if config.cache else installed
+    for name, target in {
+        **{each.name: each for each in installed.iterdir() if each.name in OF_A_HOME},
+        "python/lib/pyspark.zip": installed.parent,
+    }.items():
+        link = home / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):  # another process of this run made it
+            link.symlink_to(target)
+    os.environ["SPARK_HOME"] = str(home)
 
 
 def session(master: str, **conf: str) -> SparkSession:

@@ -17,6 +17,7 @@ from coordinator.transaction import Transaction
 from tests.support.cli_runs import PROGRAM
 from tests.support.messagings import commit
 from tests.support.ports import free_port
+from tests.support.spark_fixtures import QUICK_JVM
 from tests.support.spark_stream_job import BEGINS
 from txaware.messaging import Messaging
 from txaware.model.messages import Message
@@ -24,8 +25,6 @@ from txaware.model.messages import Message
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 240
 OPEN_S = 900
-# A JVM that lives for seconds does not gain by the second compiler.
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 
 @attrs.frozen

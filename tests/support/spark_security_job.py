@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import txaware
-from tests.support.spark_fixtures import session
+from tests.support.spark_fixtures import QUICK_JVM, session
 from txaware.spark import publish_batches, store_frame
 
 PAGES = (
@@ -164,7 +164,7 @@ def main(url: str, folder: Path) -> None:
         spark_eventLog_compress="false",
         spark_eventLog_dir=folder.as_uri(),
         spark_log_level="INFO",
-        spark_driver_extraJavaOptions=f"-Dlog4j2.configurationFile={log.as_uri()}",
+        spark_driver_extraJavaOptions=f"{QUICK_JVM} -Dlog4j2.configurationFile={log.as_uri()}",
     )
     try:
         Job(spark, url, folder).run()
