@@ -41,6 +41,7 @@ pytest_plugins = [
     "tests.support.places",
     "tests.support.mysql",
     "tests.support.postgres",
+    "tests.support.python_process",
     "tests.support.queues",
     "tests.support.short_run",
     "tests.support.deciders",

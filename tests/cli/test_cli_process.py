@@ -21,19 +21,13 @@ from tests.support.cli_runs import (
     wait_until_taken,
 )
 from tests.support.concurrency import until
+from tests.support.python_process import completed
 
 
 def txaware_run(
     here: Path, *arguments: str, stdin: bytes = b""
 ) -> "subprocess.CompletedProcess[bytes]":
-    return subprocess.run(
-        [*PROGRAM, *arguments],
-        cwd=here,
-        input=stdin,
-        capture_output=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    return completed([*PROGRAM, *arguments], cwd=here, stdin=stdin, timeout=PATIENCE_S)
 
 
 @pytest.fixture
@@ -117,7 +111,7 @@ def test_a_closed_pipe_ends_quietly(here: Path) -> None:
 
 
 def test_completion_knows_the_verbs(here: Path) -> None:
-    completed = subprocess.run(
+    ran = subprocess.run(
         PROGRAM,
         env={
             "_TXAWARE_COMPLETE": "bash_complete",
@@ -129,7 +123,7 @@ def test_completion_knows_the_verbs(here: Path) -> None:
         text=True,
         check=False,
     )
-    assert completed.stdout == "plain,topic\n"
+    assert ran.stdout == "plain,topic\n"
 
 
 def test_demo_does_what_it_says_and_leaves_nothing_behind(here: Path) -> None:

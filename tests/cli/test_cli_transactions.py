@@ -17,6 +17,7 @@ import pytest
 import txaware
 from tests.support.cli_runs import error_of, run, run_json
 from tests.support.concurrency import until
+from tests.support.python_process import PythonProcess
 from txaware.messaging import Messaging
 from txaware.model.settings import Settings
 from txaware.server.server import HttpServer
@@ -49,7 +50,7 @@ def server(messaging: Messaging) -> Iterator[HttpServer]:
 @contextmanager
 def client(url: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A process with an open transaction, and its id."""
-    child = subprocess.Popen(
+    child = PythonProcess(
         [sys.executable, "-c", CLIENT, url],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -16,6 +16,7 @@ from tests.support.database_server import DatabaseServer
 from tests.support.killed_server import Server
 from tests.support.mysql import MysqlServer
 from tests.support.postgres import PostgresServer
+from tests.support.python_process import PythonProcess
 
 ROOT = Path(__file__).parents[2]
 ENDS_S = 120
@@ -40,7 +41,7 @@ class Killed:
         self._lives += 1
         place = [str(self.below), self.store, self.server.url, self.settle]
         how = [step, str(count), str(rounds), str(self._lives)]
-        return subprocess.Popen(
+        return PythonProcess(
             [sys.executable, "-m", "tests.support.bank", *place, *how], cwd=ROOT
         )
 

@@ -16,6 +16,7 @@ from tests.support.cli_runs import PROGRAM, run_json
 from tests.support.concurrency import until
 from tests.support.copying_runs import CopyInMemory, Faults
 from tests.support.messagings import Site, commit, payloads, publish, table_of
+from tests.support.python_process import PythonProcess
 from txaware.errors import BadRequest, StoreCorrupted, Unavailable
 from txaware.messaging import Messaging
 from txaware.model.interfaces import Write
@@ -271,7 +272,7 @@ def test_a_process_that_is_killed_leaves_what_the_next_one_goes_on_with(
 
 def _killed_at(size_bytes: int, directory: Path, *arguments: str) -> bool:
     """Ends a command when the directory is so large; False where it was over."""
-    process = subprocess.Popen([*PROGRAM, *arguments], stdout=subprocess.DEVNULL)
+    process = PythonProcess([*PROGRAM, *arguments], stdout=subprocess.DEVNULL)
     assert until(
         lambda: process.poll() is not None or _size_bytes(directory) >= size_bytes,
         timeout_s=PATIENCE_S,

@@ -17,6 +17,7 @@ from coordinator.errors import TransactionConflict, Unavailable
 from coordinator.transaction import Transaction
 from tests.support.doubles import Clock
 from tests.support.fake_disk import Crash, FakeDisk
+from tests.support.python_process import PythonProcess
 
 COMPACT_BYTES = 700
 STEPS = 200
@@ -222,7 +223,7 @@ threading.Event().wait()
 
 def killed_after(directory: Path, lines: int) -> list[tuple[str, int]]:
     """What a loaded coordinator had said when it was killed after so many lines."""
-    with subprocess.Popen(
+    with PythonProcess(
         [sys.executable, "-c", WORKER, str(directory)], stdout=subprocess.PIPE
     ) as worker:
         try:

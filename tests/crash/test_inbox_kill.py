@@ -12,6 +12,7 @@ import txaware
 from tests.support.database_server import DatabaseServer
 from tests.support.deciders import DATABASES, connection_to
 from tests.support.inbox_child import WAYS, opened
+from tests.support.python_process import PythonProcess
 
 KILLS = pytest.mark.parametrize(
     "kills", [3, pytest.param(100, marks=pytest.mark.soak, id="100")]
@@ -44,7 +45,7 @@ class Run:
         """Starts a program."""
         child = (sys.executable, "-m", "tests.support.inbox_child")
         command = [*child, str(self.data), self.database, way, str(behind)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        return PythonProcess(command, stdout=subprocess.PIPE, text=True)
 
     def outcome(self) -> tuple[list[str], int]:
         """What was handled, and how many notes are left when all is over."""

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.checker import OK, anomalies
 from tests.support.kill_load import opened
+from tests.support.python_process import PythonProcess
 from tests.support.store_load import GROUP, TOPICS, Event, Notes, Reader, history
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +23,7 @@ def killed_after(directory: Path, log: Path, name: str, seconds: float) -> list[
     """What a loaded store had said when it was killed, so long after it began."""
     log.unlink(missing_ok=True)
     command = [sys.executable, "-m", "tests.support.kill_load", directory, log, name]
-    with subprocess.Popen(
+    with PythonProcess(
         [str(part) for part in command], cwd=ROOT, stderr=subprocess.PIPE
     ) as child:
         try:

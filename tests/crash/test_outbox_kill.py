@@ -16,6 +16,7 @@ from tests.support.deciders import DATABASES
 from tests.support.mysql import MysqlServer
 from tests.support.outbox_load import EVERY, connection_to, participant_of
 from tests.support.postgres import PostgresServer
+from tests.support.python_process import PythonProcess
 from tests.support.queues import taken
 from txaware.messaging import Messaging
 
@@ -38,7 +39,7 @@ class Process:
     def start(self) -> None:
         """Starts it."""
         self.lives += 1
-        self._child = subprocess.Popen(
+        self._child = PythonProcess(
             [*self._command, str(self.lives)], cwd=ROOT, stdout=subprocess.PIPE
         )
 

@@ -25,6 +25,7 @@ from tests.support.fake_leveldb import (
     FakeDirectory,
     io_error,
 )
+from tests.support.python_process import PythonProcess
 from tests.support.store_lives import close, opened
 from tests.support.store_load import Store
 from txaware.errors import (
@@ -312,7 +313,7 @@ with txaware.connect(f"leveldb:{sys.argv[1]}") as messaging:
 
 def test_a_killed_process_leaves_it_prepared(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+    with PythonProcess(command, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"ready\n"
         child.send_signal(signal.SIGKILL)

@@ -14,6 +14,7 @@ import pytest
 import txaware
 from tests.support.killed_server import ROOT, Server, check, end_what_is_open
 from tests.support.producer_child import POINTS
+from tests.support.python_process import PythonProcess
 from txaware.consume.consumer import Consumer
 from txaware.errors import TopicExists, Unavailable
 from txaware.messaging import Messaging
@@ -25,7 +26,7 @@ COPIES_S = 600
 
 def start(*arguments: object) -> subprocess.Popen[str]:
     command = [*CHILD, *(str(one) for one in arguments)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    return PythonProcess(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
 def read(messaging: Messaging, topic: str) -> list[bytes]:

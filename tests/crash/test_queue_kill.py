@@ -15,6 +15,7 @@ import pytest
 import txaware
 from tests.support.concurrency import until
 from tests.support.killed_server import ROOT, Server, check
+from tests.support.python_process import PythonProcess
 from tests.support.queue_child import (
     BEGAN,
     DONE,
@@ -48,7 +49,7 @@ class Crew:
         name = f"{kind}-{self._count}"
         command = [*CHILD, kind, self._url, str(self._place / f"{name}.log"), name]
         quiet = subprocess.DEVNULL
-        self.children[name] = subprocess.Popen(command, cwd=ROOT, stderr=quiet)
+        self.children[name] = PythonProcess(command, cwd=ROOT, stderr=quiet)
 
     def blow(self) -> None:
         """Kills one, or has it stand still until its leases have ended."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import txaware
+from tests.support.python_process import PythonProcess
 from txaware.messaging import Messaging
 from txaware.model.messages import Message
 from txaware.model.settings import Settings
@@ -31,7 +32,7 @@ def all_of(messaging: Messaging, topic: str) -> list[Message]:
 
 def lived(directory: Path, lines: int) -> list[str]:
     """Runs the load until it has said so many lines, kills it, and returns all."""
-    with subprocess.Popen(
+    with PythonProcess(
         [sys.executable, "-m", "tests.support.sharded_load", directory, str(SHARDS)],
         cwd=ROOT,
         stdout=subprocess.PIPE,

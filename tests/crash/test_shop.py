@@ -23,6 +23,7 @@ from examples.shop.rows import MAILS, ORDERS, Entry, Mail, Order
 from tests.support.concurrency import until
 from tests.support.ports import free_port
 from tests.support.postgres import PostgresServer
+from tests.support.python_process import PythonProcess
 
 ROOT = Path(__file__).parents[2]
 CUSTOMERS = 3
@@ -72,7 +73,7 @@ class Shop:
 
     def start(self, part: str) -> None:
         with (self._directory / f"{part}.log").open("ab") as log:
-            self._running[part] = subprocess.Popen(
+            self._running[part] = PythonProcess(
                 [sys.executable, "-m", *self._commands[part]],
                 cwd=self._directory,
                 env=self._environment,

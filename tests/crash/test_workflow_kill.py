@@ -22,6 +22,7 @@ from examples.workflow_scheduler.store import Store
 from examples.workflow_scheduler.triggers import DATA, Note
 from tests.support.concurrency import until
 from tests.support.ports import free_port
+from tests.support.python_process import PythonProcess
 from tests.support.workflow_checker import Found, problems
 from tests.support.workflow_shop import TRACES, workflows
 
@@ -58,7 +59,7 @@ class Plant:
 
     def start(self, part: str) -> None:
         with (self._directory / f"{part}.log").open("ab") as log:
-            self._running[part] = subprocess.Popen(
+            self._running[part] = PythonProcess(
                 [sys.executable, "-m", *self.commands[part]],
                 cwd=self._directory,
                 env=os.environ | {"PYTHONPATH": str(ROOT)},

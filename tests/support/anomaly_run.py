@@ -39,6 +39,7 @@ from tests.support.killed_server import (
     wait_for_load,
 )
 from tests.support.lossy_proxy import LossyProxy
+from tests.support.python_process import PythonProcess
 
 CLIENTS = 3
 LOSES_ONE_IN, DOUBLES_ONE_IN, DELAYS_ONE_IN = 300, (2, 20), 100
@@ -59,7 +60,7 @@ class Clients:
         name = str(len(self.logs))
         log = self._place / f"client {name}"
         self.logs.append(log)
-        child = subprocess.Popen(
+        child = PythonProcess(
             [*self._topics.command, "load", self._url, str(log), name],
             cwd=ROOT,
             stdin=subprocess.PIPE,

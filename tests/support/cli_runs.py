@@ -16,6 +16,7 @@ import attrs
 from click.testing import CliRunner, Result
 
 from tests.support.concurrency import until
+from tests.support.python_process import PythonProcess
 from txaware.cli.root import command
 from txaware.messaging import Messaging
 
@@ -70,7 +71,7 @@ def start(
     """A process of its own."""
     pipe = subprocess.PIPE
     options = {"stdin": pipe, "stdout": pipe, "stderr": pipe, **options}
-    return subprocess.Popen([*program, *arguments], **options)
+    return PythonProcess([*program, *arguments], **options)
 
 
 @attrs.frozen

@@ -26,6 +26,7 @@ from tests.support.concurrency import until
 from tests.support.http_kill_load import PARTITIONS
 from tests.support.killed_server import ROOT, STARTS_S
 from tests.support.ports import free_port
+from tests.support.python_process import PythonProcess
 
 PROCESSES = 3
 AWAY = (OSError, ValueError, LookupError, AssertionError, http.client.HTTPException)
@@ -46,7 +47,7 @@ class ClusterServer(Served):
         """Returns when all shards have a server."""
         log = self._directory.with_name("servers.log").open("a")
         with log:
-            parent = subprocess.Popen(
+            parent = PythonProcess(
                 [
                     *(*self._program, "serve", "--data", str(self._directory)),
                     *("--processes", str(PROCESSES), "--port", str(self._port)),

@@ -1,9 +1,10 @@
 """Runs an example as its own process."""
 
 import ast
-import subprocess
 import sys
 from pathlib import Path
+
+from tests.support.python_process import completed
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -13,13 +14,7 @@ def prints_what_it_promises(path: Path, *, timeout_s: float = 120) -> None:
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
     _, found, promised = docstring.partition("Prints:\n")
     assert found, f"the docstring of {path.name} says nothing after 'Prints:'"
-    ran = subprocess.run(
-        [sys.executable, "-W", "error", str(path)],
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-    )
+    ran = completed([sys.executable, "-W", "error", path], text=True, timeout=timeout_s)
     assert ran.stdout.strip() == promised.strip(), ran.stderr
     assert ran.returncode == 0, ran.stderr
     assert not ran.stderr

@@ -16,6 +16,7 @@ from tests.support.checker import NEVER, OK, UNKNOWN, Moved, Poll, Publish
 from tests.support.concurrency import until
 from tests.support.http_kill_load import THREE, Notes, Reader, Topics
 from tests.support.ports import free_port
+from tests.support.python_process import PythonProcess
 from txaware.messaging import Messaging
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +45,7 @@ class Server:
 
     def start(self) -> str:
         """Returns when it listens."""
-        self._child = subprocess.Popen(
+        self._child = PythonProcess(
             self._command, cwd=ROOT, stdout=subprocess.PIPE, text=True
         )
         assert self._child.stdout is not None
@@ -81,7 +82,7 @@ def client(
     url: str, log: Path, name: str, topics: Topics = THREE
 ) -> Iterator[subprocess.Popen[str]]:
     """A client process, until the end of the block; it has failed if anything has."""
-    child = subprocess.Popen(
+    child = PythonProcess(
         [*topics.command, "load", url, str(log), name],
         cwd=ROOT,
         stdin=subprocess.PIPE,

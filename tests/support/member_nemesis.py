@@ -37,6 +37,7 @@ from tests.support.member_child import (
     TOPIC,
     make_topics,
 )
+from tests.support.python_process import PythonProcess
 from txaware.errors import TxAwareError
 from txaware.messaging import Messaging
 from txaware.model.messages import MessageId
@@ -70,7 +71,7 @@ class Child:
     ) -> None:
         self.name, self.way = name, fault
         self._lines: list[str] = []
-        self._child = subprocess.Popen(
+        self._child = PythonProcess(
             [
                 *(sys.executable, "-m", "tests.support.member_child", url, name),
                 *(str(session_s), str(pause_s), fault, database),

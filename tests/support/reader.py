@@ -22,6 +22,7 @@ from typing import IO, Self
 
 from tests.support.concurrency import until
 from tests.support.ports import free_port
+from tests.support.python_process import PythonProcess
 
 # Language, the name of the file where the page asks for one, and the text.
 BLOCK = re.compile(
@@ -155,7 +156,7 @@ class Reader:
             return re.search(ready, output.read_text(), re.MULTILINE) is not None
 
         with output.open("w") as terminal:
-            process = subprocess.Popen(
+            process = PythonProcess(
                 words,
                 cwd=self._directory,
                 env=self._environment,
@@ -181,7 +182,7 @@ class Reader:
     def _started(
         self, arguments: list[str], stderr: int = subprocess.PIPE
     ) -> "subprocess.Popen[str]":
-        process = subprocess.Popen(
+        process = PythonProcess(
             arguments,
             cwd=self._directory,
             env=self._environment,

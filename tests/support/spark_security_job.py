@@ -164,7 +164,9 @@ def main(url: str, folder: Path) -> None:
         spark_eventLog_compress="false",
         spark_eventLog_dir=folder.as_uri(),
         spark_log_level="INFO",
-        spark_driver_extraJavaOptions=f"{QUICK_JVM} -Dlog4j2.configurationFile={log.as_uri()}",
+        spark_driver_extraJavaOptions=(
+            f"{QUICK_JVM} -Dlog4j2.configurationFile={log.as_uri()}"
+        ),
     )
     try:
         Job(spark, url, folder).run()
