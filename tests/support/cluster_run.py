@@ -59,7 +59,7 @@ class ClusterServer(Served):
         assert parent.stdout is not None
         line = parent.stdout.readline().decode()
         assert line.startswith(FIRST), "the servers do not start"
-        url = line.removeprefix(FIRST).strip()
+        url: str = line.removeprefix(FIRST).strip()
         self._cluster = Cluster(parent, url, self._directory)
         return url
 

@@ -49,8 +49,8 @@ class Program:
         """Returns what Python would run; None where that cannot be forked."""
         filters = None
         match command:
-            case [sys.executable, "-W", filters, *words]:
-                pass
+            case [sys.executable, "-W", each, *words]:
+                filters = each
             case [sys.executable, *words]:
                 pass
             case _:

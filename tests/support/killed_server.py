@@ -49,7 +49,7 @@ class Server:
             self._command, cwd=ROOT, stdout=subprocess.PIPE, text=True
         )
         assert self._child.stdout is not None
-        url = self._child.stdout.readline().strip()
+        url: str = self._child.stdout.readline().strip()
         assert url, "the server does not start"
         return url
 
