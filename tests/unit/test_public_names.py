@@ -7,7 +7,6 @@ import subprocess
 import sys
 import typing
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -196,85 +195,6 @@ def test_connect_says_all_addresses() -> None:
         *("https://", "tephra:DIR", "tephra://HOST:PORT", "tephra+zk://HOSTS"),
     ):
         assert f"`{address}`" in text
-
-
-WRONG = """
-import txaware
-
-with txaware.connect("memory:") as messaging:
-    messaging.create_topic("t", ttl=5)
-    messaging.store("t", [b"a"])
-    messaging.peek("t", limit="5")
-    messaging.administration.clean_piece("plan", "first")
-    messaging.poll("t", isolation="comitted")
-    messaging.wait("t", isolation="any", timeout_s=1)
-    messaging.consumer("t", isolation="none")
-    messaging.consumer("t", start="newest")
-    messaging.subscribe("t", print, trys=3)
-    messaging.subscribe("t", print, tries="3")
-    messaging.async_publisher("t", when_full="block")
-    messaging.at_most_once_publisher("t", linger_ms="5")
-    messaging.publisher("t", buffer_limit_bytes="1 MiB")
-    messaging.serve(prot=5)
-
-
-async def wrong() -> None:
-    async with txaware.connect_async("http://h:1") as messaging:
-        await messaging.create_topic("t", ttl_s=b"5")
-        await messaging.peek("t", limits=5)
-        await messaging.poll("t", isolation="comitted")
-        await messaging.consumer("t", start="newest")
-"""
-RIGHT = """
-import txaware
-
-
-def handle(message: txaware.Message) -> None:
-    print(message.payload, message.id.publish_time_ms)
-
-
-with txaware.connect("memory:") as messaging:
-    messaging.update_topic("t", properties={"owner": None})
-    topic: txaware.Topic = messaging.create_topic("t", ttl_s="5", properties={})
-    report: txaware.TopicReport = messaging.inspect("t")
-    operator: txaware.OperatorService = messaging.administration
-    page: txaware.Page = messaging.poll("t", isolation="committed")
-    consumer: txaware.Consumer = messaging.consumer("t", start="first")
-    with messaging.serve() as server:
-        url: str = server.url
-    messaging.subscribe("t", handle, tries=3, dead_letter_topic="dead").run_once()
-    messaging.async_publisher("t", when_full="drop").publish(b"a").result()
-"""
-
-
-def test_mypy_finds_a_wrong_option_and_no_right_one(tmp_path: Path) -> None:
-    (tmp_path / "wrong.py").write_text(WRONG)
-    (tmp_path / "right.py").write_text(RIGHT)
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary"]
-    checked = subprocess.run(
-        [
-            *command,
-            "--config-file",
-            "",
-            "--cache-dir",
-            ".cache",
-            "wrong.py",
-            "right.py",
-        ],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    found = [line for line in checked.stdout.splitlines() if ": error:" in line]
-    lines = {int(line.split(":")[1]) for line in found if line.startswith("wrong.py")}
-    wrong = {
-        number
-        for number, text in enumerate(WRONG.splitlines(), 1)
-        if text.lstrip().startswith(("messaging.", "await messaging."))
-    }
-    assert lines == wrong, checked.stdout
-    assert {line.split(":")[0] for line in found} == {"wrong.py"}, checked.stdout
 
 
 # What an import costs each of Spark's daemons, and few programs use.

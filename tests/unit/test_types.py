@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 # Behind each line stands what it reveals.
 PROGRAM = """
 from typing import TypedDict
@@ -176,6 +178,63 @@ WRONG = """
 """
 
 
+# Each line of a call is an error here.
+WRONG_OPTIONS = """
+import txaware
+
+with txaware.connect("memory:") as messaging:
+    messaging.create_topic("t", ttl=5)
+    messaging.store("t", [b"a"])
+    messaging.peek("t", limit="5")
+    messaging.administration.clean_piece("plan", "first")
+    messaging.poll("t", isolation="comitted")
+    messaging.wait("t", isolation="any", timeout_s=1)
+    messaging.consumer("t", isolation="none")
+    messaging.consumer("t", start="newest")
+    messaging.subscribe("t", print, trys=3)
+    messaging.subscribe("t", print, tries="3")
+    messaging.async_publisher("t", when_full="block")
+    messaging.at_most_once_publisher("t", linger_ms="5")
+    messaging.publisher("t", buffer_limit_bytes="1 MiB")
+    messaging.serve(prot=5)
+
+
+async def wrong() -> None:
+    async with txaware.connect_async("http://h:1") as messaging:
+        await messaging.create_topic("t", ttl_s=b"5")
+        await messaging.peek("t", limits=5)
+        await messaging.poll("t", isolation="comitted")
+        await messaging.consumer("t", start="newest")
+"""
+# And none here.
+RIGHT_OPTIONS = """
+import txaware
+
+
+def handle(message: txaware.Message) -> None:
+    print(message.payload, message.id.publish_time_ms)
+
+
+with txaware.connect("memory:") as messaging:
+    messaging.update_topic("t", properties={"owner": None})
+    topic: txaware.Topic = messaging.create_topic("t", ttl_s="5", properties={})
+    report: txaware.TopicReport = messaging.inspect("t")
+    operator: txaware.OperatorService = messaging.administration
+    page: txaware.Page = messaging.poll("t", isolation="committed")
+    consumer: txaware.Consumer = messaging.consumer("t", start="first")
+    with messaging.serve() as server:
+        url: str = server.url
+    messaging.subscribe("t", handle, tries=3, dead_letter_topic="dead").run_once()
+    messaging.async_publisher("t", when_full="drop").publish(b"a").result()
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where all programs are checked: what mypy has read of txaware is kept there."""
+    return tmp_path_factory.mktemp("checked")
+
+
 def checked(program: str, place: Path) -> list[str]:
     """The lines that mypy prints, with the numbers of their lines before them."""
     (place / "program.py").write_text(program)
@@ -198,20 +257,33 @@ def revealed(line: str) -> tuple[int, str]:
     return int(number), re.sub(r"\b\w+\.", "", text.strip('"')).replace("*", "")
 
 
-def test_each_value_has_its_type(tmp_path: Path) -> None:
+def test_each_value_has_its_type(place: Path) -> None:
     expected = {
         number: line.rpartition("  # ")[2]
         for number, line in enumerate(PROGRAM.split("\n"), start=1)
         if "reveal_type(" in line
     }
-    found = dict(map(revealed, checked(PROGRAM, tmp_path)))
+    found = dict(map(revealed, checked(PROGRAM, place)))
     assert found == expected
     begin = "\n\ndef wrong(messaging: txaware.Messaging) -> None:"
     wrong = PROGRAM.replace("reveal_type", "print") + begin + WRONG
     errors = {
         int(line.partition(":")[0])
-        for line in checked(wrong, tmp_path)
+        for line in checked(wrong, place)
         if ": error: " in line
     }
     last = wrong.count("\n")
     assert errors == {*range(last + 1 - WRONG.strip().count("\n") - 1, last + 1)}
+
+
+def test_a_wrong_option_is_found_and_no_right_one(place: Path) -> None:
+    def errors(program: str) -> set[int]:
+        lines = (line for line in checked(program, place) if ": error:" in line)
+        return {int(line.partition(":")[0]) for line in lines}
+
+    assert errors(WRONG_OPTIONS) == {
+        number
+        for number, text in enumerate(WRONG_OPTIONS.splitlines(), 1)
+        if text.lstrip().startswith(("messaging.", "await messaging."))
+    }
+    assert not errors(RIGHT_OPTIONS)
