@@ -228,3 +228,14 @@ def test_an_import_leaves_the_server_and_the_clients_for_later() -> None:
     assert [name for name in LATER if name in at_once] == []
     assert [name for name in LATER if name in opened] == []
     assert found == ["txaware.client.aio.async_messaging", "HttpServer"]
+
+
+def test_the_command_line_begins_without_a_client() -> None:
+    text = "import json, sys, txaware.cli.root; print(json.dumps(sorted(sys.modules)))"
+    ran = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, check=True
+    )
+    begun = json.loads(ran.stdout)
+    assert "txaware.cli.topic" in begun
+    later = ("txaware.client", "txaware.protocol.verb", "httpcore", "uvicorn", "plyvel")
+    assert [name for name in later if name in begun] == []

@@ -9,14 +9,10 @@ from txaware.bench.measure import Figure, in_turns, p50_s, per_second_of_threads
 from txaware.bench.reading import PAGE
 from txaware.bench.server import serving
 from txaware.bench.trial import PAYLOAD, Measured, Trial, payloads
-from txaware.client import ClientSettings, Link, Transport
-from txaware.client.aio.async_messaging import connect_async
-from txaware.client.calls.call import Call, done
 from txaware.messaging import Messaging, connect
 
 THREADS, TASKS, CALLS = 8, 16, 500
 CALLED_S, PUBLISHED, POLLED = 0.5, 1.5, 1.0
-EMPTY = Call("POST", "/ping", done)
 
 
 @contextmanager
@@ -33,13 +29,18 @@ def _both(trial: Trial, name: str) -> Iterator[tuple[str, Messaging, Messaging]]
 
 def empty_call(trial: Trial) -> list[Figure]:
     """Figure g."""
+    # The command line names this figure, and begins without a client.
+    from txaware.client import ClientSettings, Link, Transport
+    from txaware.client.calls.call import Call, done
+
     count = trial.count(1000 * CALLS) // 1000
+    empty = Call("POST", "/ping", done)
 
     def called_s(*, frames: bool) -> float:
         link = Link(server.url, settings=ClientSettings(frames=frames))
         with closing(Transport(link)) as transport:
-            transport.perform(EMPTY)
-            return p50_s(lambda: transport.perform(EMPTY), count=count)
+            transport.perform(empty)
+            return p50_s(lambda: transport.perform(empty), count=count)
 
     with serving(trial.directory / "frames-empty", trial.settings) as server:
         found = in_turns(
@@ -115,6 +116,8 @@ def plain_publishes(trial: Trial) -> list[Figure]:
 
 
 async def _published(url: str, for_s: float, *, frames: bool) -> float:
+    from txaware.client.aio.async_messaging import connect_async  # as above
+
     async with connect_async(url, frames=frames) as messaging:
         await messaging.publish("t", [PAYLOAD])
         began_s, count = time.perf_counter(), 0

@@ -15,7 +15,6 @@ from txaware.errors import BadRequest
 from txaware.messaging import Messaging
 from txaware.messaging.named_coordinator import named_coordinator
 from txaware.messaging.parts import Reach, is_http
-from txaware.messaging.remote_parts import open_remote
 from txaware.model.clock import system_clock_ms
 from txaware.model.reports import Progress, Report
 from txaware.server.server_file import read_server_file
@@ -90,6 +89,9 @@ def _report(session: Session, progress: Progress | None) -> Report:
         owner = read_server_file(directory)
         if owner is None:
             raise
+    # A client is not light.
+    from txaware.messaging.remote_parts import open_remote
+
     reach = Reach(owner.url, owner.token, owner.certificate)
     parts = open_remote(
         reach, None, session.settings, system_clock_ms, coordinator_token=None
