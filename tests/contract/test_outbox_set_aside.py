@@ -9,6 +9,7 @@ from tests.support.outboxes import Shop
 from tests.support.queues import made, taken
 from txaware.errors import BadRequest, QueueNotFound, TopicNotFound
 from txaware.model.queues import time_of
+from txaware.model.reports import OutboxReport
 from txaware.participants.database_outbox import NothingSetAside, SetAsideAgain
 from txaware.participants.outbox_load import OutboxLoad
 
@@ -41,6 +42,34 @@ def test_a_deleted_topic_or_queue_blocks_nobody_else(
         record.message for record in caplog.records if "set aside" in record.message
     ]
     assert len(told) == 2, "once for each"
+
+
+def test_a_relay_reports_what_is_set_aside_by_topic_and_queue(shop: Shop) -> None:
+    gone = made(shop.messaging, "gone")
+    shop.publish("t", b"1", b"2")
+    with shop.messaging.transaction(shop.participant):
+        gone.push(b"1")
+    shop.messaging.delete_topic("t")
+    shop.messaging.delete_queue("gone")
+    now_ms = shop.site.clock()
+    assert shop.participant.relay() == 0
+    assert [
+        (one.destination, one.count, one.since_ms) for one in reported(shop).aside
+    ] == [("topic t", 2, now_ms), ("queue gone", 1, now_ms)]
+    assert reported(shop).set_aside == 3
+    shop.publish("t", b"3")  # is set aside where others are already
+    shop.site.clock.advance_s(90)
+    assert shop.participant.relay() == 0
+    first, _ = reported(shop).aside
+    assert (first.count, first.since_ms) == (3, now_ms)
+    assert "topic t" in first.reason
+
+
+def reported(shop: Shop) -> OutboxReport:
+    """What the relay of the shop's outbox said last."""
+    rows = shop.messaging.table(OutboxReport.TABLE)
+    [(_, value)] = rows.scan(prefix=OutboxReport.PREFIX)
+    return OutboxReport.of(value)
 
 
 def test_a_topic_that_is_made_again_takes_what_was_set_aside_by_retry_alone(

@@ -244,3 +244,20 @@ def test_runs_that_are_over_are_read_once(server: PageServer, office: Office) ->
     office.work()
     body = request(server, "GET", "/api/workflows/nightly")[1]
     assert [run["number"] for run in json.loads(body)["runs"]] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_axe_finds_nothing_in_any_view(
+    browser: Browser, server: PageServer, office: Office, width: int
+) -> None:
+    office.event("nightly", "arrived")
+    office.work()
+    for view, text in {
+        "": "3 workflows",
+        "workflows/nightly": "nightly-1",
+        "runs/nightly-1": "succeeded",
+    }.items():
+        browser.open(server.url + view)
+        browser.show(width=width, height=800, dark=width < 600)
+        browser.reads("main", text)
+        assert browser.violations() == [], view

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from axe_core_python.selenium import Axe
 from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
@@ -127,6 +128,15 @@ class Browser:
         taken = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
         path.write_bytes(base64.b64decode(taken["data"]))
         return path
+
+    def violations(self) -> list[str]:
+        """What axe finds that keeps people from using what is to be seen now."""
+        found = Axe().run(self.driver)["violations"]
+        return [
+            f"{rule['id']}: {rule['help']}: {node['target']} {node['failureSummary']}"
+            for rule in found
+            for node in rule["nodes"]
+        ]
 
     def complaints(self, *, but: str = "") -> list[str]:
         """What the console says: errors, and what the page's policy forbade."""

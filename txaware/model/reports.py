@@ -1,7 +1,7 @@
 """Reports: the answers that an operator gets, about a store and about work on it."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self
 
 import attrs
@@ -13,6 +13,16 @@ from txaware.model.numbers import gauge
 Progress = Callable[[int, float | None], object]
 # Called with the topic that is done, how many are done, and how many there are.
 OnProgress = Callable[[str, int, int], object]
+
+
+@attrs.frozen
+class SetAsideFor:
+    """What an outbox has set aside for one topic or queue, and why the first of it."""
+
+    destination: str
+    count: int
+    reason: str
+    since_ms: int
 
 
 @attrs.frozen
@@ -50,6 +60,7 @@ class OutboxReport:
             "When a relay looked there last, in seconds since 1970.",
         ),
     ]
+    aside: Sequence[SetAsideFor] = ()  # the first ones, the oldest first
 
     @property
     def key(self) -> bytes:
@@ -63,7 +74,9 @@ class OutboxReport:
     @classmethod
     def of(cls, value: bytes) -> Self:
         """Reads the value of its row."""
-        return cls(**json.loads(value))
+        found = json.loads(value)
+        aside = [SetAsideFor(**one) for one in found.pop("aside", ())]
+        return cls(**found, aside=aside)
 
 
 @attrs.frozen

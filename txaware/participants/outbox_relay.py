@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
 from functools import cached_property, partial
 from typing import Generic, TypeVar
@@ -23,7 +23,7 @@ from txaware.errors import (
 )
 from txaware.messaging import Messaging
 from txaware.model.labels import unpacked
-from txaware.model.reports import OutboxReport
+from txaware.model.reports import OutboxReport, SetAsideFor
 from txaware.participants.background_work import LOOK_S, BackgroundWork
 from txaware.participants.outbox_load import OutboxLoad
 from txaware.participants.outbox_progress import Mark, Progress, Refused, mark_of
@@ -32,6 +32,7 @@ from txaware.participants.outbox_row import (
     OutboxDestination,
     OutboxRows,
     Row,
+    SetAside,
     payload_of,
 )
 from txaware.publish.publisher import checked_size_bytes
@@ -47,6 +48,8 @@ PROGRESS = OutboxReport.TABLE
 REPORT_MS = 60_000
 # A report of what nobody looks at any more is forgotten.
 REPORT_TTL_S = 7 * 86_400
+# How many topics and queues it names, and how much of the reason of each.
+MOST_NAMED, REASON_CHARACTERS = 20, 200
 # What a batch costs is mostly syncs, of both sides.
 BATCH_ROWS = 40_000
 TICK_S = 0.1
@@ -250,12 +253,20 @@ class OutboxRelay(Generic[Rows]):
         set_aside, last = self.rows.set_aside_count() + refused, self._reported
         report = None
         if last is None or (last.waiting, last.set_aside) != (waiting, set_aside):
-            report = self._report(waiting, set_aside)
+            report = self._report(waiting, set_aside, chosen.refused)
         return Attempt(chosen, load.count, report=report)
 
-    def _report(self, waiting: int, set_aside: int) -> OutboxReport:
-        found = self.rows.outbox_id, self.rows.name, waiting, set_aside
-        report = OutboxReport(*found, self.messaging.clock_ms())
+    def _report(
+        self, waiting: int, set_aside: int, refused: Sequence[Refused] = ()
+    ) -> OutboxReport:
+        report = OutboxReport(
+            outbox=self.rows.outbox_id,
+            database=self.rows.name,
+            waiting=waiting,
+            set_aside=set_aside,
+            looked_ms=self.messaging.clock_ms(),
+            aside=told_of(self.rows.set_aside(), refused) if set_aside else (),
+        )
         self._reports.put(report.key, report.to_bytes(), ttl_s=REPORT_TTL_S)
         return report
 
@@ -339,3 +350,25 @@ def _everything(batch: OutboxBatch) -> Chosen:
 def _first_of(topic: str, most: int, batch: OutboxBatch) -> Chosen:
     """Chooses the first rows for one topic."""
     return Chosen([row for row in batch.rows if row.topic == topic][:most])
+
+
+def told_of(
+    entries: Iterable[SetAside], refused: Iterable[Refused]
+) -> list[SetAsideFor]:
+    """Returns what a report says is set aside, with what is about to be."""
+    found = {
+        str(one.destination): SetAsideFor(
+            str(one.destination),
+            one.count,
+            one.reason[:REASON_CHARACTERS],
+            round(one.since.timestamp() * 1000),
+        )
+        for one in entries
+    }
+    for each in refused:
+        name = str(OutboxDestination.of(each.topic))
+        before = found.get(name) or SetAsideFor(
+            name, 0, each.reason[:REASON_CHARACTERS], each.since_ms
+        )
+        found[name] = attrs.evolve(before, count=before.count + len(each.marks))
+    return [*found.values()][:MOST_NAMED]

@@ -17,7 +17,7 @@ from tests.support.pages import Clock, focused, row_reads
 from txaware.auth import digest_text, new_token
 from txaware.messaging import Messaging
 from txaware.model.messages import Outgoing
-from txaware.model.reports import OutboxReport
+from txaware.model.reports import OutboxReport, SetAsideFor
 from txaware.queue import Job
 from txaware.server.server import HttpServer
 
@@ -308,10 +308,16 @@ def test_outboxes_show_their_backlog_and_what_is_set_aside(
     page: Browser, messaging: Messaging, clock: Clock
 ) -> None:
     page.reads("#outboxes", "No relay has told of an outbox.")
-    report = OutboxReport("o-1", "shop.db", 12, 3, clock())
+    aside = [
+        SetAsideFor("topic gone", 2, "there is no topic gone", clock() - 60_000),
+        SetAsideFor("queue mail", 1, "there is no queue mail", clock()),
+    ]
+    report = OutboxReport("o-1", "shop.db", 12, 3, clock(), aside)
     with messaging.transaction():
         messaging.table(OutboxReport.TABLE).put(report.key, report.to_bytes())
     row_reads(page, "shop.db", "12", "3 messages cannot be carried", table="outboxes")
+    page.reads("#outboxes .set-aside", "2 for topic gone", "there is no topic gone")
+    page.reads("#outboxes .set-aside", "1 for queue mail", "there is no queue mail")
     go(page, "outboxes")
     page.reads("#outboxes", "shop.db")
     assert page.text("#topics") == ""

@@ -4,7 +4,7 @@
 import { Chart } from "./charts.js";
 import { BLOCKED_AFTER_MS, NO_RELAY_AFTER_MS, nobodyWorks } from "./glance.js";
 import { showEndings } from "./endings.js";
-import { child, link, LiveTable, setName, setText } from "./table.js";
+import { child, link, LiveTable, make, setName, setText } from "./table.js";
 import { address } from "./views.js";
 import * as words from "./words.js";
 
@@ -301,7 +301,17 @@ function outboxState({ setAside, waiting, lookedAgoMs }) {
 function showOutboxState(cell, outbox) {
   const isWrong = outbox.setAside > 0 || outbox.lookedAgoMs >= NO_RELAY_AFTER_MS;
   cell.classList.toggle("wrong", isWrong);
-  setText(cell, outboxState(outbox));
+  setText(child(cell, "div", "outbox-state"), outboxState(outbox));
+  showAside(child(cell, "ul", "set-aside"), outbox.aside);
+}
+
+function showAside(list, aside) {
+  while (list.children.length > aside.length) list.lastElementChild.remove();
+  aside.forEach(({ destination, count, reason, sinceMs }, place) => {
+    const item = list.children[place] ?? list.appendChild(make("li"));
+    setName(child(item, "div", "names"), `${words.count(count)} for ${destination}`);
+    setName(child(item, "div", "soft"), `since ${words.time(sinceMs)}: ${reason}`);
+  });
 }
 
 function nameOf({ transactionalId, producerId }) {
