@@ -21,6 +21,30 @@ STEPS = {
     "check": {"command": ["true"]},
     "report": {"command": ["true"], "after": ["load", "check"]},
 }
+LONG = {
+    name: {"command": ["true"], "after": after}
+    for name, after in {
+        "load": [],
+        "check": ["load"],
+        "clean": ["check"],
+        "report": ["load", "clean"],
+        "mail": ["load", "report"],
+    }.items()
+}
+
+
+# How many edges are within a box somewhere on their way.
+HIDDEN_EDGES = """
+const all = (what) => [...document.querySelectorAll(`svg ${what}`)];
+const boxes = all("rect.box").map((one) => one.getBBox());
+const isWithin = ({ x, y }) => boxes.some((box) =>
+  x > box.x + 1 && x < box.x + box.width - 1 && y > box.y && y < box.y + box.height);
+return all("path.edge").filter((edge) => {
+  for (let at = 0; at < edge.getTotalLength(); at++)
+    if (isWithin(edge.getPointAtLength(at))) return true;
+  return false;
+}).length
+"""
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +61,7 @@ def office(tmp_path: Path) -> Iterator[Office]:
         "nightly": {"on": {"event": "arrived"}, "steps": STEPS},
         "hourly": {"on": {"cron": "0 * * * *"}, **TRUE},
         "broken": {"steps": {"only": {"command": ["false"]}}},
+        "long": {"on": {"event": "arrived"}, "steps": LONG},
     }
     office.deploy(workflows)
     yield office
@@ -66,7 +91,7 @@ def test_the_workflows_are_links_and_are_searched(
     browser: Browser, server: PageServer
 ) -> None:
     browser.open(server.url)
-    browser.reads("main", "3 workflows", "nightly", "hourly", "broken", "never ran")
+    browser.reads("main", "4 workflows", "nightly", "hourly", "broken", "never ran")
     browser.click("#search")
     browser.press("h", "t")
     browser.reads("main", "1 workflow", "nightly")
@@ -107,6 +132,19 @@ def test_a_run_has_a_graph_with_what_its_steps_said_and_returned(
     assert len(browser.all("svg path.edge")) == 2
     places = [box.get_attribute("x") for box in browser.all("svg rect.box")]
     assert places[0] == places[1] != places[2]
+
+
+def test_no_edge_of_the_graph_is_behind_a_step(
+    browser: Browser, server: PageServer, office: Office
+) -> None:
+    """Of a step that waits for one from further ahead, too."""
+    office.event("long", "arrived")
+    office.scheduler().run_until_idle()
+    browser.open(f"{server.url}runs/long-1")
+    browser.reads("main", "running")
+    assert len(browser.all("svg path.edge")) == 6
+    hidden = browser.run(HIDDEN_EDGES)
+    assert hidden == 0
 
 
 def test_a_run_is_cancelled_once_that_was_asked(
@@ -253,7 +291,7 @@ def test_axe_finds_nothing_in_any_view(
     office.event("nightly", "arrived")
     office.work()
     for view, text in {
-        "": "3 workflows",
+        "": "4 workflows",
         "workflows/nightly": "nightly-1",
         "runs/nightly-1": "succeeded",
     }.items():

@@ -52,8 +52,40 @@ export function timeline(runs, nowMs, width) {
   return svg;
 }
 
-// Steps stand in columns: each behind all that it waits for.
+// Steps stand in columns, each behind all that it waits for. What waits for a step from
+// further ahead is led past the columns between them, below their steps.
 export function graph(steps) {
+  const columns = columnsOf(steps);
+  const rows = [];
+  const place = (column) => {
+    const row = (rows[column] = (rows[column] ?? -1) + 1);
+    const [x, y] = [2 + column * (BOX.width + BOX.gapX), 2 + row * (BOX.height + BOX.gapY)];
+    return { x, y, end: x + BOX.width, middle: y + BOX.height / 2 };
+  };
+  const places = new Map(steps.map((step) => [step.name, place(columns.get(step.name))]));
+  const ways = new Map();
+  const way = (name, column) => {
+    const key = `${column} ${name}`;
+    if (!ways.has(key)) ways.set(key, place(column));
+    return ways.get(key);
+  };
+  const edges = [];
+  for (const step of steps) {
+    for (const before of step.after.filter((one) => places.has(one))) {
+      const between = [];
+      for (let at = columns.get(before) + 1; at < columns.get(step.name); at++) between.push(way(before, at));
+      edges.push(edge(places.get(before), between, places.get(step.name)));
+    }
+  }
+  const width = Math.max(1, rows.length) * (BOX.width + BOX.gapX) - BOX.gapX + 4;
+  const height = (Math.max(0, ...rows) + 1) * (BOX.height + BOX.gapY) - BOX.gapY + 4;
+  const said = steps.map((step) => `${step.name} ${step.state}`).join(", ");
+  const svg = drawn("svg", { width, height, role: "img", "aria-label": `Steps: ${said}` }, ...edges);
+  for (const step of steps) svg.append(box(step, places.get(step.name)));
+  return svg;
+}
+
+function columnsOf(steps) {
   const columns = new Map();
   const byName = new Map(steps.map((step) => [step.name, step]));
   const columnOf = (name) => {
@@ -63,33 +95,20 @@ export function graph(steps) {
     }
     return columns.get(name);
   };
-  const rows = [];
-  const places = new Map();
-  for (const step of steps) {
-    const column = columnOf(step.name);
-    const row = (rows[column] = (rows[column] ?? -1) + 1);
-    places.set(step.name, {
-      x: 2 + column * (BOX.width + BOX.gapX),
-      y: 2 + row * (BOX.height + BOX.gapY),
-    });
+  for (const step of steps) columnOf(step.name);
+  return columns;
+}
+
+function edge(from, between, to) {
+  let d = `M${from.end} ${from.middle}`;
+  let last = from;
+  for (const next of [...between, to]) {
+    const bend = (last.end + next.x) / 2;
+    d += `C${bend} ${last.middle} ${bend} ${next.middle} ${next.x} ${next.middle}`;
+    if (next !== to) d += `H${next.end}`;
+    last = next;
   }
-  const width = Math.max(1, rows.length) * (BOX.width + BOX.gapX) - BOX.gapX + 4;
-  const height = (Math.max(0, ...rows) + 1) * (BOX.height + BOX.gapY) - BOX.gapY + 4;
-  const said = steps.map((step) => `${step.name} ${step.state}`).join(", ");
-  const svg = drawn("svg", { width, height, role: "img", "aria-label": `Steps: ${said}` });
-  for (const step of steps) {
-    const to = places.get(step.name);
-    for (const before of step.after.filter((one) => places.has(one))) {
-      const from = places.get(before);
-      const [x, y] = [from.x + BOX.width, from.y + BOX.height / 2];
-      const [endX, endY] = [to.x, to.y + BOX.height / 2];
-      const middle = (x + endX) / 2;
-      const d = `M${x} ${y}C${middle} ${y} ${middle} ${endY} ${endX} ${endY}`;
-      svg.append(drawn("path", { class: "edge", d }));
-    }
-  }
-  for (const step of steps) svg.append(box(step, places.get(step.name)));
-  return svg;
+  return drawn("path", { class: "edge", d });
 }
 
 function box(step, { x, y }) {
