@@ -1,7 +1,12 @@
 """The page for operators, open in a browser: what is to be seen in it."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 from tests.support.browser import Browser
+from tests.support.concurrency import until
+from txaware.messaging import Messaging
 from txaware.model.clock import system_clock_ms
+from txaware.queue import Job
 
 
 class Clock:
@@ -33,3 +38,20 @@ def focused(page: Browser) -> str:
         "const e = document.activeElement; return e.id || e.textContent.trim()"
     )
     return str(found)
+
+
+def dead(messaging: Messaging, *items: bytes) -> None:
+    """Has a worker's handler fail for good with each of these, in the queue mail."""
+    messaging.create_queue("mail", max_deliveries=1)
+    queue = messaging.queue("mail")
+    queue.push_all(items)
+
+    def handler(job: Job) -> None:
+        raise LookupError(f"no address for {job.payload.decode()}")
+
+    worker = queue.worker(handler, idle_wait_s=0.02)
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(worker.run)
+        assert until(lambda: worker.metrics().failed == len(items), timeout_s=20)
+        worker.close()
+        ended.result(20)

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.http.page.test_views import dead
 from tests.support.browser import Browser
-from tests.support.pages import Clock
+from tests.support.pages import Clock, dead
 from txaware.messaging import Messaging
 from txaware.model.messages import Outgoing
 from txaware.model.reports import OutboxReport, SetAsideFor

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from tests.support.browser import Browser
-from tests.support.concurrency import until
 from tests.support.messagings import payloads
-from tests.support.pages import Clock, focused, row_reads
+from tests.support.pages import Clock, dead, focused, row_reads
 from txaware.auth import digest_text, new_token
 from txaware.messaging import Messaging
 from txaware.model.messages import Outgoing
 from txaware.model.reports import OutboxReport, SetAsideFor
-from txaware.queue import Job
 from txaware.server.server import HttpServer
 
 
@@ -37,23 +34,6 @@ def follow(page: Browser, selector: str, name: str) -> None:
         return bool(found)
 
     page.wait(link, f"a link {name} in {selector}")
-
-
-def dead(messaging: Messaging, *items: bytes) -> None:
-    """Has a worker's handler fail for good with each of these, in the queue mail."""
-    messaging.create_queue("mail", max_deliveries=1)
-    queue = messaging.queue("mail")
-    queue.push_all(items)
-
-    def handler(job: Job) -> None:
-        raise LookupError(f"no address for {job.payload.decode()}")
-
-    worker = queue.worker(handler, idle_wait_s=0.02)
-    with ThreadPoolExecutor(1) as pool:
-        ended = pool.submit(worker.run)
-        assert until(lambda: worker.metrics().failed == len(items), timeout_s=20)
-        worker.close()
-        ended.result(20)
 
 
 def test_names_are_links_and_a_link_can_be_sent(
