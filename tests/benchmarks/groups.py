@@ -4,7 +4,6 @@
 partitions beside one, and what heartbeats cost the server. `--join URL MS` is a member.
 """
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,8 +15,8 @@ from pathlib import Path
 from statistics import median
 
 import txaware
+from tests.benchmarks.started import busy_s, served
 from tests.support.concurrency import until
-from tests.support.killed_server import Server
 from txaware.errors import TxAwareError
 from txaware.messaging import Messaging
 from txaware.model.groups import NamedPartition
@@ -26,7 +25,6 @@ from txaware.model.messages import Message
 PARTITIONS, MEMBERS, ROUNDS = 12, 3, 3
 ENDS_S = 120
 IDLE, IDLE_S = 1_000, 20
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def handle(url: str, pause_s: float) -> None:
@@ -92,15 +90,15 @@ def handled_per_s(messaging: Messaging, url: str, count: int, pause_s: float) ->
         return each * PARTITIONS / (time.monotonic() - began_s)
 
 
-def share_work(server: Server) -> None:
+def share_work(url: str) -> None:
     """Tells what three members handle beside one."""
-    with txaware.connect(server.url) as messaging:
+    with txaware.connect(url) as messaging:
         messaging.create_topic("orders", partitions=PARTITIONS)
         for pause_s, wanted in ((0.001, 2.2), (0.0, 1.0)):
             ratios = []
             for _ in range(ROUNDS):
                 one, many = (
-                    handled_per_s(messaging, server.url, count, pause_s)
+                    handled_per_s(messaging, url, count, pause_s)
                     for count in (1, MEMBERS)
                 )
                 ratios.append(many / one)
@@ -115,16 +113,10 @@ def share_work(server: Server) -> None:
             )
 
 
-def processor_s(pid: int) -> float:
-    """The processor time that a process had."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def idle_members(server: Server, pid: int) -> None:
+def idle_members(url: str, server: subprocess.Popen[bytes]) -> None:
     """Tells what the heartbeats of many idle members cost the server."""
     counts, ended = [0] * IDLE, threading.Event()
-    with txaware.connect(server.url) as messaging:
+    with txaware.connect(url) as messaging:
         groups = messaging._parts.groups
         messaging.create_topic("idle", partitions=PARTITIONS)
         began_s = time.monotonic()
@@ -159,9 +151,9 @@ def idle_members(server: Server, pid: int) -> None:
         for thread in threads:
             thread.start()
         time.sleep(10)
-        before, beats = processor_s(pid), sum(counts)
+        before_s, beats = busy_s(server), sum(counts)
         time.sleep(IDLE_S)
-        used_s, beats = processor_s(pid) - before, sum(counts) - beats
+        used_s, beats = busy_s(server) - before_s, sum(counts) - beats
         ended.set()
         for thread in threads:
             thread.join()
@@ -177,13 +169,12 @@ def main() -> None:
     if "--join" in sys.argv:
         handle(sys.argv[2], float(sys.argv[3]))
         return
-    with tempfile.TemporaryDirectory() as directory:
-        server = Server(Path(directory))
-        try:
-            share_work(server)
-            idle_members(server, server.pid)
-        finally:
-            server.kill()
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        served(Path(directory)) as (url, server),
+    ):
+        share_work(url)
+        idle_members(url, server)
 
 
 if __name__ == "__main__":

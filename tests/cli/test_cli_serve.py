@@ -20,7 +20,7 @@ import txaware
 from tests.support.certificates import certificate
 from tests.support.cli_runs import PROGRAM, Serving, error_of, run, serving, start
 from tests.support.concurrency import until
-from txaware.cli.serve import what_began_stays
+from txaware.cli.garbage import what_began_stays
 from txaware.errors import BadRequest, Unavailable
 from txaware.model.settings import Settings
 

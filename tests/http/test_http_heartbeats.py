@@ -11,6 +11,7 @@ from tests.support.concurrency import in_background, until
 from txaware.messaging import Messaging
 from txaware.model.group_service import GroupService
 from txaware.model.groups import Beat, Joined, NamedPartition
+from txaware.server.routes.members import beats_end_s
 from txaware.service.groups.local_groups import LocalGroups
 
 ALL = [NamedPartition("orders", number) for number in range(3)]
@@ -73,3 +74,12 @@ def test_a_heartbeat_that_waits_is_answered_when_another_joins(
     groups.join_group("billing", topics=["orders"], session_s=60)
     waits.join(20)
     assert len(found[0].revoke) == 1
+
+
+def test_long_waits_end_together_and_none_late() -> None:
+    ends_s = {beats_end_s(1000 + at / 97, 3.3) for at in range(97)}
+    assert len(ends_s) <= 11
+    for at in range(97):
+        early_s = 1000 + at / 97 + 3.3 - beats_end_s(1000 + at / 97, 3.3)
+        assert 0 <= early_s <= 0.1
+    assert beats_end_s(1000.123, 0.5) == 1000.623  # a short one ends as it was asked

@@ -1,7 +1,6 @@
 """Serves data by several processes: a parent forks them, and has no data itself."""
 
 import ctypes
-import gc
 import logging
 import os
 import secrets
@@ -24,6 +23,7 @@ from coordinator.directory_lock import DirectoryInUse, DirectoryLock
 from coordinator.optional_ports import in_process
 from txaware.auth import AuditLog, new_token
 from txaware.cli.failures import Failure, failure_of
+from txaware.cli.garbage import keep_what_began
 from txaware.cli.session import Session
 from txaware.cli.stop import Stop, Stopped, stopped_by_signal
 from txaware.errors import BadRequest, Unavailable
@@ -487,8 +487,7 @@ def serve_directory(
         ]
         serve = partial(_serve_in_child, session, options, known)
         # What is there is shared with the children, as long as nobody changes it.
-        gc.collect()
-        gc.freeze()
+        keep_what_began()
         parent = Parent(places, known.shards, serve, settings)
         url = entries[0].url
         parent.run(stop, lambda: click.echo(f"listening on {url}"))

@@ -1,7 +1,6 @@
 """`txaware serve`: the data and its coordinator for other processes, over HTTP."""
 
 import ctypes
-import gc
 import logging
 import resource
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import click
 
 from txaware.auth import AuditLog, Tokens
 from txaware.cli.failures import Failure
+from txaware.cli.garbage import what_began_stays
 from txaware.cli.session import Session, address_of, pass_session
 from txaware.cli.stop import Stop, Stopped, stopped_by_signal
 from txaware.errors import BadRequest, TxAwareError, Unavailable
@@ -250,22 +250,6 @@ def _serve(
         click.echo(f"listening on {server.url}")
         _wait(server, stop)
         log.info("drains")
-
-
-@contextmanager
-def what_began_stays() -> Iterator[None]:
-    """Keeps the collector of garbage off what is there, until the end of the block.
-
-    These 100,000 objects, of modules mostly, never go. To look through them again and
-    again took a fifth of the processor's time for small publishes, and held all
-    requests for tens of ms each time.
-    """
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _serve_by_processes(

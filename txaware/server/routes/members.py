@@ -31,6 +31,9 @@ from txaware.server.verb_performer import LATER, Act, Caller, Soon, ToldValue
 from txaware.service.groups.local_groups import Look
 from txaware.service.wakeups import WouldWait
 
+# Waits of that length end together, so often.
+LONG_S, TOGETHER_S = 1.0, 0.1
+
 
 def _seen(
     server_context: ServerContext, request: Request, asked: Any
@@ -91,6 +94,16 @@ def _create(server_context: ServerContext, _: Caller, asked: NewGroup) -> Any:
     return correlated(asked, created)
 
 
+def beats_end_s(now_s: float, wait_s: float) -> float:
+    """Returns when a wait ends, a little early and at the same moment as others.
+
+    The loop wakes once for all of them, and sends what goes to one client in one piece.
+    """
+    if wait_s < LONG_S:
+        return now_s + wait_s
+    return (now_s + wait_s) // TOGETHER_S * TOGETHER_S
+
+
 class Beating:
     """Answers a heartbeat in the event loop, as soon as there is news for its member.
 
@@ -110,7 +123,7 @@ class Beating:
         self._asked = asked
         self._told = told
         wait_s = min(asked.wait_s, server_context.settings.long_poll_s)
-        self._until_s = time.monotonic() + wait_s
+        self._until_s = beats_end_s(time.monotonic(), wait_s)
         self._is_first = self._was_let_in = True
         self._task: asyncio.Task[None] | None = None
 
