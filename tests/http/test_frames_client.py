@@ -16,7 +16,7 @@ import txaware
 from tests.support.certificates import certificate
 from tests.support.concurrency import until
 from tests.support.http_access import guarded
-from tests.support.http_raw import Served, serving
+from tests.support.http_raw import Served, lines_of, serving
 from tests.support.interrupts import interrupted_after
 from tests.support.lossy_proxy import LossyProxy
 from tests.support.scripted_server import (
@@ -56,12 +56,6 @@ def transport(served: Served) -> Iterator[Transport]:
     opened = Transport(Link(served.server.url, settings=IN_FRAMES))
     yield opened
     opened.close()
-
-
-def lines_of(served: Served) -> list[FrameConnection]:
-    """The connections of frames, as the server has them."""
-    found = served.server._server.server_state.connections
-    return [one for one in found if isinstance(one, FrameConnection)]
 
 
 # ---- one connection

@@ -20,6 +20,7 @@ from txaware.messaging import Messaging
 from txaware.model.settings import Settings
 from txaware.protocol.formats.avro_format import long_bytes
 from txaware.server.admission import Admission
+from txaware.server.frame_connection import FrameConnection
 from txaware.server.server import HttpServer
 
 TIMEOUT_S = 30.0
@@ -283,6 +284,12 @@ def serving(
     ):
         messaging.create_topic("t")
         yield Served(messaging, server, clock)
+
+
+def lines_of(served: Served) -> list[FrameConnection]:
+    """The connections of frames, as the server has them."""
+    found = served.server._server.server_state.connections
+    return [one for one in found if isinstance(one, FrameConnection)]
 
 
 @pytest.fixture

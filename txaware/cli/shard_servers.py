@@ -35,7 +35,7 @@ from txaware.server.cluster.remote_rows import RemoteRows
 from txaware.server.cluster.sealed_calls import SealedCalls, publish_part
 from txaware.server.cluster.server_map import ServerEntry, ServerMap, ShardEntry
 from txaware.server.cluster.server_seal import token_of
-from txaware.server.cluster.server_sessions import ServerSessions
+from txaware.server.cluster.server_sessions import Orders, ServerSessions
 from txaware.server.cluster.shard_holder import ShardHolder
 from txaware.server.cluster.shard_uses import ShardUses
 from txaware.server.cluster.topic_copies import HomeCopies
@@ -313,6 +313,12 @@ class _Home:
             home_copies.follow(topics)
             moved: dict[int, str | None] = {}
 
+            def follow() -> Orders:
+                orders = sessions.orders()
+                holder.follow(orders)
+                sessions.hold(holder.holds())
+                return orders
+
             def hand_out(made: list[int]) -> None:
                 if here is not None:
                     administration.keep_for_shards(here=[], elsewhere=made)
@@ -327,6 +333,7 @@ class _Home:
                 server_id = sessions.give(shard, named)
                 until_s = time.monotonic() + GIVE_S
                 while sessions.holder_of(shard) != server_id:
+                    follow()  # at once: home may be who gives it, or who takes it
                     if time.monotonic() > until_s:
                         raise Unavailable(
                             f"shard {shard} is not there after {GIVE_S:g} s; it goes "
@@ -337,9 +344,7 @@ class _Home:
             administration.hand_out_shards(hand_out)
             administration.give_shards_by(give_to)
             while not stop.wait(TICK_S):
-                orders = sessions.orders()
-                holder.follow(orders)
-                sessions.hold(holder.holds())
+                orders = follow()
                 if here is not None:
                     _keep_for_moved(administration, orders.server_map, moved)
                 if all(one.server for one in orders.server_map.shards):
@@ -349,16 +354,15 @@ class _Home:
                 self._table.require_owned()
                 if not server.is_running:
                     raise Failure("the server has ended; its log says why")
-            self._leave(sessions, holder)
+            self._leave(sessions, follow)
 
-    def _leave(self, sessions: ServerSessions, holder: ShardHolder) -> None:
+    def _leave(self, sessions: ServerSessions, follow: Callable[[], object]) -> None:
         """Has others take the further shards, where there are others."""
         sessions.leave()
         until_s = time.monotonic() + LEAVE_S
         while time.monotonic() < until_s and not sessions.is_left:
-            holder.follow(sessions.orders())
-            sessions.hold(holder.holds())
-            time.sleep(TICK_S)
+            follow()
+            time.sleep(LOOK_S)
 
 
 def _keep_for_moved(

@@ -361,6 +361,11 @@ class FrameConnection:
         self._die(httpcore.ConnectError("this client is closed"))
         self._close_socket()
 
+    def lose(self, why: str) -> None:
+        """Closes it as one that is lost: what was asked may have been done."""
+        self._die(httpcore.ReadError(why))
+        self._close_socket()
+
     def forsake(self) -> None:
         """Closes this process's copy; that of its parent stays open."""
         self._dead = httpcore.ConnectError("it is another process's")

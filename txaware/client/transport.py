@@ -301,6 +301,13 @@ class Transport:
             else:  # a parent's: shut down, they would be so for the parent as well
                 pool.forsake()
 
+    def lose(self, why: str) -> None:
+        """Closes all connections; what was asked may have been done."""
+        for (process_id, _), framed in list(self._framed.items()):
+            if process_id == os.getpid():
+                framed.lose(why)
+        self.close()
+
     def __repr__(self) -> str:
         found = (*list(self._framed.items()), *list(self._pools.items()))
         own = [carrier for key, carrier in found if key[0] == os.getpid()]

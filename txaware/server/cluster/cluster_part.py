@@ -15,6 +15,8 @@ from txaware.server.cluster.server_sessions import ServerSessions
 from txaware.server.cluster.shard_uses import ShardUses
 
 Pause = Callable[[float], None]
+# Why calls to such a server end, as a caller reads it.
+GONE = "it is no server any more, and others have its shards"
 
 
 class TopicCopies(Protocol):
@@ -74,6 +76,11 @@ class ClusterPart:
         # Where shards move: the requests under way in each.
         self.uses: ShardUses | None = None
         self.on_change: list[Callable[[ServerMap], object]] = []
+        # Called with the own address of a server that is none any more, once others
+        # have all of its shards: what it was asked, it will not do now.
+        self.on_gone: list[Callable[[str], object]] = []
+        self._holders: dict[int, str] = {}
+        self._servers: set[str] = set()
         self._changed: set[asyncio.Event] = set()
 
     def take(self, shards: Iterable[int]) -> None:
@@ -129,6 +136,23 @@ class ClusterPart:
             event.set()
         for tell in self.on_change:
             tell(server_map)
+        for own in self._gone(server_map):
+            for leave in self.on_gone:
+                leave(own)
+
+    def _gone(self, server_map: ServerMap) -> set[str]:
+        """Notes who has what; returns the servers that lost all to others.
+
+        A new home knows nobody at first, so that being in no map is not enough.
+        """
+        for one in server_map.shards:
+            holder = server_map.server(one.server)
+            if holder is not None:
+                self._holders[one.number] = holder.own
+        there = {one.own for one in server_map.servers}
+        gone = self._servers - there - {*self._holders.values()}
+        self._servers = (self._servers - gone) | there
+        return gone
 
     async def next_map(self, timeout_s: float) -> None:
         """Returns once there is a later map, or at that time."""

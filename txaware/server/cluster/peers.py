@@ -16,14 +16,14 @@ from txaware.client.retry import FAILURES
 from txaware.client.settings import ClientSettings
 from txaware.protocol.frames import FRAMES_PATH, SERVER, RequestHead
 from txaware.server.admission import ClientGone
-from txaware.server.cluster.cluster_part import ClusterPart
+from txaware.server.cluster.cluster_part import GONE, ClusterPart
 from txaware.server.cluster.server_map import ServerEntry
 from txaware.server.exchange import Peer
 
 # A connection is made within this time, or the server counts as away.
 CONNECT_S = 5.0
 WRITE_S = 30.0
-# The client waits as long as it likes; a server that is silent is killed.
+# The client waits as long as it likes; a server that is silent is none any more.
 ANSWER_S = 86_400.0
 MOST_CONNECTIONS = 1000
 
@@ -140,6 +140,7 @@ class Peers:
         )
         self._lines: dict[_Caller, AsyncFrameConnection] = {}
         self._connecting: dict[_Caller, asyncio.Task[AsyncFrameConnection]] = {}
+        membership.on_gone.append(self._lose)
 
     async def begin(
         self,
@@ -204,6 +205,11 @@ class Peers:
                 return
             if may_end(self._lines[caller]):
                 self._lines.pop(caller).close()
+
+    def _lose(self, own: str) -> None:
+        """Ends calls to a server that is none any more, and may hang for ever."""
+        for caller in [one for one in self._lines if one.own == own]:
+            self._lines.pop(caller).lose(GONE)
 
     def close(self) -> None:
         """Closes all connections."""

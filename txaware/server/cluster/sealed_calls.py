@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 from txaware.client.calls.call import Call, done
@@ -18,7 +19,7 @@ from txaware.protocol.formats.msgpack_format import MSGPACK_TYPE
 from txaware.protocol.frames import SERVER
 from txaware.protocol.topics import TOPIC
 from txaware.protocol.verb import Repeat
-from txaware.server.cluster.cluster_part import ClusterPart
+from txaware.server.cluster.cluster_part import GONE, ClusterPart
 from txaware.server.exchange import Request
 from txaware.service.local import LocalService
 
@@ -43,6 +44,7 @@ class SealedCalls:
         self._answer_s, self._retry_for_s = answer_s, retry_for_s
         self._transports: dict[str, Transport] = {}
         self._lock = threading.Lock()
+        membership.on_gone.append(self._lose)
 
     @contextmanager
     def using(self, shard: int) -> Iterator[bool]:
@@ -79,8 +81,25 @@ class SealedCalls:
                         allow_plain_tokens=True,
                     ),
                 )
-                found = self._transports[own] = Transport(link)
+                found = Transport(link, sleep=partial(self._pause, own))
+                self._transports[own] = found
             return found
+
+    def _pause(self, own: str, pause_s: float) -> None:
+        """Waits before a next try; `ShardAway` where others have its shards by then.
+
+        There is a next try where nothing was asked, or a repeat does no harm.
+        """
+        time.sleep(pause_s)
+        if not self._membership.map.has_shards(own):
+            raise ShardAway(f"{own} does not answer, and has no shard any more")
+
+    def _lose(self, own: str) -> None:
+        """Ends calls to a server that is none any more, and may hang for ever."""
+        with self._lock:
+            lost = self._transports.pop(own, None)
+        if lost is not None:
+            lost.lose(GONE)
 
     def close(self) -> None:
         """Closes the connections."""

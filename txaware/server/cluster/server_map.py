@@ -45,6 +45,11 @@ class ServerMap(msgspec.Struct, frozen=True):
                 return self.server(one.server)
         return None
 
+    def has_shards(self, own: str) -> bool:
+        """Tells whether the server at that own address has any shard."""
+        holders = {one.server for one in self.shards}
+        return any(one.own == own and one.id in holders for one in self.servers)
+
     def server(self, server_id: str | None) -> ServerEntry | None:
         """Returns a server by its id."""
         return next((one for one in self.servers if one.id == server_id), None)
