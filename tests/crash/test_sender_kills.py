@@ -121,7 +121,9 @@ def send_through_kills(
                 killing.join()
                 assert s.flush(PATIENCE_S)
             assert proxy.lost
-            print(f"{count} in {time.monotonic() - began_s:.0f} s, {s.metrics()}")
+            assert proxy.doubled
+            took_s = time.monotonic() - began_s
+            print(f"{count} in {took_s:.0f} s, {proxy.doubled} doubled, {s.metrics()}")
         assert errors == []
         with connect(server.url) as own:
             check(own, sent, count)

@@ -91,6 +91,7 @@ def test_what_is_lost_doubled_and_swapped_is_stored_once_and_in_order(
                 assert s.flush(PATIENCE_S)
         assert s.flush(PATIENCE_S)
         assert proxy.lost
+        assert proxy.doubled
     check_sent(store.messaging, sent)
 
 
