@@ -2,12 +2,13 @@
 
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 from tests.benchmarks import queue_peers as peers
-from tests.benchmarks.queue_processes import jobs_per_second
+from tests.benchmarks.queue_processes import TASKS, working
 from tests.support.messagings import table_of
 from tests.support.queues import fill_pipes
 from txaware.bench.measure import (
@@ -24,6 +25,20 @@ from txaware.queue import Queue
 
 WORKERS, BATCH, DEEP, QUEUES, DELAYED = 16, 100, 1_000_000, 10_000, 1_000
 PROCESSES = 8
+FRAMES, HTTP, PEER = "in frames", "over HTTP", "PostgreSQL"
+# What processes do at the same time; those like the last are counted.
+WORKS = {
+    "apart": ["push"] * PROCESSES + ["pop"] * PROCESSES,
+    "processes": ["cycle"] * PROCESSES,
+    "tasks": ["tasks"],
+}
+# What figure e measures, and its floor in frames.
+SERVED = {
+    "threads": (f"push, pop and commit, {WORKERS} threads", 0.7),
+    "apart": (f"{PROCESSES} processes push while {PROCESSES} pop", None),
+    "processes": (f"push, pop and commit, {PROCESSES} processes", 0.6),
+    "tasks": (f"push, pop and commit, {TASKS} tasks of one process", 0.8),
+}
 LOAD = 1000
 POPS = 100
 
@@ -121,46 +136,84 @@ def in_batches(trial: Trial) -> list[Figure]:
     return _beside(trial, "c", BATCH, 1.0)
 
 
-def over_http(trial: Trial) -> list[Figure]:
-    """Figure e: a server, and the same work of threads and of processes."""
-    home = trial.directory / "over-http"
+def served(trial: Trial) -> list[Figure]:
+    """Figure e: a server, and the work of threads, of processes and of tasks."""
+    home = trial.directory / "served"
     home.mkdir()
+    # The processor time of a job, of the server and of its clients.
+    costs: defaultdict[str, list[float]] = defaultdict(list)
     with ExitStack() as opened:
         postgres = opened.enter_context(peers.postgres(home))
         server = opened.enter_context(serving(home / "data", trial.settings))
-        messaging = opened.enter_context(connect(server.url))
-        queue = _made(messaging, "q")
-        their_cycle = peers.postgres_cycle(postgres, PAYLOAD, 1)
-        found = in_turns(
-            trial.rounds,
-            ours=lambda: per_second_of_threads(
-                WORKERS, lambda _: cycle_of(queue), for_s=trial.for_s
-            ),
-            theirs=lambda: per_second_of_threads(
-                WORKERS, their_cycle, for_s=trial.for_s
-            ),
-            apart=lambda: jobs_per_second(server.url, PROCESSES, for_s=trial.for_s),
-            theirs_apart=lambda: jobs_per_second(
-                postgres.dsn, PROCESSES, for_s=trial.for_s
-            ),
+        by_way = {
+            way: opened.enter_context(connect(server.url, frames=way == FRAMES))
+            for way in (FRAMES, HTTP)
+        }
+        by_way[FRAMES].create_queue("q")
+
+        def of_threads(make: peers.Cycle) -> Callable[[], float]:
+            return lambda: per_second_of_threads(WORKERS, make, for_s=trial.for_s)
+
+        def of_processes(name: str, way: str, works: list[str]) -> Callable[[], float]:
+            address = postgres.dsn if way == PEER else server.url
+            turn = opened.enter_context(
+                working(address, works, for_s=trial.for_s, frames=way == FRAMES)
+            )
+
+            def run() -> float:
+                began_s = server.cpu_s()
+                done = turn()
+                busy_s = server.cpu_s() - began_s
+                jobs = max(done.per_second * trial.for_s, 1)
+                costs[name].append(done.client_us)
+                costs[f"{name} server"].append(busy_s / jobs * 1e6)
+                return done.per_second
+
+            return run
+
+        def cycle(messaging: Messaging) -> peers.Cycle:
+            does = cycle_of(messaging.queue("q"))
+            return lambda _: does
+
+        measures = {
+            f"threads {way}": of_threads(cycle(one)) for way, one in by_way.items()
+        }
+        measures[f"threads {PEER}"] = of_threads(
+            peers.postgres_cycle(postgres, PAYLOAD, 1)
         )
-    return [
-        Figure(
-            f"e) push, pop and commit over HTTP, {WORKERS} workers",
-            "/s",
-            found["ours"],
-            found["theirs"],
-            "PostgreSQL",
-            at_least=0.7,
-        ),
-        Figure(
-            f"e) {PROCESSES} processes push while {PROCESSES} pop, over HTTP",
-            "/s",
-            found["apart"],
-            found["theirs_apart"],
-            "PostgreSQL",
-        ),
-    ]
+        for kind, works in WORKS.items():
+            for way in (FRAMES, HTTP, PEER):
+                if (kind, way) != ("tasks", PEER):
+                    name = f"{kind} {way}"
+                    measures[name] = of_processes(name, way, works)
+        found = in_turns(trial.rounds, **measures)
+    found[f"tasks {PEER}"] = found[f"processes {PEER}"]
+    shown = []
+    for kind, (what, floor) in SERVED.items():
+        for way in (FRAMES, HTTP):
+            name, ours = f"e) {what}, {way}", f"{kind} {way}"
+            bound = floor if way == FRAMES else None
+            shown.append(
+                Figure(
+                    name,
+                    "/s",
+                    found[ours],
+                    found[f"{kind} {PEER}"],
+                    PEER,
+                    at_least=bound,
+                )
+            )
+            if ours in costs:
+                shown.append(
+                    Figure(
+                        f"{name}, processor of the server for a job",
+                        "us",
+                        costs[f"{ours} server"],
+                        costs[ours],
+                        "of the client",
+                    )
+                )
+    return shown
 
 
 def flat(trial: Trial) -> list[Figure]:
@@ -305,10 +358,12 @@ FIGURES = [
     ),
     Measured(
         "e",
-        "As b with a server in a process of its own, over HTTP, against PostgreSQL: at "
-        "least 0.7. And the jobs that 8 processes pop and commit while 8 others push, "
-        "beside as many that insert and delete in PostgreSQL.",
-        over_http,
+        "As b with a server in a process of its own, in frames and over HTTP, against "
+        "PostgreSQL: at least 0.7 in frames. The same by 8 processes, against as many "
+        "of PostgreSQL: at least 0.6, and by 16 tasks of one asyncio process: at least "
+        "0.8 of those 8. And the jobs that 8 processes pop and commit while 8 others "
+        "push. Beside each the processor time of a job in the server and its clients.",
+        served,
     ),
     Measured(
         "f",

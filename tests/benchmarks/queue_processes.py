@@ -1,48 +1,80 @@
-"""Processes that push to a queue, or pop from it, at the same time.
+"""Processes that push to a queue, pop from it, or both, at the same time.
 
-`python -m tests.benchmarks.queue_processes push|pop ADDRESS SECONDS`, where the address
-is that of a server of ours, or names a PostgreSQL as psycopg wants it. It says when it
-is ready, begins with the next line of its input, and tells how many items it had.
+`python -m tests.benchmarks.queue_processes WORK ADDRESS SECONDS [--no-frames]`, where
+WORK is push, pop, cycle or tasks, and the address is that of a server of ours, or names
+a PostgreSQL as psycopg wants it. It says when it is ready, begins with each line of
+its input, and tells how many items it had, and what processor time that took.
 """
 
+import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+import attrs
 
 from tests.benchmarks import queue_peers as peers
+from txaware import connect, connect_async
 from txaware.bench.trial import PAYLOAD
-from txaware.messaging import connect
+from txaware.client.aio.async_queue import AsyncQueue
+from txaware.queue import Queue
 
 READY = "ready"
 ENDS_S = 60
+NO_FRAMES = "--no-frames"
+TASKS = 16
 # One call of either does one item, and answers how many that were.
 Work = Callable[[], int]
 
 
-def jobs_per_second(address: str, processes: int, *, for_s: float) -> float:
-    """Returns how many jobs are done in a second, with as many pushers as poppers."""
+@attrs.frozen
+class Jobs:
+    """What the last of some processes of the same kind have done."""
+
+    per_second: float
+    client_us: float  # processor time of all processes for each job
+
+
+@contextmanager
+def working(
+    address: str, works: Sequence[str], *, for_s: float, frames: bool = True
+) -> Iterator[Callable[[], Jobs]]:
+    """Starts a process for each of the works; a call of what it yields is a turn.
+
+    What those like the last one did is counted.
+    """
     children: list[subprocess.Popen[str]] = []
+    options = [] if frames else [NO_FRAMES]
     with ExitStack() as opened:
-        for verb in ("push", "pop"):
-            for _ in range(processes):
-                child = subprocess.Popen(
-                    [sys.executable, "-m", __name__, verb, address, str(for_s)],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
-                opened.callback(_ended, child)
-                children.append(child)
+        for work in works:
+            child = subprocess.Popen(
+                [sys.executable, "-m", __name__, work, address, str(for_s), *options],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            opened.callback(_ended, child)
+            children.append(child)
         if any(_line(child) != READY for child in children):
             raise RuntimeError("a process to be measured does not start")
-        for child in children:
-            assert child.stdin is not None
-            child.stdin.write("go\n")
-            child.stdin.flush()
-        done = [int(_line(child)) for child in children]
-    return sum(done[processes:]) / for_s
+
+        def turn() -> Jobs:
+            for child in children:
+                assert child.stdin is not None
+                child.stdin.write("go\n")
+                child.stdin.flush()
+            told = [_line(child).split() for child in children]
+            done = sum(
+                int(count)
+                for work, (count, _) in zip(works, told, strict=True)
+                if work == works[-1]
+            )
+            busy_s = sum(float(used_s) for _, used_s in told)
+            return Jobs(done / for_s, busy_s / max(done, 1) * 1e6)
+
+        yield turn
 
 
 def _line(child: "subprocess.Popen[str]") -> str:
@@ -59,22 +91,30 @@ def _ended(child: "subprocess.Popen[str]") -> None:
         child.communicate()
 
 
-def _work(verb: str, address: str, opened: ExitStack) -> Work:
+def _cycle(queue: Queue) -> int:
+    queue.push(PAYLOAD)
+    return _pop(queue)
+
+
+def _pop(queue: Queue) -> int:
+    job = queue.pop()
+    if job is None:
+        return 0
+    job.commit()
+    return 1
+
+
+def _push(queue: Queue) -> int:
+    queue.push(PAYLOAD)
+    return 1
+
+
+def _work(work: str, address: str, opened: ExitStack, *, frames: bool) -> Work:
     if address.startswith("http"):
-        queue = opened.enter_context(connect(address)).queue("q")
-
-        def push() -> int:
-            queue.push(PAYLOAD)
-            return 1
-
-        def pop() -> int:
-            job = queue.pop()
-            if job is None:
-                return 0
-            job.commit()
-            return 1
-
-        return push if verb == "push" else pop
+        messaging = opened.enter_context(connect(address, frames=frames))
+        queue = messaging.queue("q")
+        does = {"push": _push, "pop": _pop, "cycle": _cycle}[work]
+        return lambda: does(queue)
     connection = opened.enter_context(peers.Postgres(address)())
 
     def insert() -> int:
@@ -84,20 +124,61 @@ def _work(verb: str, address: str, opened: ExitStack) -> Work:
     def delete() -> int:
         return len(connection.execute(peers.POP, (1,)).fetchall())
 
-    return insert if verb == "push" else delete
+    def cycle() -> int:
+        insert()
+        return delete()
+
+    return {"push": insert, "pop": delete, "cycle": cycle}[work]
 
 
-def main(verb: str, address: str, for_s: str) -> None:
-    """Works for so long after a line was read, and prints the number of items."""
-    with ExitStack() as opened:
-        work, done = _work(verb, address, opened), 0
-        print(READY, flush=True)
-        sys.stdin.readline()
-        until_s = time.perf_counter() + float(for_s)
+class _Tasks:
+    """Does cycles in as many tasks of one event loop, turn by turn."""
+
+    def __init__(self, queue: AsyncQueue, for_s: float) -> None:
+        self._queue, self._for_s = queue, for_s
+
+    async def turn(self) -> int:
+        """Returns how many jobs were done."""
+        until_s = time.perf_counter() + self._for_s
+        return sum(await asyncio.gather(*(self._worker(until_s) for _ in range(TASKS))))
+
+    async def _worker(self, until_s: float) -> int:
+        done = 0
         while time.perf_counter() < until_s:
-            done += work()
-        print(done, flush=True)
+            await self._queue.push(PAYLOAD)
+            job = await self._queue.pop()
+            if job is not None:
+                await job.commit()
+                done += 1
+        return done
+
+
+async def _of_tasks(address: str, for_s: float, *, frames: bool) -> None:
+    async with connect_async(address, frames=frames) as messaging:
+        tasks = _Tasks(await messaging.queue("q"), for_s)
+        print(READY, flush=True)
+        while sys.stdin.readline():
+            began_s = time.process_time()
+            done = await tasks.turn()
+            print(done, time.process_time() - began_s, flush=True)
+
+
+def main(work: str, address: str, for_s: float, *, frames: bool) -> None:
+    """Works for so long after each line that is read, and prints what was done."""
+    if work == "tasks":
+        asyncio.run(_of_tasks(address, for_s, frames=frames))
+        return
+    with ExitStack() as opened:
+        does = _work(work, address, opened, frames=frames)
+        print(READY, flush=True)
+        while sys.stdin.readline():
+            done, began_s = 0, time.process_time()
+            until_s = time.perf_counter() + for_s
+            while time.perf_counter() < until_s:
+                done += does()
+            print(done, time.process_time() - began_s, flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    _, asked, place, seconds, *options = sys.argv
+    main(asked, place, float(seconds), frames=NO_FRAMES not in options)

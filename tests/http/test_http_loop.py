@@ -28,6 +28,7 @@ from tests.support.http_raw import (
     serving,
 )
 from tests.support.messagings import commit
+from txaware.model.messages import MessageId
 from txaware.server.server_context import SLOW_THREADS
 from txaware.service.administration import Administration
 from txaware.service.groups.local_groups import LocalGroups
@@ -301,6 +302,54 @@ def test_joins_of_one_group_hold_one_thread(monkeypatch: pytest.MonkeyPatch) -> 
         gate.open.set()
         assert {one.response().status for one in joins} == {200}
         assert len(here.ask(request("GET", BILLING)).json()["members"]) == len(joins)
+
+
+@pytest.mark.parametrize("frames", [True, False])
+def test_transactions_positions_and_jobs_need_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, frames: bool
+) -> None:
+    gate, join = Gate(), LocalGroups.join_group
+
+    def held(groups: LocalGroups, *args: Any, **options: Any) -> Any:
+        return gate(lambda: join(groups, *args, **options))
+
+    monkeypatch.setattr(LocalGroups, "join_group", held)
+    with (
+        serving(f"leveldb:{tmp_path}/data", server_threads=2) as here,
+        txaware.connect(here.url, frames=frames) as client,
+        ExitStack() as stack,
+    ):
+        stack.callback(gate.open.set)
+        client.create_queue("q")
+        queue, publisher = client.queue("q"), client.publisher("t")
+        queue.push(b"first")  # what is looked up once is known now
+        with client.transaction():
+            publisher.publish(b"first")
+        joins = [stack.enter_context(here.connect()) for _ in range(2)]
+        for number, one in enumerate(joins):
+            path = f"{GROUPS}/g{number}/members"
+            one.send(request("POST", path, b'{"topics": ["t"]}', JSON))
+        assert until(lambda: here.in_flight == len(joins))
+        assert gate.came.wait(PATIENCE_S)
+        with client.transaction() as context:
+            client.publish("t", [b"a"], transaction=context.transaction)
+            publisher.publish(b"b")
+            client.save_position(
+                "billing", "t", MessageId(bytes(20)), transaction=context.transaction
+            )
+        queue.push(b"second")
+        job = queue.pop()
+        assert job is not None
+        job.extend(60)
+        job.commit()
+        job = queue.pop()
+        assert job is not None
+        job.rollback()
+        assert here.in_flight == len(joins)
+        gate.open.set()
+        assert {one.response().status for one in joins} == {200}
+        assert client.position("billing", "t") == MessageId(bytes(20))
+        assert here.payloads() == [b"first", b"a", b"b"]
 
 
 def fails() -> None:

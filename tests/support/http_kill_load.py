@@ -8,6 +8,7 @@ its standard input ends. What it was answered stands in the log, a line for each
 with a time that all processes of a machine share.
 """
 
+import faulthandler
 import json
 import random
 import sys
@@ -524,7 +525,8 @@ def _hex(message_id: MessageId | None) -> str:
 
 
 def main() -> None:
-    """Serves, or is a client."""
+    """Serves, or is a client; an abort tells what its threads do."""
+    faulthandler.enable()
     topics = PARTITIONS if sys.argv[1] == PARTITIONS.name else THREE
     if sys.argv[2] == "serve":
         serve(topics, Path(sys.argv[3]), int(sys.argv[4]))

@@ -107,7 +107,7 @@ def wait_for_load(child: subprocess.Popen[str], log: Path) -> None:
 
     until(lambda: has_begun() or child.poll() is not None, timeout_s=STARTS_S)
     if not has_begun():
-        child.kill()
+        child.send_signal(signal.SIGABRT)  # it says where its threads are
         pytest.fail(f"a client does not begin: {child.communicate()[1]}")
 
 

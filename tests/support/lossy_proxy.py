@@ -88,9 +88,10 @@ class LossyProxy:
                 self._open += (client, server)
                 for line in (client, server):
                     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                both = threading.Barrier(2)
                 for source, target in ((client, server), (server, client)):
                     threading.Thread(
-                        target=self._pass_on, args=(source, target), daemon=True
+                        target=self._pass_on, args=(source, target, both), daemon=True
                     ).start()
 
     def _double(self, requests: list[bytes]) -> None:
@@ -113,7 +114,9 @@ class LossyProxy:
                 return
             self.answered_again += 1
 
-    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+    def _pass_on(
+        self, source: socket.socket, target: socket.socket, both: threading.Barrier
+    ) -> None:
         passing = _Passing()
         with suppress(OSError):
             while data := source.recv(1 << 16):
@@ -126,6 +129,8 @@ class LossyProxy:
                 self._double(passing.requests(data))
         _end(source)
         _end(target)
+        both.wait()  # the other direction no longer reads what is closed here
+        source.close()
 
 
 class _Passing:

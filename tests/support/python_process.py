@@ -96,8 +96,9 @@ class PythonProcess(subprocess.Popen[Any]):
             return super()._try_wait(wait_flags)  # type: ignore[misc, no-any-return]
         if self.returncode is not None:
             return 0, 0
-        patience = 0 if wait_flags & os.WNOHANG else None
-        if not select.select([self._end], [], [], patience)[0]:
+        waiting = select.poll()  # `select` knows no files above 1,023
+        waiting.register(self._end, select.POLLIN)
+        if not waiting.poll(0 if wait_flags & os.WNOHANG else None):
             return 0, 0
         status = os.read(self._end, WORD)
         os.close(self._end)

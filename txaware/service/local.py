@@ -12,8 +12,9 @@ from txaware.errors import (
     PartitionNeeded,
     TopicExists,
     TopicNotFound,
+    Unavailable,
 )
-from txaware.model.interfaces import COMMITTED, UNCOMMITTED
+from txaware.model.interfaces import COMMITTED, UNCOMMITTED, Write
 from txaware.model.latest import LatestPage
 from txaware.model.messages import Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.model.metrics import Latencies, TopicMetrics
@@ -462,6 +463,36 @@ class LocalService:
             return
         write = POSITIONS.write(place, pointer, checked_position(position))
         self._writes.write(transaction, [write])
+        self._moved(group, name, write)
+
+    def save_position_soon(
+        self,
+        group: str,
+        topic: str,
+        position: MessageId,
+        *,
+        transaction: int,
+        tell: Callable[[Then, Unavailable | None], None],
+        then: Then,
+    ) -> bool:
+        """Moves a group with the commit and does not wait for the disk.
+
+        It serves an event loop, to which `tell` brings the outcome from another thread.
+        Returns False, and has done nothing, where a thread has to save.
+        """
+        name = self._places.rows_name(topic)
+        place = checked_group(group), name
+        write = POSITIONS.write(place, transaction, checked_position(position))
+
+        def on_disk(error: Unavailable | None) -> None:
+            if error is None:
+                self._moved(group, name, write)
+            then(error)
+
+        return self._writes.write_soon(transaction, [write], partial(tell, on_disk))
+
+    def _moved(self, group: str, name: TopicName, write: Write) -> None:
+        """Counts a move that is on disk."""
         self.readers.saw(group, str(name))
         self._retention.wrote(POSITIONS, [without_pointer(write[0])])
 
@@ -484,12 +515,8 @@ class LocalService:
             return RowCargo([])
         name, pointer = self._places.rows_name(topic), tx.transaction_id
 
-        def count() -> None:
-            self.readers.saw(group, str(name))
-            self._retention.wrote(POSITIONS, [without_pointer(write[0])])
-
         write = POSITIONS.write((checked_group(group), name), pointer, position)
-        return RowCargo([write], count)
+        return RowCargo([write], partial(self._moved, group, name, write))
 
     def bounds(
         self, topic: str, *, start: Start = None, isolation: str = UNCOMMITTED

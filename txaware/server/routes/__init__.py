@@ -52,6 +52,7 @@ ACTS = (
 )
 # The verbs that the event loop begins.
 SOON: dict[Verb[..., Any], Soon] = {
+    **groups.SOON,
     **members.SOON,
     **messages.SOON,
     **queue_jobs.SOON,

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from txaware.protocol.groups import LAG
+from txaware.protocol.groups import LAG, SAVE_POSITION, NewPosition
 from txaware.protocol.verb import Verb
 from txaware.server.exchange import Request
 from txaware.server.server_context import ServerContext
-from txaware.server.verb_performer import Act
+from txaware.server.verb_performer import LATER, Act, Caller, Soon, ToldValue
+from txaware.service.wakeups import WouldWait
 
 
 def _lag(server_context: ServerContext, _: Request, asked: Any) -> dict[str, int]:
@@ -17,4 +18,23 @@ def _lag(server_context: ServerContext, _: Request, asked: Any) -> dict[str, int
     }
 
 
+def _save_position(
+    server_context: ServerContext, _: Caller, asked: NewPosition, told: ToldValue
+) -> object:
+    """Saves in the event loop; what takes a position back reads, and has a thread."""
+    service = server_context.service
+    if asked.position is None or service.reads_wait:
+        raise WouldWait
+    is_begun = service.save_position_soon(
+        *(asked.group, asked.topic, asked.position),
+        transaction=asked.transaction,
+        tell=server_context.outcomes.tell,
+        then=told,
+    )
+    if not is_begun:
+        raise WouldWait
+    return LATER
+
+
 ACTS: dict[Verb[..., Any], Act] = {LAG: _lag}
+SOON: dict[Verb[..., Any], Soon] = {SAVE_POSITION: _save_position}

@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
+from coordinator.embedded.batch import Then
 from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.interfaces import Coordinator
 from coordinator.optional_ports import AdmitsWrites, EnteredWrite
 from coordinator.transaction import Transaction
-from txaware.errors import TransactionNotInProgress
+from txaware.errors import TransactionNotInProgress, Unavailable
 from txaware.model.interfaces import OrderedTable, Write
 from txaware.model.requests import Pointer, checked_pointer
 from txaware.model.shards import HOME
@@ -69,6 +70,31 @@ class TransactionWrites:
                 then()
         finally:
             self.leave(entry)
+
+    def write_soon(self, pointer: int, writes: Sequence[Write], then: Then) -> bool:
+        """Writes rows and does not wait for the disk; another thread calls `then`.
+
+        Returns False, and has done nothing, where a thread has to `write`: rows that
+        wait for their commit, what another coordinator began, and what waits to enter.
+        """
+        if self.may_wait:
+            return False
+        write = object()
+        entry = self.enter(pointer, write)
+        if entry is None or waits_for_commit(entry):
+            self.leave(entry, write)
+            return False
+
+        def written(error: Unavailable | None) -> None:
+            self.leave(entry, write)
+            then(error)
+
+        try:
+            self._table.hand_over(writes, written)
+        except BaseException:
+            self.leave(entry, write)
+            raise
+        return True
 
     def write_with_start(self, pointer: int, writes: Sequence[Write]) -> bool:
         """Has rows go to disk as the start of a transaction does: with the next batch.
