@@ -91,7 +91,7 @@ class LossyProxy:
                 both = threading.Barrier(2)
                 for source, target in ((client, server), (server, client)):
                     threading.Thread(
-                        target=self._pass_on, args=(source, target, both), daemon=True
+                        target=self._pass_all, args=(source, target, both), daemon=True
                     ).start()
 
     def _double(self, requests: list[bytes]) -> None:
@@ -114,9 +114,17 @@ class LossyProxy:
                 return
             self.answered_again += 1
 
-    def _pass_on(
+    def _pass_all(
         self, source: socket.socket, target: socket.socket, both: threading.Barrier
     ) -> None:
+        """Passes all of one direction on, and closes where it came from."""
+        try:
+            self._pass_on(source, target)
+        finally:
+            both.wait()  # the other direction no longer writes to it
+            source.close()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
         passing = _Passing()
         with suppress(OSError):
             while data := source.recv(1 << 16):
@@ -129,8 +137,6 @@ class LossyProxy:
                 self._double(passing.requests(data))
         _end(source)
         _end(target)
-        both.wait()  # the other direction no longer reads what is closed here
-        source.close()
 
 
 class _Passing:
