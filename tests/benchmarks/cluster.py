@@ -106,13 +106,15 @@ def _both(trial: Trial) -> Iterator[Pair]:
 Done = tuple[float, float]
 
 
-def _by_wrk(sent: Sequence[Sent], for_s: float) -> Done:
+def by_wrk(
+    sent: Sequence[Sent], for_s: float, *, connections: int = CONNECTIONS
+) -> Done:
     """Sends publishes of one."""
-    connections = CONNECTIONS // len(sent)
+    each = connections // len(sent)
 
     def send(one: Sent) -> float:
         url, topic = one
-        return Load(PATH % topic, [BODY], connections).per_second(url, for_s=for_s)
+        return Load(PATH % topic, [BODY], each).per_second(url, for_s=for_s)
 
     began_s = _waited_for_s()
     with ThreadPoolExecutor(len(sent)) as pool:
@@ -171,7 +173,7 @@ def beside_one(
     *,
     name: str,
     targets: Callable[[Served], Sequence[Sent]],
-    send: Callable[[Sequence[Sent], float], Done] = _by_wrk,
+    send: Callable[[Sequence[Sent], float], Done] = by_wrk,
     at_least: float,
 ) -> list[Figure]:
     """Measures two processes beside one, in turns: figures a to d."""

@@ -2,7 +2,13 @@
 
 from collections.abc import Collection, Iterator
 
-from tests.benchmarks import hbase_ends, hbase_memory, hbase_reading, hbase_writing
+from tests.benchmarks import (
+    hbase_ends,
+    hbase_memory,
+    hbase_reading,
+    hbase_servers,
+    hbase_writing,
+)
 from tests.benchmarks.hbase_store import reached
 from txaware.bench.measure import Figure
 from txaware.bench.trial import Measured, Trial, measured
@@ -49,6 +55,13 @@ FIGURES = [
         "messaging.clean_up() of 10,000 topics with a message each, where nothing is "
         "due: the first one of a process, and the next. At most 60 s.",
         hbase_ends.idle_clean_up,
+    ),
+    Measured(
+        "g",
+        "Plain publishes of one message of 100 bytes to three partitions over 48 "
+        "connections, each at its owner, of three servers with a shard each, against "
+        "one server of another store. Floor 1.5.",
+        hbase_servers.beside_one,
     ),
 ]
 LETTERS = "".join(figure.letter for figure in FIGURES)

@@ -137,6 +137,18 @@ def test_home_that_is_killed_is_taken_over_and_owners_go_on(
         assert messaging.check().is_clean
 
 
+def test_home_that_begins_anew_at_its_address_is_not_waited_for(
+    three: ShardServers,
+) -> None:
+    """It listens again, and is not home: who becomes that asks it nothing more."""
+    home = three.at(three.owners(three.servers[0])[0])
+    with connected(three) as messaging:
+        three.start_anew(home)
+        published(messaging, b"home is elsewhere", times_out_s=PATIENCE_S)
+        three.settle()
+        assert messaging.check().is_clean
+
+
 class Load:
     """Publishes, polls and transactions at all servers, until the end of the block."""
 

@@ -141,6 +141,29 @@ def test_a_writer_that_is_gone_takes_its_transaction_along(stores: Two) -> None:
     stores.hosted.commit(other)
 
 
+def test_who_waits_for_a_server_that_is_forsaken_is_told_at_once(stores: Two) -> None:
+    hosted, writer = (HostedCoordinator(stores.url, None) for _ in range(2))
+    tx = hosted.start_short()
+    writer.admission.enter(tx.transaction_id)
+    told: list[TxAwareError] = []
+
+    def commit() -> None:
+        try:
+            hosted.commit(tx)
+        except TxAwareError as error:
+            told.append(error)
+
+    committing = in_background(commit)
+    assert until(stores.is_ending)
+    hosted.forsake()
+    committing.join(PATIENCE_S)
+    assert [type(error) for error in told] == [Unavailable]
+    with pytest.raises(Unavailable, match="closed"):
+        hosted.start_short()
+    hosted.close()
+    writer.close()
+
+
 def test_a_commit_that_waits_for_a_writer_that_goes_is_refused(stores: Two) -> None:
     tx, gone = stores.hosted.start_short(), HostedCoordinator(stores.url, None)
     gone.admission.enter(tx.transaction_id)

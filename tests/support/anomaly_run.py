@@ -5,7 +5,8 @@
 What is served is killed and stopped for a while, clients too; a proxy between them
 loses and delays requests and answers, and delivers requests twice; the server's clock
 jumps. The history is in DIRECTORY/history, for `tests.support.anomaly_check`. Several
-servers over shards run it by `tests.support.cluster_run`.
+servers over shards run it by `tests.support.cluster_run`, in HBase by
+`tests.support.hbase_cluster_run`.
 """
 
 import random
@@ -122,6 +123,7 @@ class Served(ABC):
     topics: ClassVar[Topics]
     faults: ClassVar[Sequence[str]]  # what is there twice happens twice as often
     url: str  # the same from one life to the next
+    data: str  # what is served, to be opened when nobody does any more
 
     @abstractmethod
     def strike(self, fault: str) -> None:
@@ -144,6 +146,7 @@ class OneServer(Served):
 
     def __init__(self, place: Path) -> None:
         self._server, self._ahead = Server(place / "data"), place / "ahead"
+        self.data = f"leveldb:{place / 'data'}"
         self.url = self._server.url
 
     def strike(self, fault: str) -> None:
@@ -215,7 +218,7 @@ def run(
             quiet.append(time.monotonic_ns())
             look(messaging, logs[-2], "over http", topics)
             check(messaging)
-    with txaware.connect(f"leveldb:{place / 'data'}") as messaging:
+    with txaware.connect(served.data) as messaging:
         look(messaging, logs[-1], "embedded", topics)
         check(messaging)
     read = History.read(logs)
@@ -225,10 +228,13 @@ def run(
 
 
 def run_without_anomalies(
-    place: Path, seconds: float, serve: Callable[[Path], Served] = OneServer
+    place: Path,
+    seconds: float,
+    serve: Callable[[Path], Served] = OneServer,
+    faults: Sequence[str] = (),
 ) -> None:
     """Runs it, and fails by what is wrong with the history, or if nothing happened."""
-    outcome = run(place, seconds, serve)
+    outcome = run(place, seconds, serve, faults)
     print(outcome)
     found = outcome.history.anomalies()
     assert not found, [numbered(one) for one in found[:20]]
@@ -246,10 +252,15 @@ def _strike(fault: str, clients: Clients, proxy: LossyProxy) -> None:
         proxy.one_in = random.choice([0, LOSES_ONE_IN, LOSES_ONE_IN])
 
 
-def main(serve: Callable[[Path], Served], place: Path, seconds: float) -> int:
+def main(
+    serve: Callable[[Path], Served],
+    place: Path,
+    seconds: float,
+    faults: Sequence[str] = (),
+) -> int:
     """Runs it once, and prints what it found; returns the exit code."""
     place.mkdir(parents=True, exist_ok=True)
-    outcome = run(place, seconds, serve)
+    outcome = run(place, seconds, serve, faults)
     found = outcome.history.anomalies()
     for anomaly in found:
         print(numbered(anomaly))

@@ -40,6 +40,7 @@ class ClusterServer(Served):
 
     def __init__(self, place: Path, program: Sequence[str] = PROGRAM) -> None:
         self._directory, self._program = place / "data", program
+        self.data = f"leveldb:{self._directory}"
         self._port = free_port()
         self.url = self.start()
 

@@ -4,7 +4,7 @@ import http.client
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,17 @@ class ShardServer:
     process: "subprocess.Popen[bytes]"
     url: str
     log: Path
+    command: Sequence[str]
 
     @property
     def said(self) -> str:
         """What it said on both outputs."""
         return self.log.read_text()
+
+
+def _begun(command: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
+    with log.open("ab") as out:
+        return start(*command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 
 
 class ShardServers:
@@ -44,17 +50,21 @@ class ShardServers:
         """Starts one more server."""
         port = free_port()
         log = self._directory / f"server-{len(self.servers)}-{port}"
-        with log.open("wb") as out:
-            process = start(
-                *("--set", f"shards={self._shards}", "--log-level", "info", *more),
-                *("serve", "--data", self.data, "--port", str(port)),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-            )
-        made = ShardServer(process, f"http://127.0.0.1:{port}", log)
+        command = (
+            *("--set", f"shards={self._shards}", "--log-level", "info", *more),
+            *("serve", "--data", self.data, "--port", str(port)),
+        )
+        made = ShardServer(
+            _begun(command, log), f"http://127.0.0.1:{port}", log, command
+        )
         self.servers.append(made)
         return made
+
+    def start_anew(self, server: ShardServer) -> None:
+        """Kills a process, and starts it at the same address."""
+        server.process.kill()
+        server.process.wait()
+        server.process = _begun(server.command, server.log)
 
     def map_of(self, server: ShardServer) -> Any:
         """What a server answers at /v1/servers; None while it does not."""

@@ -468,6 +468,7 @@ class _Member:
                 if session.is_home_away:
                     found = self._home_or_moved(stop, server, membership)
                     if found is not None:
+                        _forsake_home(server, membership, hosted)
                         return found
             session.leave()
             until_s = time.monotonic() + LEAVE_S
@@ -521,6 +522,21 @@ class _Member:
         except TxAwareError as error:
             log.info("home is not taken: %s", error)
         return None
+
+
+def _forsake_home(
+    server: HttpServer, membership: ClusterPart, hosted: HostedCoordinator | None
+) -> None:
+    """Ends what waits for the home of before, which this server is now.
+
+    That one may stand still, or its address may have a process that is not home: a life
+    that ends would wait for its answers first.
+    """
+    before = membership.map.home
+    if before is not None:
+        server.call_soon(partial(membership.lose, before.own))
+    if hosted is not None:
+        hosted.forsake()
 
 
 def _first_map(own: ServerEntry, home_url: str) -> ServerMap:

@@ -25,6 +25,8 @@ from txaware.service.administration import shard_keeper
 
 log = logging.getLogger(__name__)
 
+SERVER_GONE = "another server has its store now"
+
 
 class HostedCoordinator(RemoteCoordinator):
     """The coordinator of a server, over connections of its own.
@@ -142,6 +144,11 @@ class HostedCoordinator(RemoteCoordinator):
     def status(self) -> str:
         """Returns `"OK"`, or a sentence about what is wrong; waits for no repeats."""
         return RemoteCoordinator(CoordinatorSend(self._look)).status()
+
+    def forsake(self) -> None:
+        """Asks that server nothing more, which is gone; who waits is told at once."""
+        self._look.lose(SERVER_GONE)
+        self._transport.lose(SERVER_GONE)
 
     def close(self) -> None:
         """Closes the connections."""

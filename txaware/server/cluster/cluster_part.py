@@ -137,8 +137,12 @@ class ClusterPart:
         for tell in self.on_change:
             tell(server_map)
         for own in self._gone(server_map):
-            for leave in self.on_gone:
-                leave(own)
+            self.lose(own)
+
+    def lose(self, own: str) -> None:
+        """Ends calls to the server at that own address, which is none any more."""
+        for leave in self.on_gone:
+            leave(own)
 
     def _gone(self, server_map: ServerMap) -> set[str]:
         """Notes who has what; returns the servers that lost all to others.

@@ -1,0 +1,109 @@
+"""The random workload over several servers of one store in HBase, checked.
+
+    python -m tests.support.hbase_cluster_run DIRECTORY SECONDS COORDINATOR [FAULT...]
+
+Three servers have twelve partitions in four shards, over an HBase that is begun in
+DIRECTORY. Servers are killed, and begin anew at their address; they are stopped for a
+while; shards move by hand; HBase is away. COORDINATOR is what `txaware serve` takes:
+"embedded", or the address of a Tephra. The history is in DIRECTORY/history, for
+`tests.support.anomaly_check`.
+"""
+
+import random
+import signal
+import sys
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from tests.support.anomaly_run import LONGEST_PAUSE_S, Served, main
+from tests.support.cli_runs import run as run_program
+from tests.support.http_kill_load import PARTITIONS
+from tests.support.shard_servers import ShardServer, ShardServers
+from txaware.errors import TxAwareError
+from txaware.local_hbase import LocalHBase
+from txaware.messaging import connect
+
+SERVERS, SHARDS = 3, 4
+# A server that stands still for so long is none any more.
+HANGS_S = 20.0
+# HBase's master survives half of that; its Thrift server any pause.
+AWAY_S = 30.0
+
+
+class HBaseServers(Served):
+    """Servers of a store in HBase; the first one listens where clients ask."""
+
+    topics = PARTITIONS
+    faults = ("home", "owner", "owner", "give", "give", "stop", "stop home")
+
+    def __init__(
+        self, place: Path, *, hbase: LocalHBase, prefix: str, coordinator: str
+    ) -> None:
+        self.data = f"hbase://127.0.0.1:{hbase.thrift_port}/{prefix}"
+        self._hbase = hbase
+        run_program("hbase", "create-tables", self.data)
+        self._servers = ShardServers(self.data, shards=SHARDS, directory=place)
+        for _ in range(SERVERS):
+            self._servers.start("--coordinator", coordinator)
+        self._servers.settle()
+        self.url = self._servers.servers[0].url
+
+    def strike(self, fault: str) -> None:
+        """Kills or stops a server, moves a shard, or takes HBase away."""
+        if fault == "hbase":
+            self._hbase.thrift.pause()
+            time.sleep(AWAY_S)
+            self._hbase.thrift.resume()
+            return
+        if fault == "give":
+            self._give()
+            return
+        struck = self._owner(0 if "home" in fault else random.randrange(1, SHARDS))
+        if struck is None:
+            return
+        if "stop" in fault:
+            pause_s = HANGS_S if "long" in fault else random.uniform(0, LONGEST_PAUSE_S)
+            struck.process.send_signal(signal.SIGSTOP)
+            time.sleep(pause_s)
+            struck.process.send_signal(signal.SIGCONT)
+        else:
+            self._servers.start_anew(struck)
+
+    def is_whole(self) -> bool:
+        """Tells whether all servers know the same, and each has its part."""
+        return self._servers.is_settled()
+
+    def kill(self) -> None:
+        """Kills all servers."""
+        for one in [*self._servers.servers]:
+            self._servers.kill(one)
+
+    def _give(self) -> None:
+        """Moves a shard to a server; one that is not there yet takes none."""
+        to = random.choice(self._servers.servers)
+        with suppress(TxAwareError), connect(self.url) as messaging:
+            messaging.give_shard(random.randrange(1, SHARDS), to.url)
+
+    def _owner(self, shard: int) -> ShardServer | None:
+        """Returns the server that has a shard, as any of them knows."""
+        for one in self._servers.servers:
+            url = self._servers.owners(one).get(shard)
+            if url:
+                return self._servers.at(url)
+        return None
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
+    [directory, seconds, chosen, *names] = sys.argv[1:]
+    with LocalHBase(Path(directory) / "hbase") as local:
+        served = partial(
+            HBaseServers,
+            hbase=local,
+            prefix="store",
+            coordinator=chosen,
+        )
+        sys.exit(main(served, Path(directory), float(seconds), names))
