@@ -186,7 +186,18 @@ def test_a_message_as_a_dict_is_json() -> None:
         Outgoing,
         st.binary(max_size=9) | st.just(bytearray(b"odd")),
         st.none() | st.binary(max_size=9) | st.just(b"-" * (MAX_KEY_BYTES + 1)),
-        st.none() | st.just({"a": b"b"}) | st.just(FixedHeaders({"c": b"d"})),
+        st.none()
+        | st.just(FixedHeaders({"c": b"d"}))
+        | st.sampled_from(
+            [
+                {},
+                {"a": b"b"},
+                {"": b"b"},
+                {"a": "text"},
+                {1: b""},
+                {"a": b"-" * (1 << 16)},
+            ]
+        ),
         st.none() | st.just(5.0) | st.just(-1.0),
     )
     | st.binary(max_size=9)

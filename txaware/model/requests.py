@@ -307,8 +307,8 @@ def _expire_after_s(seconds: object) -> float | None:
 def usual_bytes(message: object) -> int:
     """Returns the size of a message whose key and headers cannot be wrong.
 
-    It has a key, or the headers of many, and nothing else. For any other it returns 0;
-    the whole check then tells.
+    It has a key, or headers, and nothing else. For any other it returns 0; the whole
+    check then tells.
     """
     if message.__class__ is not Outgoing:
         return 0
@@ -316,6 +316,11 @@ def usual_bytes(message: object) -> int:
     size_bytes = 0
     if headers.__class__ is FixedHeaders:
         size_bytes = len(headers.packed)
+    elif headers.__class__ is dict:
+        try:
+            size_bytes = len(packed(headers))
+        except BadRequest:
+            return 0
     elif headers is not None or key is None:
         return 0
     if key is not None:
