@@ -134,8 +134,8 @@ class CommitRoutes:
         self._coordinator: Any = server_context.coordinator
         self._service = server_context.service
         self._owners = server_context.owners
-        # Transactions whose rows are on their way to other shards.
-        self._writing_elsewhere: set[int] = set()
+        # Open transactions whose rows are in other shards, or on their way there.
+        self._written_elsewhere: set[int] = set()
 
     def routes(self) -> list[Route]:
         """Returns this route."""
@@ -250,26 +250,25 @@ class CommitRoutes:
         parts, pointer = self._server_context.parts_elsewhere, tx.transaction_id
         assert parts is not None
         in_this_life = self._coordinator.barrier.began_here(pointer)
-        if not in_this_life or pointer in self._writing_elsewhere:
+        if not in_this_life or pointer in self._written_elsewhere:
             self._end_in_part(tx, "rows of an earlier request may be in other shards")
-        self._writing_elsewhere.add(pointer)
+        self._written_elsewhere.add(pointer)
         try:
-            try:
-                parts.write(elsewhere, pointer)
-            except Exception as error:
-                self._end_in_part(tx, f"a part of its rows was not written, {error}")
-            try:
-                self._commit_here(asked, tx, is_repeated=False)
-            except (Unavailable, TransactionOutcomeUnknown):
-                raise
-            except TxAwareError as error:
-                self._end_in_part(tx, str(error))
-        finally:
-            self._writing_elsewhere.discard(pointer)
+            parts.write(elsewhere, pointer)
+        except Exception as error:
+            self._end_in_part(tx, f"a part of its rows was not written, {error}")
+        try:
+            self._commit_here(asked, tx, is_repeated=False)
+        except (Unavailable, TransactionOutcomeUnknown):
+            raise  # it may be open still: the next request does not write them again
+        except TxAwareError as error:
+            self._end_in_part(tx, str(error))
+        self._written_elsewhere.discard(pointer)
 
     def _end_in_part(self, tx: Transaction, why: str) -> NoReturn:
         self._coordinator.invalidate(tx)
         self._owners.ended(tx.transaction_id)
+        self._written_elsewhere.discard(tx.transaction_id)
         raise TransactionNotInProgress(
             f"transaction {tx.transaction_id} has ended without a commit: {why}"
         )
