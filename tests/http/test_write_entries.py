@@ -1,7 +1,7 @@
 """A store whose coordinator is another server's: its writes enter the barrier there."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -141,23 +141,34 @@ def test_a_writer_that_is_gone_takes_its_transaction_along(stores: Two) -> None:
     stores.hosted.commit(other)
 
 
-def test_who_waits_for_a_server_that_is_forsaken_is_told_at_once(stores: Two) -> None:
-    hosted, writer = (HostedCoordinator(stores.url, None) for _ in range(2))
-    tx = hosted.start_short()
-    writer.admission.enter(tx.transaction_id)
-    told: list[TxAwareError] = []
+def refused_commit(
+    stores: Two,
+    hosted: HostedCoordinator,
+    tx: Transaction,
+    act: Callable[[], object],
+) -> list[TxAwareError]:
+    """Commits beside a writer that is within, acts, and returns what was raised."""
+    refused: list[TxAwareError] = []
 
     def commit() -> None:
         try:
             hosted.commit(tx)
         except TxAwareError as error:
-            told.append(error)
+            refused.append(error)
 
     committing = in_background(commit)
     assert until(stores.is_ending)
-    hosted.forsake()
+    act()
     committing.join(PATIENCE_S)
-    assert [type(error) for error in told] == [Unavailable]
+    return refused
+
+
+def test_who_waits_for_a_server_that_is_forsaken_is_told_at_once(stores: Two) -> None:
+    hosted, writer = (HostedCoordinator(stores.url, None) for _ in range(2))
+    tx = hosted.start_short()
+    writer.admission.enter(tx.transaction_id)
+    refused = refused_commit(stores, hosted, tx, hosted.forsake)
+    assert [type(error) for error in refused] == [Unavailable]
     with pytest.raises(Unavailable, match="closed"):
         hosted.start_short()
     hosted.close()
@@ -167,18 +178,7 @@ def test_who_waits_for_a_server_that_is_forsaken_is_told_at_once(stores: Two) ->
 def test_a_commit_that_waits_for_a_writer_that_goes_is_refused(stores: Two) -> None:
     tx, gone = stores.hosted.start_short(), HostedCoordinator(stores.url, None)
     gone.admission.enter(tx.transaction_id)
-    refused: list[TxAwareError] = []
-
-    def commit() -> None:
-        try:
-            stores.hosted.commit(tx)
-        except TxAwareError as error:
-            refused.append(error)
-
-    committing = in_background(commit)
-    assert until(stores.is_ending)
-    gone.close()
-    committing.join(PATIENCE_S)
+    refused = refused_commit(stores, stores.hosted, tx, gone.close)
     assert [type(error) for error in refused] == [TransactionNotInProgress]
 
 

@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from types import ModuleType
 
 import attrs
 
@@ -68,7 +69,8 @@ class Program:
         if self.kind == "-m":
             runpy.run_module(self.name, run_name="__main__", alter_sys=True)
         elif self.kind == "-c":
-            exec(self.name, vars(sys.modules["__main__"]))
+            main = sys.modules["__main__"] = ModuleType("__main__")
+            exec(self.name, vars(main))
         else:
             runpy.run_path(self.name, run_name="__main__")
 
@@ -95,8 +97,8 @@ class Forker:
     def __init__(self) -> None:
         self._asks, asked = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
-        # Fixed before anything else of this run: a child that is forked has no other.
-        self.pid = os.posix_spawn(
+        # With the same number there, though it is closed in programs that are begun.
+        os.posix_spawn(
             sys.executable,
             [sys.executable, "-m", __name__, str(asked.fileno())],
             {name: each for name, each in os.environ.items() if name != UNBUFFERED},

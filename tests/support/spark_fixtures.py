@@ -40,18 +40,21 @@ def pytest_configure(config: pytest.Config) -> None:
     """Gives Spark a home in which its Python is not an archive.
 
     Each Python that Spark starts would compile the archive anew: a second each time.
+    Without a cache of pytest there is no place for it, and Spark finds its own.
     """
-    found = find_spec("pyspark")
-    if found is None or found.origin is None:
+    found, cache = find_spec("pyspark"), getattr(config, "cache", None)
+    if found is None or found.origin is None or cache is None:
         return
     installed = Path(found.origin).parent
-    home = config.cache.mkdir("spark-home") if config.cache else installed
+    home = Path(cache.mkdir("spark-home"))
     for name, target in {
         **{each.name: each for each in installed.iterdir() if each.name in OF_A_HOME},
         "python/lib/pyspark.zip": installed.parent,
     }.items():
         link = home / name
         link.parent.mkdir(parents=True, exist_ok=True)
+        if link.is_symlink() and link.readlink() != target:
+            link.unlink(missing_ok=True)  # of an environment of before
         with suppress(FileExistsError):  # another process of this run made it
             link.symlink_to(target)
     os.environ["SPARK_HOME"] = str(home)

@@ -24,7 +24,7 @@ def keep_what_began() -> None:
 
 @contextmanager
 def what_began_stays() -> Iterator[None]:
-    """Does so until the end of the block."""
+    """Keeps what began, as `keep_what_began` does, until the end of the block."""
     thresholds = gc.get_threshold()
     keep_what_began()
     try:

@@ -17,7 +17,10 @@ OnProgress = Callable[[str, int, int], object]
 
 @attrs.frozen
 class SetAsideFor:
-    """What an outbox has set aside for one topic or queue, and why the first of it."""
+    """Tells how many rows an outbox has set aside for one topic or queue, and why.
+
+    The reason, and since when it is there, are those of the first row.
+    """
 
     destination: str
     count: int

@@ -76,7 +76,7 @@ class ClusterPart:
         # Where shards move: the requests under way in each.
         self.uses: ShardUses | None = None
         self.on_change: list[Callable[[ServerMap], object]] = []
-        # Called with the own address of a server that is none any more, once others
+        # Called with the own address of a server that has left the cluster, once others
         # have all of its shards: what it was asked, it will not do now.
         self.on_gone: list[Callable[[str], object]] = []
         self._holders: dict[int, str] = {}

@@ -23,7 +23,7 @@ from txaware.server.exchange import Peer
 # A connection is made within this time, or the server counts as away.
 CONNECT_S = 5.0
 WRITE_S = 30.0
-# The client waits as long as it likes; a server that is silent is none any more.
+# The client waits as long as it likes; a server that is silent has left the cluster.
 ANSWER_S = 86_400.0
 MOST_CONNECTIONS = 1000
 
@@ -207,7 +207,7 @@ class Peers:
                 self._lines.pop(caller).close()
 
     def _lose(self, own: str) -> None:
-        """Ends calls to a server that is none any more, and may hang for ever."""
+        """Ends calls to a server that has left the cluster, and may hang for ever."""
         for caller in [one for one in self._lines if one.own == own]:
             self._lines.pop(caller).lose(GONE)
 

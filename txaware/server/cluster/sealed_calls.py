@@ -95,7 +95,7 @@ class SealedCalls:
             raise ShardAway(f"{own} does not answer, and has no shard any more")
 
     def _lose(self, own: str) -> None:
-        """Ends calls to a server that is none any more, and may hang for ever."""
+        """Ends calls to a server that has left the cluster, and may hang for ever."""
         with self._lock:
             lost = self._transports.pop(own, None)
         if lost is not None:

@@ -31,7 +31,7 @@ from txaware.server.verb_performer import LATER, Act, Caller, Soon, ToldValue
 from txaware.service.groups.local_groups import Look
 from txaware.service.wakeups import WouldWait
 
-# Waits of that length end together, so often.
+# Waits of `LONG_S` and more end together, once in every `TOGETHER_S`.
 LONG_S, TOGETHER_S = 1.0, 0.1
 
 
