@@ -179,6 +179,29 @@ def test_another_server_at_the_place_is_asked_anew() -> None:
         ]
 
 
+def test_copies_of_requests_that_reach_a_later_life_are_not_done(
+    served: Served,
+) -> None:
+    many = [b"%d" % number for number in range(20)]
+    with (
+        served.messaging.serve() as later,
+        LossyProxy(
+            served.server.url,
+            seed=1,
+            one_in=0,
+            double_one_in=1,
+            again_url=later.url,
+        ) as proxy,
+        txaware.connect(proxy.url, frames=True) as messaging,
+    ):
+        for payload in many:
+            with messaging.transaction():
+                messaging.publisher("t").publish(payload)
+        assert proxy.doubled >= len(many)
+        until(lambda: proxy.answered_again == proxy.doubled)
+    assert served.payloads() == many
+
+
 def test_threads_that_wait_for_a_connection_fail_with_its_one_attempt() -> None:
     waits, go_on, looked = threading.Event(), threading.Event(), list[object]()
 

@@ -263,6 +263,11 @@ WRONG = {
         hello_frame(Hello(1)) + head_frame(REQUEST, 1, RequestHead(0, 1), b"ab"),
         "more bytes",
     ),
+    "a copy": (
+        hello_frame(Hello(1))
+        + head_frame(REQUEST, 1, RequestHead(0, 0, connection=1 << 40), b""),
+        "another connection",
+    ),
     "half a CREDIT": (hello_frame(Hello(1)) + frame(5, 1, b"\x01"), "CREDIT"),
 }
 

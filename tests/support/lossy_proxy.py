@@ -35,7 +35,8 @@ class LossyProxy:
 
     One in `double_one_in` requests is delivered once more, a moment later and on
     another connection; nobody hears what is answered then. One in `delay_one_in` pieces
-    waits. A context manager; 0 loses, doubles or delays nothing.
+    waits. A context manager; 0 loses, doubles or delays nothing. What is delivered once
+    more goes to `again_url`, where the server lives that is there later.
     """
 
     def __init__(
@@ -46,12 +47,14 @@ class LossyProxy:
         one_in: int,
         double_one_in: int = 0,
         delay_one_in: int = 0,
+        again_url: str | None = None,
     ) -> None:
-        parts = urlsplit(url)
+        parts, later = urlsplit(url), urlsplit(again_url or url)
         self.one_in, self.double_one_in = one_in, double_one_in
         self.delay_one_in = delay_one_in
         self.seed, self.lost, self.doubled, self.answered_again = seed, 0, 0, 0
         self._server = (parts.hostname, parts.port)
+        self._later_server = (later.hostname, later.port)
         self._random = random.Random(seed)
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
@@ -105,7 +108,7 @@ class LossyProxy:
         time.sleep(self._random.choice([0, *_DELAYS_S]))
         with (
             suppress(OSError),
-            socket.create_connection(self._server, timeout=10) as line,
+            socket.create_connection(self._later_server, timeout=10) as line,
         ):
             line.sendall(data)
             if _UPGRADE in data:

@@ -86,7 +86,7 @@ def test_the_bytes_of_each_kind() -> None:
     assert frame(CANCEL, 5).hex() == "00000009000000000000000506"
     assert credit_frame(5, 1).hex() == "0000000d00000000000000050500000001"
     request = head_frame(REQUEST, 3, RequestHead(7, 2, "k", "i"), b"ab")
-    assert request.hex() == ("00000017000000000000000302000a970702a16ba169a0a0806162")
+    assert request.hex() == "00000018000000000000000302000b980702a16ba169a0a080006162"
     reply = head_frame(REPLY, 3, ReplyHead(200, 2), b"ab")
     assert reply.hex() == "00000014000000000000000303000795ccc802c0c2806162"
 

@@ -188,7 +188,7 @@ class FrameStreams:
         self._reader = FrameReader()
         self._answers: dict[int, FramedAnswer] = {}
         self._last = 0
-        self._instance = b""
+        self._instance, self._connection = b"", 0
         self.queue.add(hello_frame(Hello(VERSION, SOFTWARE, credit_bytes=CREDIT_BYTES)))
 
     @property
@@ -217,6 +217,7 @@ class FrameStreams:
     ) -> FramedAnswer:
         """Begins a call; its request is in the queue now."""
         self._last += 1
+        head.connection = self._connection
         answer = FramedAnswer(self._last, limit_bytes)
         answer.is_streamed, answer.is_verb = is_streamed, head.verb != ANY_ROUTE
         self._answers[answer.number] = answer
@@ -267,6 +268,7 @@ class FrameStreams:
         elif one.kind == HELLO:
             self.hello = read_hello(one.body)
             self._instance = self.hello.instance.encode()
+            self._connection = self.hello.connection
             self.queue.limit(self.hello)
         elif one.kind == CREDIT:
             self.queue.credit(one.stream, read_credit(one.body))

@@ -66,6 +66,7 @@ class Hello(msgspec.Struct, rename="camel", frozen=True):
 
     `piece_bytes` is the most of a body in one frame, `credit_bytes` what it takes of a
     body before it gives credit, `streams` how many requests it has under way at once.
+    A server gives each connection a number that no other one has: `connection`.
     """
 
     version: int
@@ -74,6 +75,7 @@ class Hello(msgspec.Struct, rename="camel", frozen=True):
     piece_bytes: int = PIECE_BYTES
     credit_bytes: int = CREDIT_BYTES
     streams: int = 0
+    connection: int = 0
 
 
 # What a request asks for that no verb is declared for: an HTTP request, by its words.
@@ -85,8 +87,10 @@ _Words = dict[str, str]
 class RequestHead(msgspec.Struct, array_like=True):
     """The head of a request: its verb by number, and the bytes of its body.
 
-    `key` and `instance` are those of a request that may be repeated. The rest stands
-    where the verb is `ANY_ROUTE`.
+    `key` and `instance` are those of a request that may be repeated. Method, path and
+    headers stand where the verb is `ANY_ROUTE`. `connection` is the number of the one
+    that it was written for, so that a copy which comes by another one is known; 0 where
+    a client does not say so.
     """
 
     verb: int
@@ -96,6 +100,7 @@ class RequestHead(msgspec.Struct, array_like=True):
     method: str = ""
     path: str = ""
     headers: _Words = {}
+    connection: int = 0
 
 
 class ReplyHead(msgspec.Struct, array_like=True):

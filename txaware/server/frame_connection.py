@@ -6,6 +6,7 @@ rules and routes that requests of HTTP have.
 
 import asyncio
 import logging
+import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -56,6 +57,7 @@ HELD_BYTES = 64 << 10
 # A client that reads nothing of this much is not read from either.
 UNREAD_BYTES = 1 << 20
 CUT_S = 0.05
+_NUMBERS = 2**32 - 1
 
 
 class FrameLimits:
@@ -142,6 +144,7 @@ class FrameConnection(asyncio.Protocol):
         self.queue = SendQueue(REPLY)
         self._streams: dict[int, RequestStream] = {}
         self._instance = rules.lane.rules.repeats.instance
+        self._number = 1 + secrets.randbelow(_NUMBERS)
         self._greeted = False
         self._is_paused = self._is_reading_paused = self._flushes = False
         self._is_taking = False  # which ends with a flush
@@ -177,7 +180,9 @@ class FrameConnection(asyncio.Protocol):
         for headers in (UPGRADE, self._guest.default_headers):
             lines += [b"%b: %b\r\n" % header for header in headers]
         hello = hello_frame(
-            msgspec.structs.replace(self.rules.hello, instance=self._instance)
+            msgspec.structs.replace(
+                self.rules.hello, instance=self._instance, connection=self._number
+            )
         )
         self.transport.write(b"".join([*lines, b"\r\n", hello]))
         self._timer = self.loop.call_later(
@@ -320,6 +325,10 @@ class FrameConnection(asyncio.Protocol):
         if not one.stream or one.stream in self._streams:
             raise WrongFrame(f"stream {one.stream} is in use")
         head, body = read_head(RequestHead, one.body)
+        # Nothing that lies on the way may ask once more, perhaps in a later life of the
+        # server, what its client asks once.
+        if head.connection not in (0, self._number):
+            raise WrongFrame("a request was written for another connection")
         if head.size_bytes < len(body):
             raise WrongFrame("a request has more bytes than it says")
         stream = RequestStream(self, one.stream, head)
