@@ -1,9 +1,14 @@
 """The calls of a coordinator over HTTP, each declared once, for both of its ends."""
 
+import json
 import re
 from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
 
 import attrs
+
+from coordinator.remote.wire import BYTES, JSON, Fields, to_base64
 
 ROOT = "/v1/transactions"
 _PATH = re.compile(
@@ -19,7 +24,8 @@ class RemoteCall:
 
     One `of_one` has a transaction's pointer in its path. The fields stand in the body,
     and those of a GET in its query. What is `harmless` may be made again where nobody
-    knows whether it was answered. Others are not, unless their body says so.
+    knows whether it was answered. Others are not, unless a field has the value that
+    makes them so, `harmless_with`. An answer `in_bytes` is a transaction.
     """
 
     name: str
@@ -27,6 +33,8 @@ class RemoteCall:
     method: str = attrs.field(default="POST", kw_only=True)
     of_one: bool = attrs.field(default=False, kw_only=True)
     harmless: bool = attrs.field(default=False, kw_only=True)
+    harmless_with: tuple[str, Any] | None = attrs.field(default=None, kw_only=True)
+    in_bytes: bool = attrs.field(default=False, kw_only=True)
 
     def path(self, pointer: object = None) -> str:
         """Returns its path, with a pointer where it has one."""
@@ -34,19 +42,62 @@ class RemoteCall:
         return "/".join(filter(None, words))
 
 
+@attrs.frozen
+class CallRequest:
+    """A call that is made: of which transaction, and its fields by their names.
+
+    Bytes among the fields are base64 in JSON.
+    """
+
+    call: RemoteCall
+    pointer: int | None = None
+    fields: Fields = attrs.field(factory=dict)
+
+    @property
+    def path(self) -> str:
+        """The path, with the query of a GET."""
+        path = self.call.path(self.pointer)
+        has_query = self.call.method == "GET" and self.fields
+        return f"{path}?{urlencode(self.fields)}" if has_query else path
+
+    @property
+    def body(self) -> bytes:
+        """The body; a GET has none."""
+        if self.call.method == "GET":
+            return b""
+        return json.dumps(self.fields, default=to_base64).encode()
+
+    @property
+    def accept(self) -> str:
+        """The type of the answer."""
+        return BYTES if self.call.in_bytes else JSON
+
+    @property
+    def is_harmless(self) -> bool:
+        """True where it may be made again, though nobody knows whether it was."""
+        name, value = self.call.harmless_with or ("", None)
+        return self.call.harmless or (bool(name) and self.fields.get(name) == value)
+
+    def read(self, body: bytes) -> Any:
+        """Reads an answer: JSON, or the bytes of a transaction."""
+        return body if self.call.in_bytes else json.loads(body or b"{}")
+
+
 def _look(name: str, *query: str, of_one: bool = False) -> RemoteCall:
     return RemoteCall(name, query, method="GET", of_one=of_one, harmless=True)
 
 
-def _of_one(name: str, *fields: str, harmless: bool = False) -> RemoteCall:
+def _of_one(name: str, *fields: str, **options: Any) -> RemoteCall:
     named = ("type", "checkpoints", *fields)
-    return RemoteCall(name, named, of_one=True, harmless=harmless)
+    return RemoteCall(name, named, of_one=True, **options)
 
 
 # A short transaction that nobody knows of ends by itself, and has written nothing.
-START = RemoteCall("", ("type", "timeoutS"))
+START = RemoteCall(
+    "", ("type", "timeoutS"), harmless_with=("type", "short"), in_bytes=True
+)
 LIST = _look("", "state")
-SNAPSHOT = RemoteCall("snapshot", harmless=True)
+SNAPSHOT = RemoteCall("snapshot", harmless=True, in_bytes=True)
 STATUS, STATE = _look("status"), _look("state")
 INVALID_SIZE, FIND_HANGING = _look("invalid-size"), _look("find-hanging", "olderThanS")
 TRUNCATE = RemoteCall("truncate", ("beforeMs", "pointers"))
@@ -60,7 +111,8 @@ DESCRIBE, OUTCOME = _look("", of_one=True), _look("outcome", "life", of_one=True
 DECIDE = RemoteCall("decide", ("outcome", "life"), of_one=True)
 CAN_COMMIT = _of_one("can-commit", "changes", harmless=True)
 PERSIST = _of_one("persist", "participants", harmless=True)
-COMMIT = _of_one("commit", "check", "changes", "repeat")
+# One that is marked as a repeat is answered truly, however often it comes.
+COMMIT = _of_one("commit", "check", "changes", "repeat", harmless_with=("repeat", True))
 ABORT = _of_one("abort")
 # After a second one, the settling of an outcome finds what the first one did.
 INVALIDATE = _of_one("invalidate", harmless=True)

@@ -4,14 +4,12 @@
 through any function that sends one.
 """
 
-import base64
 import inspect
-import json
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar
-from urllib.parse import quote
 
 import attrs
 
@@ -31,15 +29,16 @@ from coordinator.outcome import Outcome, checked_written
 from coordinator.pointers import Pointers
 from coordinator.prepared_transactions import PreparedTransaction, checked_prepared_name
 from coordinator.remote import calls
-from coordinator.remote.calls import ROOT, RemoteCall
+from coordinator.remote.calls import ROOT, CallRequest, RemoteCall
+from coordinator.remote.named_transactions import checked_list
 from coordinator.remote.server import CoordinatorRoutes
 from coordinator.remote.wire import (
     BYTES,
     JSON,
     Answer,
     Fields,
+    checked_fields,
     fields_of,
-    to_base64,
 )
 from coordinator.transaction import (
     Transaction,
@@ -57,6 +56,36 @@ MOST_ENDED = 1000
 # Sends method, path and body, and answers status and body. What it raises as `OSError`
 # leaves open whether the request arrived.
 Send = Callable[[str, str, bytes], tuple[int, bytes]]
+
+
+class CallSender(ABC):
+    """Makes the calls of a coordinator, in whatever form they travel."""
+
+    @abstractmethod
+    def ask(self, asked: CallRequest) -> Any:
+        """Returns the answer as JSON has it, and a transaction as its bytes.
+
+        Raises the error of a refused call; an `OSError` leaves open whether it arrived.
+        """
+
+
+class RequestSender(CallSender):
+    """Makes them by a function that sends requests."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def ask(self, asked: CallRequest) -> Any:
+        """Sends a call as a request, and reads the answer."""
+        status, body = self._send(asked.call.method, asked.path, asked.body)
+        return answered(asked, status, body)
+
+
+def answered(asked: CallRequest, status: int, body: bytes) -> Any:
+    """Reads the answer to a request; raises what it says instead."""
+    if status != 200:
+        raise from_server(raised(status, body))
+    return _read(lambda: asked.read(body))
 
 
 class LaterTransaction(Transaction):
@@ -103,7 +132,7 @@ def _never_began(tx: Transaction | int) -> bool:
 
 
 class RemoteCoordinator:
-    """A coordinator at the other end of a function that sends requests.
+    """A coordinator at the other end of a function that sends requests, or calls.
 
     `takes_writers` tells whether the other end accepts the names of the participants
     that `persist` is for. An earlier version does not.
@@ -113,20 +142,20 @@ class RemoteCoordinator:
 
     def __init__(
         self,
-        send: Send,
+        send: Send | CallSender,
         *,
         settle_grace_s: Callable[[], float] = lambda: 86_400,
         takes_writers: Callable[[], bool] = lambda: False,
     ) -> None:
         self._settle_grace_s = settle_grace_s
-        self._send = send
+        self._sender = send if isinstance(send, CallSender) else RequestSender(send)
         self._takes_writers = takes_writers
         self._writers: dict[int, list[str]] = {}
         # The lives of those that were persisted, as participants ask for them next.
         self._lives: dict[int, str] = {}
-        # The changed keys that a commit names, as a body has them, and those which no
-        # `can_commit` has checked.
-        self._changes: dict[int, list[str]] = {}
+        # The changed keys that a commit names, and those which no `can_commit` has
+        # checked.
+        self._changes: dict[int, list[bytes]] = {}
         self._unchecked: set[int] = set()
         self._ended: deque[int] = deque(maxlen=MOST_ENDED)
 
@@ -141,7 +170,7 @@ class RemoteCoordinator:
         """Begins a transaction; every one begun from here outlives the server."""
         if timeout_s is not None:
             checked_timeout_s(timeout_s)
-        return _transaction(self._post(calls.START, type="short", timeoutS=timeout_s))
+        return _transaction(self._ask(calls.START, type="short", timeoutS=timeout_s))
 
     def start_later(self, timeout_s: float | None = None) -> Transaction:
         """Returns a transaction that begins when somebody first looks at it."""
@@ -151,26 +180,26 @@ class RemoteCoordinator:
 
     def start_long(self, *, outlives_process: bool = False) -> Transaction:
         """Begins a long transaction; it outlives the server too."""
-        return _transaction(self._post(calls.START, type="long"))
+        return _transaction(self._ask(calls.START, type="long"))
 
     def can_commit(self, tx: Transaction, changes: Iterable[bytes]) -> None:
         """Checks the changed keys, and remembers them for `commit`."""
         if _never_began(tx):
             return
-        encoded = _encoded(changes)
-        self._post_for(tx, calls.CAN_COMMIT, changes=encoded)
-        self._changes[tx.transaction_id] = encoded
+        keys = _keys(changes)
+        self._ask_for(tx, calls.CAN_COMMIT, changes=keys)
+        self._changes[tx.transaction_id] = keys
 
     def check_at_commit(self, tx: Transaction, changes: Iterable[bytes] = ()) -> None:
         """Has the commit of `tx` check its changed keys, instead of `can_commit`."""
-        self._changes[tx.transaction_id] = _encoded(changes)
+        self._changes[tx.transaction_id] = _keys(changes)
         self._unchecked.add(tx.transaction_id)
 
     def persist(self, tx: Transaction) -> None:
         """Returns when a crash cannot forget that `tx` and its checkpoints exist."""
         writers = self._writers.pop(tx.transaction_id, None)
         fields = {} if writers is None else {"participants": writers}
-        answer = self._post_for(tx, calls.PERSIST, **fields)
+        answer = self._ask_for(tx, calls.PERSIST, **fields)
         # A server of before tells no life: its pointers have none.
         self._lives[tx.transaction_id] = str(answer.get("life", ""))
         while len(self._lives) > MOST_ENDED:
@@ -219,13 +248,13 @@ class RemoteCoordinator:
                 fields["changes"] = changes
         self._forget(transaction_id)
         try:
-            self._post_for(tx, calls.COMMIT, **fields)
+            self._ask_for(tx, calls.COMMIT, **fields)
         except NotWritten:
             raise
         except (Unavailable, TransactionNotInProgress) as error:
             if transaction_id in self._ended and not isinstance(error, Unavailable):
                 raise  # an earlier call of this client has ended it
-            self._post_for(tx, calls.COMMIT, repeat=True, **fields)
+            self._ask_for(tx, calls.COMMIT, repeat=True, **fields)
         self._ended.append(transaction_id)
 
     def abort(self, tx: Transaction) -> None:
@@ -234,7 +263,7 @@ class RemoteCoordinator:
             return
         self._forget(tx.transaction_id)
         self._ended.append(tx.transaction_id)
-        self._post_for(tx, calls.ABORT)
+        self._ask_for(tx, calls.ABORT)
 
     def invalidate(self, tx: Transaction | int) -> bool:
         """Ends a transaction so that nobody ever sees what it wrote."""
@@ -243,13 +272,13 @@ class RemoteCoordinator:
         tx = tx if isinstance(tx, Transaction) else Transaction(checked_pointer(tx), 0)
         self._forget(tx.transaction_id)
         self._ended.append(tx.transaction_id)
-        return _field(self._post_for(tx, calls.INVALIDATE), "invalidated", bool)
+        return _field(self._ask_for(tx, calls.INVALIDATE), "invalidated", bool)
 
     def checkpoint(self, tx: Transaction) -> Transaction:
         """Returns the same transaction with a new write pointer."""
         if isinstance(tx, LaterTransaction):
             tx = tx.begun()
-        pointers = _field(self._post_for(tx, calls.CHECKPOINT), "pointers", _pointers)
+        pointers = _field(self._ask_for(tx, calls.CHECKPOINT), "pointers", _pointers)
         return attrs.evolve(
             tx, write_pointer=pointers[-1], checkpoint_write_pointers=pointers
         )
@@ -262,13 +291,12 @@ class RemoteCoordinator:
         If the answer is lost it asks again, once, and that answer is right.
         """
         fields = {"name": checked_prepared_name(name)}
-        _again(lambda: self._post_for(tx, calls.PREPARE, **fields))
+        _again(lambda: self._ask_for(tx, calls.PREPARE, **fields))
         self._forget(tx.transaction_id)
 
     def prepared(self) -> list[PreparedTransaction]:
         """Returns all that are prepared and that this caller may end."""
-        body = self._call(calls.PREPARED)
-        return _read(lambda: [*map(PreparedTransaction.of, json.loads(body))])
+        return _each(PreparedTransaction.of, self._ask(calls.PREPARED))
 
     def commit_prepared(self, name: str, *, transaction_id: int | None = None) -> None:
         """Commits a prepared transaction; raises `PreparedNotFound` without one."""
@@ -291,7 +319,7 @@ class RemoteCoordinator:
             transaction_id = found.transaction_id
         # Its id tells whether it was ended by the same call, whose answer was lost.
         fields = {"name": name, "transactionId": transaction_id}
-        _again(lambda: self._post(call, **fields))
+        _again(lambda: self._ask(call, **fields))
 
     def enter_write(
         self, pointer: int, *, writer: str, write: int, principal: str | None = None
@@ -303,32 +331,31 @@ class RemoteCoordinator:
         another one's transaction is refused.
         """
         named = {} if principal is None else {"principal": principal}
-        body = self._post(
+        answer = self._ask(
             calls.ENTER, _known(pointer), writer=writer, write=write, **named
         )
-        return _field(_answer(body), "since", str)
+        return _field(answer, "since", str)
 
     def greet(self, *, writer: str, shards: Sequence[int]) -> None:
         """Tells that of these shards nothing that entered before is under way."""
-        self._post(calls.HELLO, writer=writer, shards=list(shards))
+        self._ask(calls.HELLO, writer=writer, shards=list(shards))
 
     def leave_writes(self, *, writer: str, writes: Sequence[int]) -> None:
         """Has writes of another store leave it."""
-        self._post(calls.LEAVE, writer=writer, writes=list(writes))
+        self._ask(calls.LEAVE, writer=writer, writes=list(writes))
 
     def ends(self, *, writer: str, since: str, after: int, wait_s: float) -> Ends:
         """Waits for ends of transactions that entered; returns those after a number.
 
         Where they are counted since something else it waits for nothing.
         """
-        body = self._post(
+        fields = self._ask(
             calls.ENDS,
             writer=writer,
             since=since,
             after=after,
             waitMs=int(wait_s * 1000),
         )
-        fields = _answer(body)
         return _read(
             lambda: Ends(
                 str(fields["since"]), int(fields["next"]), tuple(fields["ended"])
@@ -337,39 +364,37 @@ class RemoteCoordinator:
 
     def snapshot(self) -> Transaction:
         """Returns a read-only transaction, which needs no end."""
-        return _transaction(self._post(calls.SNAPSHOT))
+        return _transaction(self._ask(calls.SNAPSHOT))
 
     def status(self) -> str:
         """Returns `"OK"`, or a sentence about what is wrong."""
-        return _field(_answer(self._call(calls.STATUS)), "status", str)
+        return _field(self._ask(calls.STATUS), "status", str)
 
     def standings(self, state: str) -> list[Standing]:
         """Returns all that are `open` or `invalid`, the oldest first."""
         if state not in STATES:
             raise BadRequest(f"state is one of {', '.join(STATES)}, not {state!r}")
-        body = self._call(calls.LIST, query=f"?state={state}")
-        return _read(lambda: [_standing(fields) for fields in json.loads(body)])
+        return _each(_standing, self._ask(calls.LIST, state=state))
 
     def standing(self, pointer: int) -> Standing:
         """Returns the transaction that writes, or wrote, with that pointer."""
-        body = self._call(calls.DESCRIBE, _known(checked_pointer(pointer)))
-        return _read(lambda: _standing(fields_of(body)))
+        fields = self._ask(calls.DESCRIBE, _known(checked_pointer(pointer)))
+        return _read(lambda: _standing(fields))
 
     def truncate_invalid_tx(self, pointers: Iterable[int]) -> bool:
         """Forgets these invalid pointers; True if any was forgotten."""
-        body = self._post(calls.TRUNCATE, pointers=checked_pointers(pointers))
-        return _field(_answer(body), "truncated", bool)
+        answer = self._ask(calls.TRUNCATE, pointers=checked_pointers(pointers))
+        return _field(answer, "truncated", bool)
 
     def truncate_invalid_tx_before(self, time_ms: int) -> bool:
         """Forgets all invalid pointers of transactions begun before that time."""
         (before_ms,) = checked_pointers([time_ms])
-        body = self._post(calls.TRUNCATE, beforeMs=before_ms)
-        return _field(_answer(body), "truncated", bool)
+        answer = self._ask(calls.TRUNCATE, beforeMs=before_ms)
+        return _field(answer, "truncated", bool)
 
     def invalid_size(self) -> int:
         """Counts the invalid pointers."""
-        body = self._call(calls.INVALID_SIZE)
-        return _field(_answer(body), "invalidSize", int)
+        return _field(self._ask(calls.INVALID_SIZE), "invalidSize", int)
 
     def outcome(self, tx: Transaction | int, *, life: str | None = None) -> Outcome:
         """Tells the outcome of the writes that were made with a pointer.
@@ -377,17 +402,17 @@ class RemoteCoordinator:
         With a `life` that of its own only.
         """
         # Without a name for it the question is that of before, for a server of before.
-        query = f"?life={quote(life)}" if life else ""
-        body = self._call(calls.OUTCOME, checked_written(tx), query=query)
-        return _field(_answer(body), "outcome", Outcome)
+        named = {"life": life} if life else {}
+        answer = self._ask(calls.OUTCOME, checked_written(tx), **named)
+        return _field(answer, "outcome", Outcome)
 
     def life_of(self, tx: Transaction | int) -> str:
         """Returns the id of the life that gave out a pointer; empty without one."""
         pointer = checked_written(tx)
         known = self._lives.get(pointer)
         if known is None:
-            body = self._call(calls.OUTCOME, pointer)
-            known = str(_answer(body).get("life", ""))
+            answer = _object(self._ask(calls.OUTCOME, pointer))
+            known = str(answer.get("life", ""))
         return known
 
     def decide(
@@ -400,7 +425,7 @@ class RemoteCoordinator:
             if not isinstance(life, str):
                 raise BadRequest(f"the id of a life is text, not {life!r:.50}")
             fields["life"] = life
-        self._post(calls.DECIDE, checked_written(tx), **fields)
+        self._ask(calls.DECIDE, checked_written(tx), **fields)
 
     def close(self) -> None:
         """Does nothing: the connection belongs to the owner of `send`."""
@@ -415,43 +440,29 @@ class RemoteCoordinator:
         self._changes.pop(transaction_id, None)
         self._unchecked.discard(transaction_id)
 
-    def _post_for(self, tx: Transaction, call: RemoteCall, **fields: Any) -> Fields:
-        body = self._post(
+    def _ask_for(self, tx: Transaction, call: RemoteCall, **fields: Any) -> Fields:
+        answer = self._ask(
             call,
             _known(checked_pointer(tx)),
             type=tx.type.name.lower(),
             checkpoints=list(tx.checkpoint_write_pointers),
             **fields,
         )
-        return _answer(body)
+        return _object(answer)
 
-    def _post(
+    def _ask(
         self, call: RemoteCall, pointer: int | None = None, /, **fields: Any
-    ) -> bytes:
-        return self._call(
-            call, pointer, body=json.dumps(fields, default=to_base64).encode()
-        )
-
-    def _call(
-        self,
-        call: RemoteCall,
-        pointer: object = None,
-        query: str = "",
-        body: bytes = b"",
-    ) -> bytes:
+    ) -> Any:
         try:
-            status, answer = self._send(call.method, call.path(pointer) + query, body)
+            return self._sender.ask(CallRequest(call, pointer, fields))
         except OSError as error:
             no_answer = Unavailable(f"the coordinator did not answer: {error}")
             raise from_server(no_answer) from error
-        if status != 200:
-            raise from_server(raised(status, answer))
-        return answer
 
 
-def _encoded(changes: Iterable[bytes]) -> list[str]:
+def _keys(changes: Iterable[bytes]) -> list[bytes]:
     try:
-        return [base64.b64encode(change).decode("ascii") for change in changes]
+        return [bytes(memoryview(change)) for change in changes]
     except TypeError as error:
         raise BadRequest(f"changes are a list of bytes: {error}") from error
 
@@ -486,16 +497,20 @@ def _read(read: Callable[[], T]) -> T:
         ) from error
 
 
-def _answer(body: bytes) -> Fields:
-    return _read(lambda: fields_of(body))
+def _object(answer: Any) -> Fields:
+    return _read(lambda: checked_fields(answer))
 
 
-def _field(fields: Fields, name: str, take: Callable[[Any], T]) -> T:
-    return _read(lambda: take(fields[name]))
+def _each(make: Callable[[Any], T], answer: Any) -> list[T]:
+    return _read(lambda: [*map(make, checked_list(answer, "the answer"))])
 
 
-def _transaction(body: bytes) -> Transaction:
-    return _read(lambda: codec.decode(body))
+def _field(answer: Any, name: str, take: Callable[[Any], T]) -> T:
+    return _read(lambda: take(checked_fields(answer)[name]))
+
+
+def _transaction(answer: bytes) -> Transaction:
+    return _read(lambda: codec.decode(answer))
 
 
 def _pointers(listed: Any) -> Pointers:

@@ -72,9 +72,14 @@ def fields_of(body: bytes) -> Fields:
         fields = json.loads(body or b"{}")
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not JSON: {error}") from error
-    if not isinstance(fields, dict):
+    return checked_fields(fields)
+
+
+def checked_fields(value: object) -> Fields:
+    """Returns a value that is a JSON object; raises `BadRequest` for others."""
+    if not isinstance(value, dict):
         raise BadRequest("the body is not a JSON object")
-    return fields
+    return value
 
 
 def check_known(fields: Fields, known: Collection[str]) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 import txaware
+from coordinator.prepared_transactions import two_phases
+from coordinator.remote import calls
 from tests.support.certificates import certificate
 from tests.support.concurrency import until
 from tests.support.http_access import guarded
@@ -28,15 +30,24 @@ from tests.support.scripted_server import (
 )
 from txaware.client import ClientSettings, HttpService, Link, Transport
 from txaware.client.calls.call import Call, done
+from txaware.client.calls.coordinator_calls import coordinator_call
 from txaware.client.frame_streams import FramedAnswer, FrameStreams
 from txaware.errors import NotAuthenticated, TopicNotFound, Unavailable
 from txaware.messaging import Messaging
 from txaware.model.settings import Settings
+from txaware.protocol.frames import ANY_ROUTE, RequestHead
 from txaware.protocol.verb import Repeat
 from txaware.server.frame_connection import FrameConnection
 
 IN_FRAMES = ClientSettings(frames=True, retry_for_s=2)
 EMPTY = Call("POST", "/ping", done)
+
+
+# These have no declared verb: they go as requests of HTTP, in a frame too.
+BY_REQUEST = {"outcome", "decide", "invalid-size", "find-hanging", "truncate"} | {
+    *("enter", "hello", "leave", "ends"),
+    *("", "snapshot", "status", "state", "commit"),
+}
 
 
 @pytest.fixture
@@ -497,3 +508,41 @@ def test_a_forked_child_has_a_connection_of_its_own(served: Served) -> None:
     assert [one.payload for one in service.poll("t")] == [b"before", b"child", b"after"]
     assert until(lambda: len(lines_of(served)) == 1)
     transport.close()
+
+
+@pytest.mark.parametrize("call", calls.CALLS, ids=lambda call: call.name or call.method)
+def test_calls_of_a_coordinator_that_are_declared_go_by_their_number(
+    call: calls.RemoteCall,
+) -> None:
+    pointer = 5 if call.of_one else None
+    asked = coordinator_call(calls.CallRequest(call, pointer, {"waitMs": 0}))
+    assert (asked.framed is None) == (call.name in BY_REQUEST)
+
+
+def test_a_transaction_goes_by_numbers(
+    messaging: Messaging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[RequestHead] = []
+    begin = FrameStreams.begin
+
+    def noted(
+        streams: FrameStreams, head: RequestHead, *more: Any, **named: Any
+    ) -> Any:
+        sent.append(head)
+        return begin(streams, head, *more, **named)
+
+    coordinator = messaging.coordinator
+    tx = coordinator.start_short()
+    monkeypatch.setattr(FrameStreams, "begin", noted)
+    coordinator.can_commit(tx, [b"\xff", b"key"])
+    coordinator.persist(tx)
+    more = coordinator.checkpoint(tx)
+    assert [*more.checkpoint_write_pointers] == [more.write_pointer]
+    assert coordinator.invalidate(more)
+    two_phases(coordinator).prepare(coordinator.start_short(), "p")
+    assert [one.name for one in two_phases(coordinator).prepared()] == ["p"]
+    two_phases(coordinator).commit_prepared("p")
+    coordinator.abort(coordinator.start_short())
+    numbers = [head.verb for head in sent if head.verb != ANY_ROUTE]
+    assert numbers == [83, 84, 87, 86, 88, 90, 90, 91, 85]
+    assert {head.path for head in sent} <= {"", "/v1/transactions"}

@@ -11,6 +11,8 @@ import attrs
 import pytest
 
 import txaware
+from coordinator.remote.calls import COMMIT, CallRequest
+from coordinator.remote.client import CallSender
 from coordinator.transaction import Transaction
 from tests.support.commit_site import Asked, CommitSite, commit_site
 from tests.support.http_access import Caller, guarded
@@ -121,18 +123,18 @@ def test_a_lost_answer_is_asked_for_again(
     site: CommitSite, monkeypatch: pytest.MonkeyPatch, *, arrives: bool
 ) -> None:
     coordinator: Any = site.client.coordinator
-    send, lost = coordinator._send, list[bytes]()
+    sender, lost = coordinator._sender, list[CallRequest]()
 
-    def loses_one(method: str, path: str, body: bytes) -> tuple[int, bytes]:
-        if path.endswith("/commit") and not lost:
-            lost.append(body)
-            if arrives:
-                send(method, path, body)
-            raise OSError("the network went away")
-        answer: tuple[int, bytes] = send(method, path, body)
-        return answer
+    class LosesOne(CallSender):
+        def ask(self, asked: CallRequest) -> Any:
+            if asked.call is COMMIT and not lost:
+                lost.append(asked)
+                if arrives:
+                    sender.ask(asked)
+                raise OSError("the network went away")
+            return sender.ask(asked)
 
-    monkeypatch.setattr(coordinator, "_send", loses_one)
+    monkeypatch.setattr(coordinator, "_sender", LosesOne())
     with site.client.producer("p") as producer:
         with producer.transaction():
             site.client.publisher("t").publish(b"once")

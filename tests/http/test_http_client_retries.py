@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.remote.calls import COMMIT, CallRequest
 from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
 from tests.support.concurrency import until
@@ -194,11 +195,10 @@ def test_a_commit_is_sent_once_unless_it_says_that_it_is_a_repeat(
     send = CoordinatorSend(transport)
     server.script = [loses_answer]
     with pytest.raises(Unavailable):
-        send("POST", "/v1/transactions/5/commit", b'{"type":"short"}')
+        send.ask(CallRequest(COMMIT, 5, {"type": "short"}))
     assert len(server.lines) == 1
     server.script = [loses_answer, answers(200, {})]
-    body = b'{"type":"short","repeat":true}'
-    assert send("POST", "/v1/transactions/5/commit", body) == (200, b"{}")
+    assert send.ask(CallRequest(COMMIT, 5, {"type": "short", "repeat": True})) == {}
 
 
 def test_clean_up_and_prune_are_asked_once(

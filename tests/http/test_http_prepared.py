@@ -157,7 +157,7 @@ def test_a_later_transaction_of_the_name_is_left_alone() -> None:
         remote.prepare(second, "p")
         body = {"name": "p", "transactionId": first.transaction_id}
         with pytest.raises(PreparedNotFound, match="no longer prepared as 'p'"):
-            remote._post(COMMIT_PREPARED, **body)
+            remote._ask(COMMIT_PREPARED, **body)
         with pytest.raises(TransactionPrepared):
             remote.invalidate(second)
 

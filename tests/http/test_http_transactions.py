@@ -5,6 +5,7 @@ import urllib.request
 from contextlib import closing
 from pathlib import Path
 from threading import Timer
+from typing import Any
 from urllib.error import HTTPError
 
 import pytest
@@ -16,7 +17,8 @@ from coordinator.errors import (
     TransactionOutcomeUnknown,
     Unavailable,
 )
-from coordinator.remote.client import RemoteCoordinator
+from coordinator.remote.calls import CallRequest
+from coordinator.remote.client import CallSender, RemoteCoordinator
 from coordinator.transaction import Transaction
 from tests.support.doubles import Clock
 from tests.support.http_access import Caller
@@ -74,17 +76,17 @@ def test_the_transaction_of_a_client_that_disappeared_times_out(
                 client.coordinator.commit(tx)
 
 
-class Lossy:
-    """A sender that loses the answer to the first request of a path."""
+class Lossy(CallSender):
+    """A sender that loses the answer to the first call of a name."""
 
     def __init__(self, coordinator: RemoteCoordinator, call: str) -> None:
-        self._send = coordinator._send
+        self._sender = coordinator._sender
         self._call = call
-        coordinator._send = self
+        coordinator._sender = self
 
-    def __call__(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
-        answer = self._send(method, path, body)
-        if path.endswith(self._call):
+    def ask(self, asked: CallRequest) -> Any:
+        answer = self._sender.ask(asked)
+        if asked.call.name == self._call:
             self._call = "nothing"
             raise OSError("the answer was lost")
         return answer
@@ -104,12 +106,12 @@ def test_a_commit_that_is_repeated_after_a_lost_answer_is_answered_truly() -> No
     ):
         coordinator = remote(client)
         committed = coordinator.start_short()
-        Lossy(coordinator, "/commit")
+        Lossy(coordinator, "commit")
         coordinator.commit(committed)
         assert coordinator.snapshot().is_visible(committed.transaction_id)
         ended = coordinator.start_short()
         coordinator.invalidate(ended)
-        Lossy(coordinator, "/commit")
+        Lossy(coordinator, "commit")
         with pytest.raises(TransactionNotInProgress):
             coordinator.commit(ended)
 
@@ -130,7 +132,7 @@ def test_a_repeated_commit_is_not_told_as_done_because_the_clock_was_set_back(
         messaging.coordinator.start_short()
         assert messaging.coordinator.truncate_invalid_tx([tx.transaction_id])
         clock.advance_s(-2 * 3600)
-        Lossy(remote(client), "/commit")
+        Lossy(remote(client), "commit")
         with pytest.raises(TransactionOutcomeUnknown):
             client.coordinator.commit(tx)
 
@@ -142,7 +144,7 @@ def test_a_block_whose_commit_lost_its_answer_is_committed_once() -> None:
         txaware.connect(server.url) as client,
     ):
         client.create_topic("t")
-        Lossy(remote(client), "/commit")
+        Lossy(remote(client), "commit")
         with client.transaction() as tx:
             client.publisher("t").publish(b"once")
         assert tx.status.value == "committed"

@@ -1,6 +1,5 @@
 """A store whose coordinator is another server's: its writes enter the barrier there."""
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
@@ -14,13 +13,14 @@ import txaware
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.outcome import Outcome
-from coordinator.remote.calls import ENTER, LEAVE
+from coordinator.remote.calls import ENDS, ENTER, LEAVE, CallRequest
 from coordinator.remote.remote_barrier import RemoteBarrier, writing_for
 from coordinator.transaction import NO_POINTER, Transaction
 from tests.support.concurrency import PATIENCE_S, in_background, until
 from tests.support.http_access import guarded
 from tests.support.messagings import administration_of, payloads
 from txaware.errors import (
+    BadRequest,
     KeeperMissing,
     NotAuthorized,
     TransactionNotInProgress,
@@ -334,20 +334,17 @@ def test_a_server_of_before_is_asked_to_persist(
 def test_calls_of_entries_are_checked(stores: Two) -> None:
     send = stores.hosted._to_server
     tx = stores.hosted.start_short()
-    path = ENTER.path(tx.transaction_id)
-    for sent, where in [
-        ({"writer": "", "write": 1}, path),
-        ({"writer": "w", "write": "1"}, path),
-        ({"writer": "w", "write": 1, "more": 1}, path),
-        ({"writer": "w", "writes": [1, None]}, LEAVE.path()),
-        ({"writer": 1, "writes": [1]}, LEAVE.path()),
-        (
-            {"writer": "w", "since": "", "after": -1, "waitMs": 0},
-            "/v1/transactions/ends",
-        ),
+    pointer = tx.transaction_id
+    for asked in [
+        CallRequest(ENTER, pointer, {"writer": "", "write": 1}),
+        CallRequest(ENTER, pointer, {"writer": "w", "write": "1"}),
+        CallRequest(ENTER, pointer, {"writer": "w", "write": 1, "more": 1}),
+        CallRequest(LEAVE, None, {"writer": "w", "writes": [1, None]}),
+        CallRequest(LEAVE, None, {"writer": 1, "writes": [1]}),
+        CallRequest(ENDS, None, {"writer": "w", "since": "", "after": -1, "waitMs": 0}),
     ]:
-        status, _ = send("POST", where, json.dumps(sent).encode())
-        assert status == 400, sent
+        with pytest.raises(BadRequest):
+            send.ask(asked)
 
 
 def test_writes_under_way_and_stores_are_bounded(

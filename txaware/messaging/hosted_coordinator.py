@@ -2,11 +2,13 @@
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import attrs
 
-from coordinator.remote.client import RemoteCoordinator
+from coordinator.remote.calls import CallRequest
+from coordinator.remote.client import CallSender, RemoteCoordinator
 from coordinator.remote.remote_barrier import RemoteBarrier
 from coordinator.threads import SharedCall
 from coordinator.transaction import NO_POINTER, Transaction
@@ -26,6 +28,17 @@ from txaware.service.administration import shard_keeper
 log = logging.getLogger(__name__)
 
 SERVER_GONE = "another server has its store now"
+
+
+class _Introduced(CallSender):
+    """Makes calls by what another one makes them with at that time."""
+
+    def __init__(self, sender: Callable[[], CallSender]) -> None:
+        self._sender = sender
+
+    def ask(self, asked: CallRequest) -> Any:
+        """Returns the answer."""
+        return self._sender().ask(asked)
 
 
 class HostedCoordinator(RemoteCoordinator):
@@ -52,7 +65,9 @@ class HostedCoordinator(RemoteCoordinator):
         self._shards = shards
         self._lock = threading.Lock()
         self._begin(url)
-        super().__init__(self._sent, takes_writers=self._may_name_writers)
+        super().__init__(
+            _Introduced(self._introduced), takes_writers=self._may_name_writers
+        )
         self._shared_snapshot = SharedCall(super().snapshot)
         self.admission = RemoteBarrier(
             self, introduce=self._takes_writes, shards=shards
@@ -117,10 +132,10 @@ class HostedCoordinator(RemoteCoordinator):
         except NotAuthorized as error:  # a caller that may begin transactions tells it
             log.debug("%r is not told that rows are elsewhere: %s", self, error)
 
-    def _sent(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+    def _introduced(self) -> CallSender:
         if self._info is None:
             self.introduce()
-        return self._to_server(method, path, body)
+        return self._to_server
 
     def report_needs(self, smallest_pointer: int) -> None:
         """Tells the server the least pointer that rows of the shards here may need."""

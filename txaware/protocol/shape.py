@@ -269,12 +269,20 @@ class Shape:
                 fields.append(_NOT_SENT)
             else:
                 fields.append(part.kind.write(value))
-        while fields and fields[-1] is _NOT_SENT:
-            fields.pop()
-        try:
-            return pack(fields)
-        except (OverflowError, TypeError, ValueError) as error:
-            raise BadRequest(f"the request cannot be written: {error}") from error
+        return _packed(fields)
+
+    def packed_sent(self, named: object, sent: Mapping[str, Any]) -> bytes:
+        """Returns the same of fields by their names in a body, which are checked.
+
+        Bytes stand in place of their base64, and what the path names is `named`.
+        """
+        parts = self.query | self._in_body
+        return _packed(
+            [
+                named if name in self.places else sent.get(parts[name].name, _NOT_SENT)
+                for name in self.in_order
+            ]
+        )
 
     def packed_body(self, request: Any, *, in_frame: bool = False) -> bytes:
         """Returns the body in msgpack, of one that has formats."""
@@ -419,6 +427,16 @@ class Shape:
                     f"{' and '.join(filter(None, needs))}"
                 )
         return found
+
+
+def _packed(fields: list[Any]) -> bytes:
+    """Returns fields in their order; those at the end that are not sent stay out."""
+    while fields and fields[-1] is _NOT_SENT:
+        fields.pop()
+    try:
+        return pack(fields)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise BadRequest(f"the request cannot be written: {error}") from error
 
 
 def _plain_bytes(value: Any) -> bytes:

@@ -254,14 +254,16 @@ class Verb(Generic[P, T]):
             return cast(T, self.formats.unpack(asked, body))
         if answer is None:
             return cast(T, None)
-        try:
-            value = unpack(body)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise BadRequest(f"the answer is no msgpack: {error}") from error
+        value = _unpacked(body)
         if isinstance(answer, Form):
             return cast(T, answer.read(asked, value))
         kind = answer.kind if isinstance(answer, In) else answer
         return cast(T, structured(_bare(kind), value))
+
+    def sent_in(self, body: bytes) -> Any:
+        """Returns the answer in a frame as JSON has it, with bytes for their base64."""
+        value = _unpacked(body)
+        return {self.answer.field: value} if isinstance(self.answer, In) else value
 
     def answered(self, asked: Any, body: bytes) -> T:
         """Reads the answer to a request; raises `BadRequest` where it is none."""
@@ -275,6 +277,13 @@ class Verb(Generic[P, T]):
             return cast(T, structured(_bare(answer.kind), value))
         found = None if answer is None else structured(_bare(answer), read_json(body))
         return cast(T, found)
+
+
+def _unpacked(body: bytes) -> Any:
+    try:
+        return unpack(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise BadRequest(f"the answer is no msgpack: {error}") from error
 
 
 def _bare(kind: Any) -> Any:

@@ -1,42 +1,37 @@
-"""The calls of a `RemoteCoordinator`, and which of them may be made again."""
+"""The calls of a `RemoteCoordinator`: in frames those of declared verbs, by number."""
 
-import json
-import re
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from coordinator import errors
-from coordinator.remote.calls import COMMIT, ENDS, SNAPSHOT, START, RemoteCall, calls_at
-from coordinator.remote.client import BYTES, JSON
+from coordinator.remote.calls import ENDS, CallRequest
+from coordinator.remote.client import CallSender, answered
 from txaware.client.calls.call import Call, HttpAnswer, error_of
 from txaware.client.transport import Transport
-from txaware.protocol.verb import Repeat
+from txaware.protocol.transactions import VERBS
+from txaware.protocol.verb import Repeat, Verb
 
-# A commit that is marked as a repeat, which is answered truly however often it comes.
-# What it carries comes behind, and may be large.
-_REPEAT = re.compile(
-    rb'\{"type": ?"[a-z]+", ?("checkpoints": ?\[[0-9, ]*\], ?)?"repeat": ?true[,}]'
-)
+_DECLARED = {(verb.method, verb.path): verb for verb in VERBS}
 
 
-def coordinator_call(method: str, path: str, body: bytes) -> Call[tuple[int, bytes]]:
-    """Returns one of these calls; status and body are for the coordinator to read."""
-    call = calls_at(path.partition("?")[0])[0][method]
-    is_again = call.harmless or (call in _BY_BODY and _BY_BODY[call](body))
-    repeat = Repeat.HARMLESS if is_again else Repeat.NEVER
-    accept = BYTES if call in (START, SNAPSHOT) else JSON
+def coordinator_call(asked: CallRequest) -> Call[Any]:
+    """Returns one of these calls, which gives the answer as JSON has it."""
+    verb = _DECLARED.get((asked.call.method, asked.call.path("{transaction}")))
     return Call(
-        method,
-        path,
-        _status_and_body,
-        body,
-        repeat=repeat,
-        accept=accept.encode(),
-        longer_s=json.loads(body)["waitMs"] / 1000 if call is ENDS else 0,
+        asked.call.method,
+        lambda: asked.path,
+        partial(_read, asked, verb),
+        lambda: asked.body,
+        repeat=Repeat.HARMLESS if asked.is_harmless else Repeat.NEVER,
+        accept=asked.accept.encode(),
+        longer_s=asked.fields["waitMs"] / 1000 if asked.call is ENDS else 0,
+        framed=None if verb is None else _framed(asked, verb),
     )
 
 
-class CoordinatorSend:
-    """The function that a `RemoteCoordinator` sends with, over a client's connections.
+class CoordinatorSend(CallSender):
+    """Makes the calls of a `RemoteCoordinator` over a client's connections.
 
     A call that got no answer is `Unavailable`, as everywhere.
     """
@@ -44,24 +39,29 @@ class CoordinatorSend:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def __call__(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
-        return self._transport.perform(coordinator_call(method, path, body))
+    def ask(self, asked: CallRequest) -> Any:
+        """Returns the answer as JSON has it, and a transaction as its bytes."""
+        return self._transport.perform(coordinator_call(asked))
 
     def __repr__(self) -> str:
         return f"<CoordinatorSend by {self._transport!r}>"
 
 
-def _status_and_body(answer: HttpAnswer) -> tuple[int, bytes]:
+def _read(asked: CallRequest, verb: Verb[..., Any] | None, answer: HttpAnswer) -> Any:
+    if answer.status == 200 and answer.is_verb and verb is not None:
+        return verb.sent_in(answer.body)
     if answer.status >= 400:
         error = error_of(answer)
         if not hasattr(errors, type(error).__name__):  # no coordinator raises it
             raise error
-    return answer.status, answer.body
+    return answered(asked, answer.status, answer.body)
 
 
-# Those that may be made twice where their body says so. A short transaction that nobody
-# knows of ends by itself, and has written nothing.
-_BY_BODY: dict[RemoteCall, Callable[[bytes], bool]] = {
-    COMMIT: lambda body: _REPEAT.match(body) is not None,
-    START: lambda body: json.loads(body or b"{}").get("type") == "short",
-}
+def _framed(
+    asked: CallRequest, verb: Verb[..., Any]
+) -> Callable[[], tuple[int, bytes]] | None:
+    """Returns what makes the number of a verb and its fields."""
+    number = verb.number
+    if number is None:
+        return None
+    return lambda: (number, verb.shape.packed_sent(asked.pointer, asked.fields))
