@@ -1,7 +1,7 @@
 """Benchmarks beside `txaware bench`: commits, producers, HBase, Spark, pages, memory.
 
-python -m tests.benchmarks commit|before|producers|hbase|spark|queue|web|large --help
-python -m tests.benchmarks memory|scheduler|page|cluster --help
+python -m tests.benchmarks commit|before|producers|sender|hbase|spark|queue --help
+python -m tests.benchmarks web|large|memory|scheduler|page|cluster --help
 """
 
 from collections.abc import Mapping
@@ -23,6 +23,7 @@ from tests.benchmarks import page as page_figures
 from tests.benchmarks import producers as producer_figures
 from tests.benchmarks import queue as queue_figures
 from tests.benchmarks import scheduler as scheduler_figures
+from tests.benchmarks import sender as sender_figures
 from tests.benchmarks import spark as spark_figures
 from tests.benchmarks import web as web_figures
 from txaware.bench.embedded import LETTERS as EMBEDDED
@@ -55,6 +56,14 @@ PRODUCERS_METHOD = f"""Measures producers, most of it beside a Kafka on this mac
 Kafka 3.9 runs twice: it syncs each request to the disk, or leaves that to the system as
 it does by default. All take turns in one run. Needs Java, confluent-kafka from pip, and
 {install_with("tephra")}. Every figure is shown as by `txaware bench embedded`.
+"""
+
+SENDER_METHOD = f"""Measures the sender and partitions: all of their floors.
+
+a needs git, and the history of this checkout; b needs Java, confluent-kafka from pip,
+and {install_with("tephra")}; h needs {install_with("zstd")}. Each side has the same
+machine, so that with much else on it the processor time tells more than the rate. Every
+figure is shown as by `txaware bench embedded`.
 """
 
 QUEUE_METHOD = """Measures work queues beside others on this machine.
@@ -130,6 +139,12 @@ _measure(
     PRODUCERS_METHOD,
     producer_figures,
     less={"rounds": 3, "for_s": 0.5, "scale": 0.1},
+)
+_measure(
+    "sender",
+    SENDER_METHOD,
+    sender_figures,
+    less={"rounds": 2, "for_s": 0.5, "scale": 0.1},
 )
 _measure(
     "queue",

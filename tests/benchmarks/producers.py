@@ -3,8 +3,6 @@
 from collections.abc import Collection, Iterator
 
 from tests.benchmarks.kafka import committing, processing, receiving
-from tests.benchmarks.kafka.sent import sent
-from tests.benchmarks.sending import compressed, sending
 from txaware.bench import producers
 from txaware.bench.measure import Figure
 from txaware.bench.trial import Measured, Trial, measured
@@ -37,26 +35,6 @@ FIGURES = [
         "for committed messages. From before the begin until it has the message. At "
         "most half of a Kafka that is not flushed, p50 and p99.",
         receiving.received,
-    ),
-    Measured(
-        "g",
-        "200,000 messages of 100 bytes with a key, sent one by one to 12 partitions. "
-        "Embedded at least 250,000 a second; over HTTP at least as many as by "
-        "messaging.publish of 1,000 a call, in one thread.",
-        sending,
-    ),
-    Measured(
-        "h",
-        "The same sender beside Kafka's producer with acks=all, which is pipelined, "
-        "too. At least as many messages as a Kafka that is not flushed.",
-        sent,
-    ),
-    Measured(
-        "i",
-        "200,000 messages of JSON with a key, sent one by one to 12 partitions of an "
-        "embedded store, compressed and not. At most 0.3 of the bytes on disk, and at "
-        "least 0.7 of the messages a second.",
-        compressed,
     ),
 ]
 LETTERS = "".join(figure.letter for figure in FIGURES)

@@ -13,7 +13,16 @@ import pytest
 from click import Command
 from click.testing import CliRunner
 
-from tests.benchmarks import before, cluster, hbase, large, memory, queue, queue_peers
+from tests.benchmarks import (
+    before,
+    cluster,
+    hbase,
+    large,
+    memory,
+    queue,
+    queue_peers,
+    sender,
+)
 from tests.benchmarks import producers as beside_kafka
 from tests.benchmarks.__main__ import benchmarks
 from tests.benchmarks.measure import peer, program
@@ -289,6 +298,7 @@ MEASURED = [
     (command, ["bench", "http"], http.FIGURES),
     (command, ["bench", "producers"], producers.FIGURES),
     (benchmarks, ["producers"], beside_kafka.FIGURES),
+    (benchmarks, ["sender"], sender.FIGURES),
     (benchmarks, ["hbase"], hbase.FIGURES),
     (benchmarks, ["large"], large.FIGURES),
     (benchmarks, ["memory"], memory.FIGURES),

@@ -11,6 +11,7 @@ from typing import Self
 from coordinator.java.jars import cached_jars, locked_jars
 from coordinator.java.process import find_java
 from tests.support.ports import free_port
+from txaware.bench.server import BenchServer
 from txaware.errors import Unavailable
 from txaware.local_hbase.process import ServerProcess
 from txaware.local_hbase.readiness import HOST, listens
@@ -85,6 +86,10 @@ class KafkaBroker:
     def address(self) -> str:
         """The address that clients connect to, as HOST:PORT."""
         return f"{HOST}:{self._port}"
+
+    def cpu_s(self) -> float:
+        """Returns the processor time that it has taken."""
+        return BenchServer(self.address, self._process.pid).cpu_s()
 
     def start(self) -> None:
         """Formats the directory, and starts the broker; returns when it listens."""

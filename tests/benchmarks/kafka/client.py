@@ -1,11 +1,11 @@
 """A client of Kafka: transactions, positions and a consumer, as users write them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
+from tests.benchmarks.kafka.broker import KafkaBroker
 from tests.benchmarks.measure import peer
-from tests.benchmarks.sending import KEYS, PAYLOAD
 
 TIMEOUT_S = 30.0
 _numbers = count()
@@ -16,10 +16,11 @@ Transform = Callable[[bytes], bytes]
 class KafkaClient:
     """A client of one broker; `confluent-kafka` is loaded with it."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, broker: KafkaBroker) -> None:
         self._kafka = peer("confluent_kafka", package="confluent-kafka")
         # Its log would come between the figures.
-        self._common = {"bootstrap.servers": address, "log_level": 0}
+        self._common = {"bootstrap.servers": broker.address, "log_level": 0}
+        self.broker_cpu_s = broker.cpu_s
 
     def load(self, topic: str, messages: list[bytes]) -> None:
         """Publishes messages outside transactions."""
@@ -29,8 +30,10 @@ class KafkaClient:
             producer.poll(0)
         producer.flush()
 
-    def producing(self, topic: str, *, partitions: int) -> Callable[[int], None]:
-        """Returns a function that publishes so many messages with a key, one by one.
+    def producing(
+        self, topic: str, payload: bytes, keys: Sequence[bytes], *, partitions: int
+    ) -> Callable[[int], None]:
+        """Returns a function that publishes so many messages, each with a key in turn.
 
         Each is with all replicas, of which there is one, when it returns.
         """
@@ -49,7 +52,7 @@ class KafkaClient:
 
         def run(count: int) -> None:
             for number in range(count):
-                producer.produce(topic, PAYLOAD, key=KEYS[number % len(KEYS)])
+                producer.produce(topic, payload, key=keys[number % len(keys)])
                 producer.poll(0)
             left = producer.flush(TIMEOUT_S)
             assert not left, f"{left} messages were not sent"

@@ -23,17 +23,19 @@ class Peers:
 
 
 @contextmanager
-def peers(trial: Trial, name: str) -> Iterator[Peers]:
-    """Starts a server and two brokers, which end with the block."""
+def kafka_clients(trial: Trial, name: str) -> Iterator[dict[str, KafkaClient]]:
+    """Starts two brokers, which end with the block; yields a client of each."""
     trial.tell("starting Kafka")
     place = trial.directory / f"{name}-kafka"
     with (
-        both_ways(trial, name) as ours,
         KafkaBroker(place / "flushed", flushed=True) as flushed,
         KafkaBroker(place / "unflushed", flushed=False) as unflushed,
     ):
-        clients = {
-            FLUSHED: KafkaClient(flushed.address),
-            UNFLUSHED: KafkaClient(unflushed.address),
-        }
-        yield Peers(ours, clients)
+        yield {FLUSHED: KafkaClient(flushed), UNFLUSHED: KafkaClient(unflushed)}
+
+
+@contextmanager
+def peers(trial: Trial, name: str) -> Iterator[Peers]:
+    """Starts a server and two brokers, which end with the block."""
+    with both_ways(trial, name) as ours, kafka_clients(trial, name) as kafka:
+        yield Peers(ours, kafka)
