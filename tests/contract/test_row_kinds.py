@@ -3,6 +3,7 @@
 import io
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +12,7 @@ from coordinator.transaction import Transaction
 from tests.support.cli_runs import run
 from tests.support.messagings import Site, commit, table_of
 from txaware.messaging import Messaging
+from txaware.model.interfaces import OrderedTable, Row
 from txaware.model.settings import Settings
 from txaware.service.check.checking import check_directory
 from txaware.service.transfer.backup import backup_chunks, restore, save
@@ -18,7 +20,12 @@ from txaware.store.columns import negated, value_head
 from txaware.store.keys import pointer_key
 from txaware.store.kinds import KINDS
 from txaware.store.row_kinds import RowKind
-from txaware.store.versioned_rows import Codec, VersionedKind, VersionedRows
+from txaware.store.versioned_rows import (
+    Codec,
+    VersionedKind,
+    VersionedRows,
+    without_pointer,
+)
 
 SETTINGS = Settings(janitor_interval_s=0)
 
@@ -150,6 +157,36 @@ def test_a_made_up_kind_is_backed_up_as_a_snapshot_sees_it(
         pointers = VersionedRows(table_of(found)).newest_first(COLORS.prefix_of(1))
         assert [version[1] >> 7 for version in pointers] == [1, 0]  # one is negative
         assert judge.transaction_id
+
+
+def test_the_first_row_of_each_name_is_read_in_few_looks(
+    durable: Site, messaging: Messaging
+) -> None:
+    table = table_of(messaging)
+    many = {number: [*range(1, 50)] for number in (0, 7)}
+    few = {number: [5] for number in range(100, 400)}
+    rows = [
+        COLORS.write(number, pointer, "red")
+        for number, pointers in (many | few).items()
+        for pointer in pointers
+    ]
+    table.submit(rows)()
+    looks: list[int] = []
+
+    class Counted:
+        def scan(self, prefix: bytes, **options: Any) -> list[Row]:
+            found = table.scan(prefix, **options)
+            looks.append(len(found))
+            return found
+
+    reader = VersionedRows(cast(OrderedTable, Counted()))
+    found = [key for key, _ in reader.first_of_each(COLORS.prefix, without_pointer)]
+    assert found == [COLORS.key_of(n, p[0]) for n, p in (many | few).items()]
+    assert len(looks) < 20
+    assert sum(looks) < 2 * len(found)
+    before = COLORS.prefix_of(103)[len(COLORS.prefix) :]
+    parts = reader.first_of_each(COLORS.prefix, without_pointer, stop=before)
+    assert [key for key, _ in parts] == found[:5]
 
 
 def test_every_kind_of_row_is_described() -> None:

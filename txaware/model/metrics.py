@@ -165,6 +165,7 @@ class TopicCounters(Counters[TopicMetrics]):
         super().__init__(TopicMetrics, latencies.lock)
         self._latencies = latencies
         self._times = {"publish": [0, 0.0, 0.0], "poll": [0, 0.0, 0.0]}
+        self._told: tuple[tuple[Any, ...], TopicMetrics] = (), TopicMetrics()
 
     def published(self, messages: int, size_bytes: int, took_s: float) -> None:
         """Counts a publish that is done."""
@@ -214,10 +215,14 @@ class TopicCounters(Counters[TopicMetrics]):
             times[2] = took_s
 
     def snapshot(self) -> TopicMetrics:
-        """Returns the counts as they are now."""
+        """Returns the counts as they are now; while they stay, the same value."""
+        times = self._times
         with self._lock:
-            times = {name: _timing(found) for name, found in self._times.items()}
-            return TopicMetrics(**{**self._values, **times})
+            counts = (*self._values.values(), *times["publish"], *times["poll"])
+            if counts != self._told[0]:
+                timed = {name: _timing(found) for name, found in times.items()}
+                self._told = counts, TopicMetrics(**{**self._values, **timed})
+            return self._told[1]
 
 
 def _timing(times: list[float]) -> Timing:

@@ -92,10 +92,19 @@ class GroupState:
 
 
 class GroupStates:
-    """Finds the state of a group, and the rows that it has yet to read."""
+    """Finds the state of a group, and the rows that it has yet to read.
 
-    def __init__(self, service: LocalService, store_context: StoreContext) -> None:
+    Who looks at many again and again has `bounds` of topics that it remembers.
+    """
+
+    def __init__(
+        self,
+        service: LocalService,
+        store_context: StoreContext,
+        bounds: Callable[[str, Transaction | None], Bounds] | None = None,
+    ) -> None:
         self._service = service
+        self._bounds = service.bounds_seen if bounds is None else bounds
         self._table = store_context.table
         self._known = (
             None if store_context.barrier is None else store_context.barrier.reaches
@@ -114,7 +123,7 @@ class GroupStates:
             group,
             topic,
             position,
-            self._service.bounds_seen(topic, seen_by),
+            self._bounds(topic, seen_by),
             self._service.place(topic).topic.prefix,
             self._service.readers.last_ms(group, str(parsed_rows(topic))),
         )

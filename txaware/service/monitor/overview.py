@@ -47,6 +47,7 @@ from txaware.service.monitor.queue_overview import (
     Queues,
     queue_overviews,
 )
+from txaware.service.monitor.topic_bounds import TopicBounds
 from txaware.service.monitor.turns import Failures, Remembered
 from txaware.service.retention.clean_up import Retention
 from txaware.service.store_context import StoreContext
@@ -165,9 +166,14 @@ class Overview:
             clock_s=clock_s,
         )
         self._blocked = Blocked(service, store_context)
+        clock_ms = store_context.clock_ms
+        committed = TopicBounds(service, service.bounds_seen, clock_ms)
         self._lags = GroupRounds(
-            GroupStates(service, store_context), self._all_pairs, clock_s=clock_s
+            GroupStates(service, store_context, committed.of),
+            self._all_pairs,
+            clock_s=clock_s,
         )
+        self._bounds = TopicBounds(service, lambda n, _: service.bounds(n), clock_ms)
         self._attention = Attention(self._started_ms)
         self._lock = threading.Lock()
         self._until_s = float("-inf")
@@ -430,7 +436,7 @@ class Overview:
     def _look_at(self, moment: _Moment, name: str) -> TopicOverview:
         topic = moment.topics[name]
         bounds = moment.failures.attempt(
-            "topic_ages", partial(self._service.bounds, name), _UNKNOWN
+            "topic_ages", partial(self._bounds.of, name), _UNKNOWN
         )
         blocker, blocked_by = self._blocked.blockers.get(name), None
         if blocker is not None:

@@ -1,5 +1,6 @@
 """The queues that an operator sees at a glance."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import attrs
@@ -15,7 +16,7 @@ MOST_QUEUES, MOST_JOBS = 200, 20
 class Queues(Protocol):
     """The queues of a store."""
 
-    def descriptors(self) -> list[QueueDescriptor]:
+    def descriptors(self) -> Sequence[QueueDescriptor]:
         """Returns the settings of all queues."""
 
     def is_in_use(self, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -51,7 +51,7 @@ from txaware.model.requests import (
     checked_snapshot,
     checked_wait_s,
 )
-from txaware.model.topics import QueueName, checked_namespace
+from txaware.model.topics import QueueName, Topic, checked_namespace
 from txaware.service.local import LocalService
 from txaware.service.queue.dead_letters import bury, check_way, send_all_back
 from txaware.service.queue.loading import loaded
@@ -84,6 +84,7 @@ class LocalQueues:
         self._make_judge = Reading(store_context).judge
         self._lock = threading.RLock()
         self._queues: dict[str, WorkQueue] = {}
+        self._described: tuple[Sequence[Topic], list[QueueDescriptor]] = (), []
         self._is_closed = False
         self.calls = MainThreadCalls("queues")
         self._handles.pipes = self._pipe
@@ -143,13 +144,17 @@ class LocalQueues:
             if topic.generation > 0
         ]
 
-    def descriptors(self) -> list[QueueDescriptor]:
+    def descriptors(self) -> Sequence[QueueDescriptor]:
         """Returns the settings of all queues, of every namespace."""
-        return [
-            QueueDescriptor.of(topic)
-            for topic in self._topics.listed()
-            if topic.generation > 0 and is_queue(topic.topic)
-        ]
+        listed, (before, found) = self._topics.listed(), self._described
+        if listed is not before:
+            found = [
+                QueueDescriptor.of(topic)
+                for topic in listed
+                if topic.generation > 0 and is_queue(topic.topic)
+            ]
+            self._described = listed, found
+        return found
 
     def is_in_use(self, name: str) -> bool:
         """Tells whether this process has used a queue."""
