@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 import txaware
@@ -41,6 +42,14 @@ from txaware.server.frame_connection import FrameConnection
 
 IN_FRAMES = ClientSettings(frames=True, retry_for_s=2)
 EMPTY = Call("POST", "/ping", done)
+WAITS_ONCE = Call(
+    "POST",
+    "/v1/namespaces/default/topics/t/poll",
+    done,
+    b'{"waitMs": 30000, "page": true}',
+    repeat=Repeat.NEVER,
+    longer_s=30,
+)
 
 
 # These have no declared verb: they go as requests of HTTP, in a frame too.
@@ -349,16 +358,8 @@ def test_a_token_that_is_withdrawn_is_told_at_the_next_call(tmp_path: Path) -> N
 def test_a_call_that_may_not_be_repeated_is_unknown(
     served: Served, transport: Transport
 ) -> None:
-    waits = Call(
-        "POST",
-        "/v1/namespaces/default/topics/t/poll",
-        done,
-        b'{"waitMs": 30000, "page": true}',
-        repeat=Repeat.NEVER,
-        longer_s=30,
-    )
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(transport.perform, waits)
+        waiting = threads.submit(transport.perform, WAITS_ONCE)
         assert until(lambda: [one for one in lines_of(served) if one._streams])
         (line,) = lines_of(served)
         line.loop.call_soon_threadsafe(line.cut)
@@ -401,6 +402,34 @@ def test_a_client_that_is_closed_tells_those_who_wait(served: Served) -> None:
     with pytest.raises(Unavailable, match="closed"):
         service.topics()
     assert until(lambda: not lines_of(served))
+
+
+def test_a_request_that_was_sent_is_not_repeated_when_its_connection_is_closed(
+    served: Served, transport: Transport
+) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(transport.perform, WAITS_ONCE)
+        assert until(lambda: [one for one in lines_of(served) if one._streams])
+        (connection,) = transport._framed.values()
+        connection.close()
+        with pytest.raises(Unavailable, match="connection was lost"):
+            waiting.result()
+    assert [*transport._framed.values()] == [connection]
+
+
+def test_a_request_that_waits_to_be_written_goes_out_on_another_connection(
+    served: Served, transport: Transport
+) -> None:
+    transport.run(EMPTY)
+    (connection,) = transport._framed.values()
+    once = attrs.evolve(EMPTY, repeat=Repeat.NEVER)
+    with ThreadPoolExecutor(1) as threads:
+        with connection._writing:
+            waiting = threads.submit(transport.perform, once)
+            assert until(lambda: connection._streams.under_way)
+            connection.close()
+        waiting.result(timeout=20)
+    assert [*transport._framed.values()] != [connection]
 
 
 def test_a_call_that_begins_as_its_connection_closes_ends_at_once(

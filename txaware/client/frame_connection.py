@@ -56,7 +56,8 @@ class FrameConnection:
         self._http = http
         self._socket: Any = None
         self._streams = FrameStreams()
-        self._state = threading.Lock()  # of the streams
+        # Of the streams; a signal's handler may close within it.
+        self._state = threading.RLock()
         self._writing = threading.Lock()
         self._reading = threading.Lock()
         self._one_at_a_time = threading.Lock()  # TLS reads or writes
@@ -125,7 +126,7 @@ class FrameConnection:
         if self._streams.is_in_use:
             return True
         if time.monotonic() - self._used_s > KEEP_IDLE_S:
-            self.close()
+            self.lose("it was idle for long")
             return False
         if self._reading.acquire(blocking=False):
             try:
@@ -297,6 +298,8 @@ class FrameConnection:
         """Writes the next piece; False where there is no room for all of it."""
         if not self._unsent:
             with self._state:
+                if self._dead is not None:  # and whose turn it was is told so
+                    return True
                 data = self._streams.queue.take_bytes(PIECE_BYTES)
             self._unsent = memoryview(data)
         try:
@@ -330,12 +333,13 @@ class FrameConnection:
 
     def _die(self, error: BaseException) -> None:
         """Ends all calls: the connection is lost."""
-        if self._dead is not None:
-            return
         known = isinstance(error, httpcore.NetworkError | httpcore.ProtocolError)
         why = error if known else httpcore.ReadError(str(error) or type(error).__name__)
-        self._dead = why  # type: ignore[assignment]
-        self._streams.fail(why)  # type: ignore[arg-type]
+        with self._state:
+            if self._dead is not None:
+                return
+            self._dead = why  # type: ignore[assignment]
+            self._streams.fail(why)  # type: ignore[arg-type]
         with suppress(Exception):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -358,11 +362,10 @@ class FrameConnection:
 
     def close(self) -> None:
         """Closes it; threads that wait are told at once."""
-        self._die(httpcore.ConnectError("this client is closed"))
-        self._close_socket()
+        self.lose("this client is closed")
 
     def lose(self, why: str) -> None:
-        """Closes it as one that is lost: what was asked may have been done."""
+        """Closes it: what was asked may have been done, unless it was not sent yet."""
         self._die(httpcore.ReadError(why))
         self._close_socket()
 

@@ -257,9 +257,18 @@ class FrameStreams:
             ) from error
 
     def fail(self, error: Exception) -> None:
-        """Ends all calls: the connection is gone."""
+        """Ends all calls: the connection is gone.
+
+        `ConnectError` for those of whose requests no byte was taken to be sent.
+        """
+        unsent = self.queue.unsent()
         for answer in self.under_way:
-            answer.fail(error)
+            if answer.number in unsent:
+                not_sent = httpcore.ConnectError(str(error))
+                not_sent.__cause__ = error
+                answer.fail(not_sent)
+            else:
+                answer.fail(error)
 
     def _take(self, one: Frame) -> None:
         answer = self._answers.get(one.stream)

@@ -333,6 +333,11 @@ class SendQueue:
         if self._credit[stream] and stream not in self._unsent_heads:
             self._ready.append(sending)
 
+    def unsent(self) -> set[int]:
+        """Returns the streams whose head waits to be sent."""
+        heads = (_HEADER.unpack_from(data) for data, _ in self._first)
+        return {stream for _, stream, kind in heads if kind == self._kind}
+
     def is_sending(self, stream: int) -> bool:
         """Tells whether some of a body waits to be sent."""
         return stream in self._sending

@@ -73,7 +73,7 @@ class AsyncFrameConnection(FrameConnection):
         if not self._is_read_elsewhere:
             return super().is_usable()
         if not self.in_use and time.monotonic() - self._used_s > KEEP_IDLE_S:
-            self.close()
+            self.lose("it was idle for long")
         return self._dead is None
 
     # ---- calls of tasks
