@@ -21,6 +21,14 @@ class End:
         self.then = then
         self.submitted = False
 
+    def tell(self, error: Unavailable | None) -> None:
+        """Has it follow, and lets go of it, as it knows this end and the payloads.
+
+        Such a ring would be there until the collector of garbage looks.
+        """
+        self.then(error)
+        self.then = _has_followed
+
 
 class Batch:
     """The records and rows that come together until a leader writes them.
@@ -76,7 +84,7 @@ class Batch:
     def tell_ends(self) -> None:
         """Tells every submitted `End` how the batch ended, in order of submission."""
         for end in self._ends:
-            end.then(self.error)
+            end.tell(self.error)
 
     def end(self) -> list[threading.Lock]:
         """Ends the waiting alone, and returns the locks of threads that do so."""
@@ -92,6 +100,10 @@ class Batch:
         """Raises, in one of its threads, the error that all of them have."""
         if self.error is not None:
             raise type(self.error)(str(self.error)) from self.error
+
+
+def _has_followed(_: Unavailable | None) -> None:
+    """Does nothing more."""
 
 
 def _taken_lock() -> threading.Lock:

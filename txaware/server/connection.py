@@ -197,7 +197,7 @@ class Connection(Feeding):
             return
         self.feed(data)
         if self._frames is not None:
-            self._hand_over(self._frames)
+            self._hand_over()
             return
         if self._direct is not None:
             self._known = self._direct.known_head(data) if is_first else None
@@ -242,8 +242,10 @@ class Connection(Feeding):
         self.is_upgraded = self._frames is not None
         return self.is_upgraded
 
-    def _hand_over(self, frames: FrameConnection) -> None:
-        """Has frames take what comes from now on."""
+    def _hand_over(self) -> None:
+        """Has frames take what comes from now on; they keep this object."""
+        frames, self._frames = self._frames, None
+        assert frames is not None
         self._stop_expecting()
         self._unset_keepalive_if_required()
         self._sink.is_over = True
@@ -341,7 +343,7 @@ class Connection(Feeding):
             return
         self.feed_unfed()
         if self._frames is not None:
-            self._hand_over(self._frames)
+            self._hand_over()
             return
         if self._direct is not None:
             self._drive()

@@ -181,6 +181,7 @@ class DirectRequest:
                 self._line.tasks.add(self)
         elif isinstance(begun, Reply | Exception):
             self._end(begun)
+            begun = None  # an error has this frame, and would wait for the collector
         else:
             self._wait(self._streamed(begun) if isinstance(begun, Stream) else begun)
         return True
@@ -252,6 +253,7 @@ class DirectRequest:
         except (Exception, asyncio.CancelledError) as error:
             outcome = error
         self._end(outcome)
+        del outcome  # as in `go_on`
 
     async def _streamed(self, stream: Stream) -> Stream:
         self.response_started = True

@@ -187,6 +187,15 @@ class RequestStream:
                 self._when_gone.set()
         self.sent()
 
+    def performed(self) -> None:
+        """Ends the stream, whose request was performed.
+
+        It lets go of that, which has the body and knows the stream: such a ring would
+        wait for the collector of garbage.
+        """
+        self._request = None
+        self.line.ended(self)
+
     # ---- the request
     def begin(self, body: bytes) -> None:
         """Takes the head and the beginning of the body."""
@@ -352,7 +361,7 @@ class FrameRequest(DirectRequest):
 
     def _end(self, outcome: Answer | BaseException) -> None:
         super()._end(outcome)
-        self._stream.line.ended(self._stream)
+        self._stream.performed()
 
     async def _streamed(self, stream: exchange.Stream) -> exchange.Stream:
         """Sends each piece once the one before it is on its way."""
