@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -48,7 +49,7 @@ def commits(messaging: Messaging) -> None:
 
 
 def rolls_back(messaging: Messaging) -> None:
-    with pytest.raises(KeyError), messaging.transaction():
+    with suppress(KeyError), messaging.transaction():
         messaging.publisher("t").publish(b"a")
         raise KeyError
 
