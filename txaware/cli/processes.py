@@ -34,6 +34,7 @@ from txaware.model.clock import system_clock_ms
 from txaware.model.settings import Settings
 from txaware.model.shards import HOME
 from txaware.server.cluster.cluster_part import ClusterPart
+from txaware.server.cluster.home_shards import wait_for_servers
 from txaware.server.cluster.parent_link import ParentLink, Sign, channel
 from txaware.server.cluster.producers_at_home import ask_home
 from txaware.server.cluster.remote_rows import RemoteRows
@@ -618,9 +619,8 @@ def _hand_out(
     elsewhere = [one for one in made if not membership.has(one)]
     parts.served.administration.keep_for_shards(here=[], elsewhere=elsewhere)
     link.tell(Sign(made=made))
-    until_s = time.monotonic() + parts.served.settings.forward_wait_s
-    while not all(map(membership.map.owner, made)) and time.monotonic() < until_s:
-        time.sleep(LOOK_S)
+    wait_s = parts.served.settings.forward_wait_s
+    wait_for_servers(made, lambda shard: membership.map.owner(shard), wait_s)
 
 
 def _serve_in_child(

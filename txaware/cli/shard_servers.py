@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import attrs
 import click
@@ -27,25 +27,23 @@ from txaware.messaging.parts import Parts
 from txaware.messaging.server_shards import opened_home, opened_member
 from txaware.model.clock import system_clock_ms
 from txaware.model.shards import HOME
-from txaware.model.topics import Topic
 from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.home_session import HomeSession
+from txaware.server.cluster.home_shards import HomeShards
 from txaware.server.cluster.producers_at_home import ask_home
 from txaware.server.cluster.remote_rows import RemoteRows
 from txaware.server.cluster.sealed_calls import SealedCalls, publish_part
 from txaware.server.cluster.server_map import ServerEntry, ServerMap, ShardEntry
 from txaware.server.cluster.server_seal import token_of
-from txaware.server.cluster.server_sessions import Orders, ServerSessions
+from txaware.server.cluster.server_sessions import ServerSessions
 from txaware.server.cluster.shard_holder import ShardHolder
 from txaware.server.cluster.shard_uses import ShardUses
 from txaware.server.cluster.topic_copies import HomeCopies
 from txaware.server.parts_elsewhere import PartsElsewhere
 from txaware.server.server import BACKLOG, LOOPBACK, Access, HttpServer, bound
 from txaware.server.server_file import own_certificate
-from txaware.server.write_entries import shard_shown
 from txaware.service.administration import Administration
 from txaware.shards.opening import make_further
-from txaware.shards.placement import mend_copies
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.ownership import Ownership, StoreInUse
@@ -60,8 +58,6 @@ TICK_S = 0.25
 HOME_ANSWER_S, HOME_RETRY_S = 4.0, 0.5
 # Others take the shards of a server that ends within this time, or nobody has them.
 LEAVE_S = 10.0
-# An operator waits so long for a shard to be where it was given to.
-GIVE_S, LOOK_S = 20.0, 0.02
 
 
 def connections_to(session: Session) -> HBaseConnections:
@@ -205,6 +201,38 @@ def _administration_of(parts: Parts) -> Administration:
     return found
 
 
+@attrs.frozen
+class _HomeParts:
+    """What home has beside the store: the servers it knows, and the ways to them."""
+
+    known: StoreShards
+    sessions: ServerSessions
+    membership: ClusterPart
+    calls: SealedCalls
+    copies: HomeCopies
+
+    @classmethod
+    def opened(
+        cls, opened: ExitStack, listening: _Listening, table: HBaseTable
+    ) -> Self:
+        """Makes them, to be closed with `opened`."""
+        settings = listening.session.settings
+        known = make_further(table, settings, least=settings.shards)
+        sessions = ServerSessions(
+            listening.entry,
+            known.shards,
+            silence_s=settings.server_silence_s,
+            epoch=int(time.time()),
+        )
+        membership = listening.part(
+            store_secret(table), sessions.server_map, is_home=True
+        )
+        membership.sessions = sessions
+        calls = opened.enter_context(closing(SealedCalls(membership)))
+        copies = opened.enter_context(closing(HomeCopies(membership, calls)))
+        return cls(known, sessions, membership, calls, copies)
+
+
 class _Home:
     """A life of this server as home, which has the coordinator and gives shards."""
 
@@ -215,164 +243,63 @@ class _Home:
 
     def lived(self, stop: Stop, on_ready: Callable[[], None]) -> None:
         """Serves until it is told to stop, or has lost home."""
-        listening, settings = self._listening, self._settings
         with ExitStack() as opened:
             not_opened = opened.enter_context(ExitStack())
             not_opened.callback(self._table.close)
-            known = make_further(self._table, settings, least=settings.shards)
-            sessions = ServerSessions(
-                listening.entry,
-                known.shards,
-                silence_s=settings.server_silence_s,
-                epoch=int(time.time()),
-            )
-            membership = listening.part(
-                store_secret(self._table), sessions.server_map, is_home=True
-            )
-            membership.sessions = sessions
-            calls = opened.enter_context(closing(SealedCalls(membership)))
-            copies = opened.enter_context(closing(HomeCopies(membership, calls)))
+            home = _HomeParts.opened(opened, self._listening, self._table)
             not_opened.pop_all()  # whoever opens it closes it, too
-            parts, membership.copies = opened_home(
+            parts, home.membership.copies = opened_home(
                 self._table,
-                listening.session.coordinator,
-                settings,
+                self._listening.session.coordinator,
+                self._settings,
                 system_clock_ms,
-                known=known,
-                keep_elsewhere=copies.keep,
-                read_elsewhere=partial(RemoteRows, calls=calls),
+                known=home.known,
+                keep_elsewhere=home.copies.keep,
+                read_elsewhere=partial(RemoteRows, calls=home.calls),
             )
             opened.enter_context(closing(parts))
-            self._serve(
-                parts, membership, sessions, known, calls, copies, stop, on_ready
-            )
-
-    def _serve(
-        self,
-        parts: Parts,
-        membership: ClusterPart,
-        sessions: ServerSessions,
-        known: StoreShards,
-        calls: SealedCalls,
-        home_copies: HomeCopies,
-        stop: Stop,
-        on_ready: Callable[[], None],
-    ) -> None:
-        served, administration = parts.served, _administration_of(parts)
-        copies, uses = membership.copies, membership.uses
-        assert served is not None
-        assert copies is not None
-        assert uses is not None
-        here, settings = in_process(parts.coordinator), self._settings
-        if here is not None:
-            here.barrier.await_stores(map(shard_shown, known.further))
-            administration.keep_for_shards(here=[], elsewhere=known.further)
-            administration.clean_for(require_all=membership.require_all)
-
-        topics = served.service.handles.topics
-
-        def mend(shard: int, listed: list[Topic]) -> None:
-            mend_copies(listed, shard, copies.rows(shard))
-
-        def taken(shard: int) -> None:
-            topics.unchanged(partial(mend, shard))
-            if here is not None:
-                here.barrier.greet([shard_shown(shard)])
-                administration.keep_for_shards(here=[shard], elsewhere=[])
-
-        def gives(shard: int) -> None:
-            if here is not None:
-                administration.need_all_of(shard)
-
-        with ExitStack() as opened:
-            if here is not None:
-                writer = PartsElsewhere(
-                    partial(
-                        publish_part,
-                        served.service,
-                        calls,
-                        wait_s=settings.forward_wait_s,
-                    )
-                )
-                opened.enter_context(closing(writer))
-                served = attrs.evolve(served, parts_elsewhere=writer)
-            holder = ShardHolder(
-                membership,
-                copies,
-                uses,
-                taken=taken,
-                gives=gives,
-                drain_s=settings.forward_wait_s,
-            )
-            opened.enter_context(closing(holder))
-            server = opened.enter_context(
-                HttpServer(served, self._listening.access(), membership)
-            )
-            sessions.on_change.append(server.take_map)
-            sessions.tell_facts(server.facts)
-            home_copies.follow(topics)
-            moved: dict[int, str | None] = {}
-
-            def follow() -> Orders:
-                orders = sessions.orders()
-                holder.follow(orders)
-                sessions.hold(holder.holds())
-                return orders
-
-            def hand_out(made: list[int]) -> None:
-                if here is not None:
-                    administration.keep_for_shards(here=[], elsewhere=made)
-                sessions.add(made)
-                until_s = time.monotonic() + settings.forward_wait_s
-                while not all(map(sessions.holder_of, made)):
-                    if time.monotonic() > until_s:
-                        return
-                    time.sleep(TICK_S)
-
-            def give_to(shard: int, named: str) -> None:
-                server_id = sessions.give(shard, named)
-                until_s = time.monotonic() + GIVE_S
-                while sessions.holder_of(shard) != server_id:
-                    follow()  # at once: home may be who gives it, or who takes it
-                    if time.monotonic() > until_s:
-                        raise Unavailable(
-                            f"shard {shard} is not there after {GIVE_S:g} s; it goes "
-                            f"there as soon as it can"
-                        )
-                    time.sleep(LOOK_S)
-
-            administration.hand_out_shards(hand_out)
-            administration.give_shards_by(give_to)
+            shards, server = self._begun(opened, home, parts)
             while not stop.wait(TICK_S):
-                orders = follow()
-                if here is not None:
-                    _keep_for_moved(administration, orders.server_map, moved)
-                if all(one.server for one in orders.server_map.shards):
+                if shards.look():
                     on_ready()
                 if stop.must_reload():
                     server.reload()
                 self._table.require_owned()
                 if not server.is_running:
                     raise Failure("the server has ended; its log says why")
-            self._leave(sessions, follow)
+            shards.leave(LEAVE_S)
 
-    def _leave(self, sessions: ServerSessions, follow: Callable[[], object]) -> None:
-        """Has others take the further shards, where there are others."""
-        sessions.leave()
-        until_s = time.monotonic() + LEAVE_S
-        while time.monotonic() < until_s and not sessions.is_left:
-            follow()
-            time.sleep(LOOK_S)
-
-
-def _keep_for_moved(
-    administration: Administration, server_map: ServerMap, known: dict[int, str | None]
-) -> None:
-    """Keeps all pointers for a shard that another server has now."""
-    for one in server_map.shards:
-        if one.number != HOME and known.get(one.number, one.server) != one.server:
-            administration.need_all_of(one.number)
-        known[one.number] = one.server
+    def _begun(
+        self, opened: ExitStack, home: _HomeParts, parts: Parts
+    ) -> tuple[HomeShards, HttpServer]:
+        """Begins to serve, and to give shards to servers."""
+        served, administration = parts.served, _administration_of(parts)
+        assert served is not None
+        topics, here = served.service.handles.topics, in_process(parts.coordinator)
+        wait_s = self._settings.forward_wait_s
+        if here is not None:
+            publish = partial(publish_part, served.service, home.calls, wait_s=wait_s)
+            writer = opened.enter_context(closing(PartsElsewhere(publish)))
+            served = attrs.evolve(served, parts_elsewhere=writer)
+        shards = HomeShards(
+            home.sessions,
+            home.membership,
+            administration,
+            topics,
+            here=here,
+            wait_s=wait_s,
+        )
+        opened.enter_context(closing(shards))
+        shards.keep_for(home.known.further)
+        server = opened.enter_context(
+            HttpServer(served, self._listening.access(), home.membership)
+        )
+        home.sessions.on_change.append(server.take_map)
+        home.sessions.tell_facts(server.facts)
+        home.copies.follow(topics)
+        administration.hand_out_shards(shards.hand_out)
+        administration.give_shards_by(shards.give_to)
+        return shards, server
 
 
 class _Member:
