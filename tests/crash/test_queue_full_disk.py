@@ -1,59 +1,21 @@
 """Queues on a disk that is full for a while: nothing is lost, and counts agree."""
 
-import errno
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from types import SimpleNamespace
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from tests.support.concurrency import until
+from tests.support.full_disk import FullDisk
 from tests.support.messagings import Site
 from tests.support.queues import numbered, popped, taken, waiting
 from txaware.errors import LeaseLost, Unavailable
 from txaware.messaging import Messaging
 from txaware.queue import Job
 from txaware.service.queue.work_queue import WorkQueue
-from txaware.store.leveldb_store import Database
-
-
-class FullDisk:
-    """A disk that takes nothing while it is full; the database is opened again then."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._made = Database.batch
-        self.is_full = False
-        self.refused = 0
-        disk = self
-
-        def batch(database: Database, number: int) -> Any:
-            real = disk._made(database, number)
-
-            def write() -> None:
-                if disk.is_full:
-                    disk.refused += 1
-                    raise OSError(errno.ENOSPC, "No space left on device")
-                real.write()
-
-            return SimpleNamespace(put=real.put, delete=real.delete, write=write)
-
-        monkeypatch.setattr(Database, "batch", batch)
-
-    @contextmanager
-    def full(self, *, if_so: bool = True) -> Iterator[None]:
-        """A block in which the disk is full; what fails for that is left out.
-
-        Just behind it the database may still be being opened.
-        """
-        self.is_full = if_so
-        try:
-            with suppress(Unavailable):
-                yield
-        finally:
-            self.is_full = False
 
 
 def is_back(messaging: Messaging) -> bool:

@@ -7,18 +7,20 @@ import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.support.concurrency import until
 from tests.support.http_raw import Served, lines_of, serving
 from tests.support.ports import free_port
+from tests.support.server_cuts import ADVERTISED, ServerCuts, Way
 from txaware.client.calls.call import Call, done
 from txaware.errors import ShardAway, Unavailable
 from txaware.protocol.frames import ANY_ROUTE, RequestHead
 from txaware.protocol.verb import Repeat
 from txaware.server.cluster.cluster_part import GONE, ClusterPart
-from txaware.server.cluster.peers import AnswerLost, Peers
+from txaware.server.cluster.peers import SILENT, AnswerLost, PeerCall, Peers
 from txaware.server.cluster.sealed_calls import SealedCalls
 from txaware.server.cluster.server_map import ServerEntry, ServerMap, ShardEntry
 
@@ -101,14 +103,19 @@ def test_who_waits_for_a_server_that_is_away_looks_who_has_its_shards() -> None:
             asked.result(20)
 
 
-async def _passed_on(served: Served) -> None:
-    part = part_beside(served.url)
-    peers = Peers(part)
+async def begun(peers: Peers, part: ClusterPart) -> PeerCall:
+    """Begins a poll at the other server, which waits there."""
     owner = part.other_owner(SHARD)
     assert owner is not None
     head = RequestHead(ANY_ROUTE, len(WAITS), method="POST", path=POLL)
     head.headers = {"content-type": "application/json"}
-    call = await peers.begin(owner, None, head, WAITS)
+    return await peers.begin(owner, None, head, WAITS)
+
+
+async def _passed_on(served: Served) -> None:
+    part = part_beside(served.url)
+    peers = Peers(part, silence_s=60)
+    call = await begun(peers, part)
     answered = asyncio.create_task(call.head())
     assert await asyncio.to_thread(until, lambda: is_asked(served))
     part.change(map_of(3, here=(OTHER, [0, SHARD])))
@@ -121,3 +128,38 @@ def test_a_request_that_was_passed_on_to_a_server_that_is_gone_is_lost(
     served: Served,
 ) -> None:
     asyncio.run(_passed_on(served))
+
+
+async def _cut_off(cuts: ServerCuts, url: str, way: Way) -> None:
+    part = part_beside(url)
+    peers = Peers(part, silence_s=0.2)
+    answered = asyncio.create_task((await begun(peers, part)).head())
+    [line] = peers._lines.values()
+    for _ in range(2):  # a server that has nothing to say to a poll is asked for a word
+        heard = line.heard
+        assert await asyncio.to_thread(until, lambda before=heard: line.heard > before)
+    assert not answered.done()
+    cuts.cut(way)
+    with pytest.raises(AnswerLost, match=SILENT):
+        await asyncio.wait_for(answered, 20)
+    assert not peers._lines
+    cuts.heal()
+    again = await begun(peers, part)
+    answered = asyncio.create_task(again.head())
+    [line] = peers._lines.values()
+    heard = line.heard
+    assert await asyncio.to_thread(until, lambda: line.heard > heard)
+    answered.cancel()
+    again.end()
+    peers.close()
+
+
+@pytest.mark.parametrize("way", [Way("here", "there"), Way("there", "here")])
+def test_a_request_that_was_passed_on_over_a_line_that_is_cut_is_lost(
+    served: Served, way: Way
+) -> None:
+    """Nobody closes such a line, and its server is in the cluster still."""
+    port = urlsplit(served.url).port
+    assert port is not None
+    with ServerCuts({"there": port}) as cuts:
+        asyncio.run(_cut_off(cuts, f"http://{ADVERTISED}:{port}", way))

@@ -8,8 +8,12 @@ enter home's barrier, so that a commit shows a part of them.
 
 With `steps` servers make no mistake. One of them is killed at an exact step where a
 file of that name is in the directory beside the data.
+
+With `told` they make none, either. The clock of a process is ahead by what the file
+`ahead-PID` beside the data says, in ms, and its disk is full while `full-PID` is there.
 """
 
+import errno
 import os
 import signal
 import sys
@@ -18,16 +22,20 @@ import time
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from coordinator.embedded.group_commit import GroupCommit
 from coordinator.embedded.records import Committed
 from coordinator.remote.remote_barrier import EnteredThere, RemoteBarrier
+from coordinator.transaction import monotonic_ms, system_clock_ms
+from txaware.cli import processes
 from txaware.cli.root import command
 from txaware.model.messages import PublishResponse
 from txaware.server.cluster.peers import PeerCall
 from txaware.server.parts_elsewhere import PartsElsewhere
 from txaware.service.write.publishing import Publishing
+from txaware.store.leveldb_store import Database
 
 LATE_S = 0.1
 FAULTY = (sys.executable, "-m", "tests.support.cluster_faults")
@@ -119,7 +127,43 @@ def die_at_steps(beside: Path) -> None:
     PeerCall.whole = answered  # type: ignore[method-assign]
 
 
-FAULTS = {"late": write_late, "steps": die_at_steps}
+class ToldClock:
+    """The system's clock, and as many ms more as the file of this process says."""
+
+    def __init__(self, beside: Path) -> None:
+        self._beside = beside
+
+    def __call__(self) -> int:
+        try:
+            ahead_ms = int((self._beside / f"ahead-{os.getpid()}").read_text() or 0)
+        except FileNotFoundError:
+            ahead_ms = 0
+        return system_clock_ms() + ahead_ms
+
+    def elapsed_ms(self) -> int:
+        """The time that passes, which nobody sets."""
+        return monotonic_ms()
+
+
+def follow_files(beside: Path) -> None:
+    """Has clocks jump and disks be full where files say so."""
+    processes.system_clock_ms = ToldClock(beside)  # type: ignore
+    made = Database.batch
+
+    def batch(database: Database, number: int) -> Any:
+        real = made(database, number)
+
+        def write() -> None:
+            if (beside / f"full-{os.getpid()}").exists():
+                raise OSError(errno.ENOSPC, "No space left on device")
+            real.write()
+
+        return SimpleNamespace(put=real.put, delete=real.delete, write=write)
+
+    Database.batch = batch  # type: ignore[method-assign]
+
+
+FAULTS = {"late": write_late, "steps": die_at_steps, "told": follow_files}
 
 if __name__ == "__main__":
     data = Path(sys.argv[sys.argv.index("--data") + 1])

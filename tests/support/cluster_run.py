@@ -1,11 +1,13 @@
 """A random workload over the shards of several servers under faults, checked.
 
-    python -m tests.support.cluster_run DIRECTORY SECONDS
+    python -m tests.support.cluster_run DIRECTORY SECONDS [FAULT...]
 
 Three processes serve twelve partitions in three shards. Processes are killed and
 stopped for a while: the one with the coordinator, those that have shards alone, the
-parent of all, and clients; a proxy before all loses and doubles requests. The history
-is in DIRECTORY/history, for `tests.support.anomaly_check`.
+parent of all, and clients. Lines between each pair of them are cut, also in one
+direction alone and within a frame; the clock of one jumps, and its disk is full for a
+while. A proxy before all loses and doubles requests. With names of faults only those
+take turns. The history is in DIRECTORY/history, for `tests.support.anomaly_check`.
 """
 
 import http.client
@@ -19,29 +21,44 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tests.support.anomaly_run import LONGEST_PAUSE_S, Served, main
-from tests.support.cli_runs import PROGRAM
+from tests.support.anomaly_run import (
+    LONGEST_JUMP_S,
+    LONGEST_PAUSE_S,
+    Served,
+    main,
+)
+from tests.support.cluster_faults import FAULTY
 from tests.support.clusters import FIRST, Cluster, is_alive
 from tests.support.concurrency import until
 from tests.support.http_kill_load import PARTITIONS
 from tests.support.killed_server import ROOT, STARTS_S
-from tests.support.ports import free_port
+from tests.support.ports import free_ports
 from tests.support.python_process import PythonProcess
+from tests.support.server_cuts import ADVERTISED, ServerCuts, both_ways
 
 PROCESSES = 3
+# A server that says nothing for so long is killed; a line, is cut.
+SILENCE_S, LONGEST_CUT_S = 2, 4
+ALL = "all"  # the address of all servers together
 AWAY = (OSError, ValueError, LookupError, AssertionError, http.client.HTTPException)
 
 
 class ClusterServer(Served):
-    """The parent of servers, which is started anew on the same port."""
+    """The parent of servers, which is started anew on the same ports."""
 
     topics = PARTITIONS
-    faults = ("home", "owner", "owner", "parent", "stop", "stop home")
+    faults = (
+        *("home", "owner", "owner", "parent", "stop", "stop home"),
+        *("cut", "cut one way", "cut within a frame", "clock", "full disk"),
+    )
 
-    def __init__(self, place: Path, program: Sequence[str] = PROGRAM) -> None:
+    def __init__(self, place: Path, program: Sequence[str] = (*FAULTY, "told")) -> None:
         self._directory, self._program = place / "data", program
         self.data = f"leveldb:{self._directory}"
-        self._port = free_port()
+        self._port, *own = free_ports(1 + PROCESSES)
+        self._own_ports = ",".join(map(str, own))
+        names = [ALL, *map(str, range(1, 1 + PROCESSES))]
+        self._cuts = ServerCuts(dict(zip(names, [self._port, *own], strict=True)))
         self.url = self.start()
 
     def start(self) -> str:
@@ -50,7 +67,10 @@ class ClusterServer(Served):
         with log:
             parent = PythonProcess(
                 [
-                    *(*self._program, "serve", "--data", str(self._directory)),
+                    *(*self._program, "--set", f"own_ports={self._own_ports}"),
+                    *("--set", f"advertise={ADVERTISED}"),
+                    *("--set", f"server_silence_s={SILENCE_S}"),
+                    *("serve", "--data", str(self._directory)),
                     *("--processes", str(PROCESSES), "--port", str(self._port)),
                 ],
                 cwd=ROOT,
@@ -65,11 +85,15 @@ class ClusterServer(Served):
         return url
 
     def strike(self, fault: str) -> None:
-        """Kills or stops a server, or kills all of them."""
+        """Kills, stops or cuts off a server for a while, or kills all of them."""
         shard = 0 if "home" in fault else random.randrange(1, PROCESSES)
         if fault == "parent":
-            self.kill()
+            self._kill_all()
             self.start()
+        elif fault.startswith("cut"):
+            self._cut(fault)
+        elif fault in ("clock", "full disk"):
+            self._tell(fault, random.randrange(PROCESSES))
         elif fault.startswith("stop"):
             stopped = self._signal(shard, signal.SIGSTOP)
             time.sleep(random.uniform(0, LONGEST_PAUSE_S))
@@ -79,7 +103,39 @@ class ClusterServer(Served):
             self._signal(shard, signal.SIGKILL)
 
     def kill(self) -> None:
-        """Kills the parent; all end with it."""
+        """Kills the parent; all end with it, and so do the lines between them."""
+        self._kill_all()
+        self._cuts.close()
+
+    def _cut(self, fault: str) -> None:
+        """Cuts the lines between two servers, and heals them after a while."""
+        ways = both_ways(*random.sample(range(1, 1 + PROCESSES), 2))
+        if fault == "cut within a frame":
+            for way in ways:
+                self._cuts.cut_within_a_frame(way)
+        else:
+            self._cuts.cut(*(ways if fault == "cut" else ways[:1]))
+        time.sleep(random.uniform(0, LONGEST_CUT_S))
+        self._cuts.heal()
+
+    def _tell(self, fault: str, shard: int) -> None:
+        """Moves the clock of an owner, or has its disk be full for a while."""
+        pid = self._signal(shard, 0)
+        if pid is None:
+            return
+        place = self._directory.parent
+        if fault == "clock":
+            # In one step: who reads it finds the old time or the new one.
+            new = place / "ahead"
+            new.write_text(str(random.randint(-1, 1) * 1000 * LONGEST_JUMP_S))
+            new.rename(place / f"ahead-{pid}")
+            return
+        mark = place / f"full-{pid}"
+        mark.touch()
+        time.sleep(random.uniform(0, LONGEST_PAUSE_S))
+        mark.unlink()
+
+    def _kill_all(self) -> None:
         parent, children = self._cluster.process, self._cluster.pids
         parent.kill()
         parent.wait(STARTS_S)
@@ -99,6 +155,7 @@ class ClusterServer(Served):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) < 3:
         sys.exit(__doc__)
-    sys.exit(main(ClusterServer, Path(sys.argv[1]), float(sys.argv[2])))
+    [directory, seconds, *names] = sys.argv[1:]
+    sys.exit(main(ClusterServer, Path(directory), float(seconds), names))

@@ -15,3 +15,11 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
+
+
+def free_ports(count: int) -> list[int]:
+    """So many of them, of which none is another."""
+    found = dict[int, None]()
+    while len(found) < count:
+        found[free_port()] = None
+    return [*found]

@@ -65,6 +65,7 @@ class FrameConnection:
         self._dead: Exception | None = None
         self._used_s = time.monotonic()
         self._is_tls = False
+        self.heard = 0  # how often something has come
         self._unsent = memoryview(b"")  # what has its turn, of whoever writes
 
     @property
@@ -266,6 +267,7 @@ class FrameConnection:
             return False
         if not data:
             raise httpcore.RemoteProtocolError("it ended")
+        self.heard += 1
         with self._state:
             self._streams.fed(data)
         return True

@@ -448,7 +448,7 @@ class HttpServer:
             seal=None if membership is None else membership.seal,
         )
         if membership is not None:
-            peers = Peers(membership)
+            peers = Peers(membership, silence_s=served.settings.server_silence_s)
             rules.forwarding = Forwarding(
                 membership,
                 ShardFinder(membership, served.service.handles, peers),

@@ -5,6 +5,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
+import attrs
+
 from txaware.client.aio.async_frame_connection import AsyncFrameConnection
 from txaware.client.connections import destination
 from txaware.client.frame_connection import UPGRADE
@@ -14,7 +16,7 @@ from txaware.client.http_connection import HttpConnection, NotGranted
 from txaware.client.link import Link
 from txaware.client.retry import FAILURES
 from txaware.client.settings import ClientSettings
-from txaware.protocol.frames import FRAMES_PATH, SERVER, RequestHead
+from txaware.protocol.frames import ANY_ROUTE, FRAMES_PATH, SERVER, RequestHead
 from txaware.server.admission import ClientGone
 from txaware.server.cluster.cluster_part import GONE, ClusterPart
 from txaware.server.cluster.server_map import ServerEntry
@@ -23,8 +25,11 @@ from txaware.server.exchange import Peer
 # A connection is made within this time, or the server counts as away.
 CONNECT_S = 5.0
 WRITE_S = 30.0
-# The client waits as long as it likes; a server that is silent has left the cluster.
+# The client waits as long as it likes: what ends a call is a server that is silent.
 ANSWER_S = 86_400.0
+# Why a call to such a server ends, as a caller reads it.
+SILENT = "it says nothing any more"
+_LOOKS = 4  # within the time of silence; after one without a word it is asked for one
 MOST_CONNECTIONS = 1000
 
 
@@ -130,16 +135,85 @@ class PeerCall:
 MOST_ANSWER_BYTES = 1 << 30
 
 
-class Peers:
-    """Asks other servers, over connections that all requests of a token share."""
+@attrs.define
+class _Silence:
+    """How long a connection has said nothing while calls were under way."""
 
-    def __init__(self, membership: ClusterPart) -> None:
+    heard: int
+    looks: int = 0
+    question: PeerCall | None = None
+
+    def end(self) -> None:
+        if self.question is not None:
+            self.question.end()
+            self.question = None
+
+
+class _SilentLines:
+    """Ends connections that are cut: their server says nothing, although it is asked.
+
+    A poll may wait for long, so a server is asked for a word where nothing comes.
+    """
+
+    def __init__(self, lines: dict[_Caller, AsyncFrameConnection], silence_s: float):
+        self._lines = lines
+        self._look_s = silence_s / _LOOKS
+        self._silences: dict[_Caller, _Silence] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self) -> None:
+        """Looks from now on, as long as there are connections."""
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._look_s, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        for caller, line in [*self._lines.items()]:
+            known = self._silences.get(caller)
+            if known is None or known.heard != line.heard or not line.in_use:
+                if known is not None:
+                    known.end()
+                self._silences[caller] = _Silence(line.heard)
+                continue
+            known.looks += 1
+            if known.looks >= _LOOKS:
+                line.lose(SILENT)
+                known.end()
+                del self._lines[caller]
+            elif known.question is None:
+                try:
+                    known.question = PeerCall(line, _ANYBODY_THERE, b"")
+                except FAILURES:  # as many calls as it takes are under way
+                    known.looks = 0
+        for caller in self._silences.keys() - self._lines.keys():
+            self._silences.pop(caller).end()
+        if self._lines:
+            self.watch()
+
+    def close(self) -> None:
+        """Looks no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+_ANYBODY_THERE = RequestHead(ANY_ROUTE, 0, method="GET", path="/ping")
+
+
+class Peers:
+    """Asks other servers, over connections that all requests of a token share.
+
+    One that says nothing for `silence_s` while it is asked is cut, and is made anew.
+    """
+
+    def __init__(self, membership: ClusterPart, *, silence_s: float) -> None:
         self._membership = membership
         self._settings = ClientSettings(
             certificate=membership.certificate, connect_timeout_s=CONNECT_S
         )
         self._lines: dict[_Caller, AsyncFrameConnection] = {}
         self._connecting: dict[_Caller, asyncio.Task[AsyncFrameConnection]] = {}
+        self._silent = _SilentLines(self._lines, silence_s)
         membership.on_gone.append(self._lose)
 
     async def begin(
@@ -193,6 +267,7 @@ class Peers:
         )
         self._lines.pop(caller, None)  # the newest one last
         self._lines[caller] = made
+        self._silent.watch()
         self._let_go(MOST_CONNECTIONS, lambda line: not line.in_use)
         return made
 
@@ -213,6 +288,7 @@ class Peers:
 
     def close(self) -> None:
         """Closes all connections."""
+        self._silent.close()
         for line in self._lines.values():
             line.close()
         self._lines.clear()

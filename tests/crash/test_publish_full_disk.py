@@ -1,0 +1,51 @@
+"""Publishes to a server whose disk is full for a while, and copies that come late."""
+
+from pathlib import Path
+
+import pytest
+
+import txaware
+from tests.support.full_disk import FullDisk
+from tests.support.http_raw import serving
+from tests.support.messagings import payloads
+from txaware.errors import NotWritten, Unavailable
+
+
+def test_what_a_full_disk_refused_and_a_late_copy_stored_hides_no_later_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A middlebox delivers a request twice; a line that was cut delivers it late."""
+    disk = FullDisk(monkeypatch)
+    with (
+        serving(f"leveldb:{tmp_path / 'data'}") as served,
+        txaware.connect(served.url) as messaging,
+    ):
+        producer = messaging.producer()
+        disk.is_full = True
+        with pytest.raises(Unavailable, match="No space left") as refused:
+            producer.publish("t", b"first")
+        assert not isinstance(refused.value, NotWritten)
+        disk.is_full = False
+        served.messaging._service.publish_once(
+            "t", [b"first"], producer=producer.identity, sequence=0
+        )
+        producer.publish("t", b"second")
+        assert payloads(messaging.poll("t")) == [b"first", b"second"]
+
+
+def test_a_plain_publish_that_a_full_disk_refused_may_come_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FullDisk(monkeypatch)
+    with (
+        serving(f"leveldb:{tmp_path / 'data'}") as served,
+        txaware.connect(served.url) as messaging,
+    ):
+        messaging.publish("t", [b"first"])
+        disk.is_full = True
+        with pytest.raises(Unavailable, match="No space left") as refused:
+            messaging.publish("t", [b"second"])
+        assert not isinstance(refused.value, NotWritten)
+        disk.is_full = False
+        messaging.publish("t", [b"third"])
+        assert payloads(messaging.poll("t")) == [b"first", b"third"]
