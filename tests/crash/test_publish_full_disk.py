@@ -9,6 +9,7 @@ from tests.support.full_disk import FullDisk
 from tests.support.http_raw import serving
 from tests.support.messagings import payloads
 from txaware.errors import NotWritten, Unavailable
+from txaware.publish.interfaces import ProducerService
 
 
 def test_what_a_full_disk_refused_and_a_late_copy_stored_hides_no_later_message(
@@ -26,9 +27,8 @@ def test_what_a_full_disk_refused_and_a_late_copy_stored_hides_no_later_message(
             producer.publish("t", b"first")
         assert not isinstance(refused.value, NotWritten)
         disk.is_full = False
-        served.messaging._service.publish_once(
-            "t", [b"first"], producer=producer.identity, sequence=0
-        )
+        copied: ProducerService = served.messaging._service  # type: ignore[assignment]
+        copied.publish_once("t", [b"first"], producer=producer.identity, sequence=0)
         producer.publish("t", b"second")
         assert payloads(messaging.poll("t")) == [b"first", b"second"]
 

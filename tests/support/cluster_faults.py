@@ -4,7 +4,8 @@
 
 `late` is a mistake on purpose, which the checker of histories has to find: the servers
 of shards answer a publish in a transaction before its rows are written, and do not
-enter home's barrier, so that a commit shows a part of them.
+enter home's barrier, so that a commit shows a part of them. While the file `held` is
+beside the data, no such rows are written.
 
 With `steps` servers make no mistake. One of them is killed at an exact step where a
 file of that name is in the directory beside the data.
@@ -52,7 +53,7 @@ STEPS = (
 )
 
 
-def write_late(_: Path) -> None:
+def write_late(beside: Path) -> None:
     """Plants it; home's own rows are written in time."""
     transactional = Publishing.transactional
 
@@ -62,6 +63,8 @@ def write_late(_: Path) -> None:
 
         def write() -> None:
             time.sleep(LATE_S)
+            while (beside / "held").exists():
+                time.sleep(LATE_S)
             transactional(self, place, payloads, pointer)
 
         threading.Thread(target=write, daemon=True).start()
@@ -160,7 +163,7 @@ def follow_files(beside: Path) -> None:
 
         return SimpleNamespace(put=real.put, delete=real.delete, write=write)
 
-    Database.batch = batch  # type: ignore[method-assign]
+    Database.batch = batch  # type: ignore
 
 
 FAULTS = {"late": write_late, "steps": die_at_steps, "told": follow_files}
