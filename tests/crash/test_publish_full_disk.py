@@ -9,7 +9,7 @@ from tests.support.full_disk import FullDisk
 from tests.support.http_raw import serving
 from tests.support.messagings import payloads
 from txaware.errors import NotWritten, Unavailable
-from txaware.publish.interfaces import ProducerService
+from txaware.model.producers import ProducerService
 
 
 def test_what_a_full_disk_refused_and_a_late_copy_stored_hides_no_later_message(

@@ -188,7 +188,7 @@ class Settings:
     """Server: threads for whatever has to wait for the disk."""
     server_silence_s: float = _setting(12)
     """Servers: the time without a sign of life after which a process of `--processes`
-    is killed, and started anew."""
+    is killed, and started anew; a line to another server is cut after it."""
     forward_wait_s: float = _setting(5, least=0)
     """Servers: the time that a request waits for a shard that no server has; 503 after
     it."""
