@@ -5,11 +5,13 @@ import concurrent.futures
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 import txaware
+from tests.support.concurrency import until
 from txaware import Messaging, Outgoing, Sent
 from txaware.errors import (
     BadRequest,
@@ -19,6 +21,7 @@ from txaware.errors import (
     RequestTooLarge,
     TopicNotFound,
 )
+from txaware.model.partitions import partition_of
 
 PATIENCE_S = 60
 
@@ -133,6 +136,43 @@ def test_a_topic_may_come_later(messaging: Messaging) -> None:
         messaging.create_topic("later")
         assert future.result(PATIENCE_S).topic == "later"
     assert [one.payload for one in messaging.poll("later")] == [b"a"]
+
+
+def test_a_topic_made_anew_with_fewer_partitions_gets_all_keys(
+    messaging: Messaging,
+) -> None:
+    keys = [b"%d" % number for number in range(20)]
+    messaging.create_topic("orders", partitions=5)
+    with messaging.sender() as s:
+        for key in keys:
+            s.send("orders", b"before", key=key)
+        assert s.flush(PATIENCE_S)
+        messaging.delete_topic("orders")
+        messaging.create_topic("orders", partitions=2)
+        for key in keys:
+            s.send("orders", b"first", key=key)
+        assert s.flush(PATIENCE_S)
+        futures = [s.send("orders", b"then", key=key) for key in keys]
+        assert s.flush(PATIENCE_S)
+        parts = [future.result(0).partition for future in futures]
+    assert parts == [partition_of(key, 2) for key in keys]
+    for payload in (b"first", b"then"):
+        found = [one for one in messaging.poll("orders") if one.payload == payload]
+        assert sorted(one.key or b"" for one in found) == sorted(keys)
+
+
+def test_a_topic_that_does_not_exist_holds_up_no_other(messaging: Messaging) -> None:
+    with messaging.sender(
+        queue_limit_bytes=20_000, when_full="raise", give_up_after_s=0.1
+    ) as s:
+        s.send("none", b"a")
+        until(lambda: s.metrics().failing_topics == 1 or s.waiting == 0)
+        with suppress(QueueFull):
+            while True:
+                s.send("none", b"x" * 1000)
+        futures = [s.send("t", b"%d" % number) for number in range(50)]
+        assert s.flush(PATIENCE_S)
+    assert [future.result(0).topic for future in futures] == ["t"] * 50
 
 
 def test_a_topic_that_never_comes_is_not_found(messaging: Messaging) -> None:

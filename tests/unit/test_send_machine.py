@@ -46,10 +46,11 @@ class Store:
         self.states: dict[tuple[int, tuple[str, int]], list[tuple[int, int, int]]] = {}
         self.producers: set[int] = set()
         self.last_s = 0.0
+        self.has_shrunk = False
 
     def take(self, request: Request, now_s: float) -> MessageId:
         self.last_s = now_s
-        if request.name[0] not in self.topics:
+        if request.name[1] >= self.topics.get(request.name[0], 0):
             raise TopicNotFound(request.name[0])
         if request.producer not in self.producers:
             if request.base:
@@ -104,7 +105,9 @@ class World:
         )
         self.turn()
 
-    def put(self, topic: str, key: bytes | None) -> SentFuture:
+    def put(
+        self, topic: str, key: bytes | None, number: int | None = None
+    ) -> SentFuture:
         payload = b"%d" % len(self.sent)
 
         def on_done(ended: Sent | BaseException) -> None:
@@ -112,7 +115,7 @@ class World:
 
         size_bytes = len(payload) + len(key or b"") + 64
         future = self.machine.put(
-            topic, payload, key, size_bytes, self.now_s, None, on_done
+            topic, payload, key, size_bytes, self.now_s, None, on_done, number
         )
         self.sent.append((payload, topic, key, future))
         return future
@@ -177,6 +180,12 @@ class World:
             self.store.producers.clear()
             self.store.states.clear()
 
+    def shrink(self) -> None:
+        """A topic is made anew with fewer partitions."""
+        if self.store.topics.get("a", 1) > 1:
+            self.store.topics["a"] -= 1
+            self.store.has_shrunk = True
+
     def settle(self) -> None:
         """From now on everything arrives."""
         for topic in self.machine.topics:
@@ -191,13 +200,19 @@ class World:
             self.now_s += 0.5
         self.turn()
 
-    def check(self) -> None:
-        """Each message is there once, in order by partition, or was given up."""
+    def check_over(self) -> None:
+        """Nothing is held any more."""
         machine = self.machine
         assert (machine.waiting, machine.held_bytes) == (0, 0), machine.counts
         assert {lines.held_bytes for lines in machine.topics.values()} <= {0}
         assert {lines.failing for lines in machine.topics.values()} <= {0}
-        places: dict[tuple[str, int], list[int]] = defaultdict(list)
+        assert sum(map(len, self.told.values())) == len(self.sent)
+
+    def check(self) -> None:
+        """Each message is there once, in order by partition, or was given up."""
+        self.check_over()
+        machine = self.machine
+        places: dict[Any, list[int]] = defaultdict(list)
         for payload, topic, key, future in self.sent:
             assert future.done()
             found = [
@@ -214,6 +229,10 @@ class World:
                 place = self.store.messages[found[0]].index(payload)
                 assert sent.id == id_at(place)
                 partitions = machine.topics[topic].partitions
+                if self.store.has_shrunk:
+                    if key is not None:
+                        places[found[0], key].append(place)
+                    continue
                 if key is not None:
                     assert sent.partition == partition_of(key, partitions)
                 if key is not None or partitions == 1:
@@ -227,7 +246,6 @@ class World:
                     told[topic, answer.partition].append(int(answer.id.hex(), 16))
         for ids in told.values():
             assert ids == sorted(ids)
-        assert sum(map(len, self.told.values())) == len(self.sent)
 
 
 STEPS = {
@@ -242,6 +260,7 @@ STEPS = {
     "half a minute": 1,
     "an hour": 0.3,
     "forget": 0.2,
+    "shrink": 0.1,
 }
 KEYS = [None, b"ann", b"bob", b"cid"]
 
@@ -285,8 +304,8 @@ def test_any_history_stores_each_message_once_and_in_order(
         elif step in world.PASSES_S:
             world.now_s += world.PASSES_S[step]
             world.turn()
-        elif step == "forget":
-            world.forget()
+        elif step in ("forget", "shrink"):
+            getattr(world, step)()
         elif step == "come again" and world.late:
             world.arrive_late(draw.choice(world.late))
         elif world.flying:
@@ -296,7 +315,8 @@ def test_any_history_stores_each_message_once_and_in_order(
     for request in world.late:
         world.arrive_late(request)
     world.check()
-    if patient:
+    # What may be stored in a partition that is gone is never known.
+    if patient and not world.store.has_shrunk:
         assert [one for one in world.sent if one[3].exception(0) is not None] == []
 
 
@@ -401,6 +421,27 @@ def test_a_topic_that_is_down_leaves_room_for_others() -> None:
     assert world.machine.has_room("b", 65)
 
 
+def test_a_topic_that_does_not_exist_leaves_room_for_those_that_come_later() -> None:
+    world = World(queue_limit_bytes=1000, linger_s=0)
+    world.put("a", None)
+    world.turn()
+    while world.machine.has_room("a", 65):
+        world.put("a", None)
+    assert world.machine.held_bytes <= 600
+    assert world.machine.has_room("b", 65)
+
+
+def test_a_server_that_is_down_leaves_the_whole_queue_to_its_only_topic() -> None:
+    world = World(queue_limit_bytes=1000, linger_s=0)
+    world.store.topics["a"] = 1
+    world.put("a", None)
+    world.turn()
+    world.lose(world.flying.pop(), late=False)
+    while world.machine.has_room("a", 65):
+        world.put("a", None)
+    assert world.machine.held_bytes > 900
+
+
 def test_the_oldest_of_a_topic_is_dropped() -> None:
     world = World()
     world.store.topics["a"] = 1
@@ -425,6 +466,86 @@ def test_a_message_that_is_taken_back_is_not_sent() -> None:
     assert futures[2].result(0).id == id_at(1)
     assert futures[1].cancelled()
     assert not futures[0].cancel()
+
+
+def shrunk(*keys: bytes | None) -> World:
+    """A world whose topic had 3 partitions, to which much was sent, and has one."""
+    world = World(linger_s=0)
+    world.store.topics["a"] = 3
+    for key in KEYS:
+        world.put("a", key)
+    world.settle()
+    world.store.topics["a"] = 1
+    world.store.has_shrunk = True
+    for key in keys:
+        world.put("a", key)
+        world.turn()
+    return world
+
+
+def test_what_waits_for_partitions_that_are_gone_goes_to_those_there_are() -> None:
+    world = shrunk(*KEYS, *KEYS)
+    world.settle()
+    world.check()
+    assert [future.result(0).partition for *_, future in world.sent[4:]] == [0] * 8
+    assert world.machine.topics["a"].partitions == 1
+    assert world.put("a", b"ann") is world.sent[-1][3]
+    world.settle()
+    world.check()
+
+
+def test_a_message_that_moved_can_be_taken_back_and_tells_who_waits() -> None:
+    keys = [b"%d" % number for number in range(9)]
+    world = shrunk(*(key for key in keys if partition_of(key, 3)))
+    futures = [future for *_, future in world.sent[4:]]
+    waiting = [future for future in futures if future.cancel()]
+    assert waiting
+    called: list[Any] = []
+    for future in futures:
+        future.add_done_callback(called.append)
+    world.settle()
+    assert {*called} == {*futures}
+    assert world.machine.waiting == world.machine.held_bytes == 0
+    moved = [future for future in futures if future not in waiting]
+    assert moved
+    assert [future.result(0).partition for future in moved] == [0] * len(moved)
+    assert len(world.told["a"]) == len(world.sent)
+
+
+def test_what_names_a_partition_that_is_gone_waits_for_it() -> None:
+    world = shrunk()
+    futures = [world.put("a", b"key", number=number) for number in (2, 0)]
+    world.put("a", next(key for key in KEYS if key and partition_of(key, 3) == 2))
+    world.settle()
+    world.check_over()
+    assert isinstance(futures[0].exception(0), TopicNotFound)
+    assert futures[1].result(0).partition == 0
+    assert world.sent[-1][3].result(0).partition == 0
+
+
+def test_what_is_under_way_to_a_partition_keeps_its_place_before_what_is_new() -> None:
+    key = next(key for key in KEYS if key and partition_of(key, 3))
+    world = shrunk(key, key)
+    first, second = world.flying
+    world.flying.clear()
+    world.arrive(first, answered=True)
+    world.put("a", key)
+    world.turn()
+    assert world.machine.topics["a"].partitions == 3
+    world.arrive(second, answered=True)
+    world.settle()
+    world.check()
+    assert world.store.messages["a", 0][-3:] == [b"4", b"5", b"6"]
+
+
+def test_an_answer_of_before_takes_no_partition_away() -> None:
+    world = World(linger_s=0)
+    world.store.topics["a"] = 3
+    for key in KEYS:
+        world.put("a", key)
+    world.settle()
+    world.machine.counted("a", 2, world.now_s)
+    assert world.machine.topics["a"].partitions == 3
 
 
 def test_a_definite_no_ends_its_batch_alone() -> None:

@@ -99,10 +99,10 @@ class SendBatch:
         self.extras: dict[int, Extra] = {}
         self.on_done: dict[int, OnDone] = {}
         self.marks: dict[int, Mark] = {}
-        # The partitions that messages name, until they are placed.
+        # The partitions that messages name.
         self.numbers: dict[int, int] = {}
-        # The futures, while it is not known yet which partition their messages go to.
-        self.futures: list[SentFuture] | None = None
+        # Where messages are that another batch has now.
+        self.moved: dict[int, tuple[SendBatch, int]] = {}
         self.size_bytes = 0
         self.flush = 0  # those that begin later wait for it
         self.taken = 0  # messages, once it is cut
@@ -167,16 +167,36 @@ class SendBatch:
         headers_bytes = 0 if extra is None else len(extra.headers)
         return len(self.payloads[at]) + len(self.keys[at] or b"") + headers_bytes
 
-    def take(self, other: "SendBatch", at: int, size_bytes: int) -> None:
+    def places(self) -> list[tuple[int, int]]:
+        """Returns the places of its messages: of their futures, and in its lists."""
+        if self._places is None:
+            return [(at, at) for at in range(self.dropped, len(self.payloads))]
+        return [*self._places.items()]
+
+    def take(self, other: "SendBatch", at: int, place: int, size_bytes: int) -> None:
         """Takes a message over from another batch, with all that is beside it."""
-        place = len(self.payloads)
-        if at in other.extras:
-            self.extras[place] = other.extras[at]
+        here = len(self.payloads)
+        if place in other.extras:
+            self.extras[here] = other.extras[place]
         if at in other.on_done:
-            self.on_done[place] = other.on_done.pop(at)
+            self.on_done[here] = other.on_done.pop(at)
+        if at in other.numbers:
+            self.numbers[here] = other.numbers[at]
         self.size_bytes += size_bytes
-        self.keys.append(other.keys[at])
-        self.payloads.append(other.payloads[at])
+        self.keys.append(other.keys[place])
+        self.payloads.append(other.payloads[place])
+        mark = other.marks.get(at)
+        if mark is not None:
+            self.marks[here] = mark
+        other.moved[at] = self, here
+        other.marks.pop(at, None)
+
+    def leave(self) -> None:
+        """Keeps nothing of what other batches have taken over; it is over."""
+        self.state = FINISHED
+        self.payloads, self.keys, self.extras = [], [], {}
+        self._packed = None
+        self.wake()
 
     def cut(self) -> None:
         """Takes no more messages; those whose future was cancelled are left out."""
@@ -317,12 +337,17 @@ class SentFuture(Future[Sent]):
         self._batch = batch
         self._at = at
 
-    def move(self, batch: SendBatch, at: int) -> None:
-        """Belongs to another batch from now on, under the lock."""
-        mark = self._batch.marks.pop(self._at, None)
-        if mark is not None:
-            batch.marks[at] = mark
-        self._batch, self._at = batch, at
+    def _where(self) -> tuple[SendBatch, int]:
+        """Returns the batch that has its message now, and the place there."""
+        batch, at = self._batch, self._at
+        while at in batch.moved:
+            batch, at = batch.moved[at]
+        return batch, at
+
+    def _mark(self) -> Mark:
+        """Returns its mark, under the lock."""
+        batch, at = self._where()
+        return batch.mark(self, at)
 
     # What `wait` and `as_completed` of concurrent.futures look at.
 
@@ -332,15 +357,16 @@ class SentFuture(Future[Sent]):
 
     @property
     def _state(self) -> str:  # type: ignore[override]
-        mark = self._batch.marks.get(self._at)
+        batch, at = self._where()
+        mark = batch.marks.get(at)
         if mark is not None and mark.state is not None:
             return mark.state
-        return self._batch.state_of(self._at)
+        return batch.state_of(at)
 
     @property
     def _waiters(self) -> list[Any]:  # type: ignore[override]
         with self._batch.lock:
-            return self._batch.mark(self, self._at).waiters
+            return self._mark().waiters
 
     def cancel(self) -> bool:
         """Takes the message back; False once it is under way or over."""
@@ -349,9 +375,9 @@ class SentFuture(Future[Sent]):
                 return True
             if self._state is not PENDING:
                 return False
-            mark = self._batch.mark(self, self._at)
+            mark = self._mark()
             mark.state = CANCELLED
-            self._batch.wake()
+            self._where()[0].wake()
             mark.notify_waiters(None)
         mark.call_back()
         return True
@@ -372,7 +398,7 @@ class SentFuture(Future[Sent]):
         """Has a function called with this future when it is done, or at once."""
         with self._batch.lock:
             if not self.done():
-                self._batch.mark(self, self._at).callbacks.append(fn)
+                self._mark().callbacks.append(fn)
                 return
         Mark(self).call_back([fn])
 
@@ -384,18 +410,20 @@ class SentFuture(Future[Sent]):
                 raise error
             finally:
                 del error, self  # which would keep each other
-        mark = self._batch.marks.get(self._at)
+        batch, at = self._where()
+        mark = batch.marks.get(at)
         if mark is not None and mark.state is not None:
             result: Sent = mark.result
             return result
-        return self._batch.sent(self._at)
+        return batch.sent(at)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Waits for the end; returns why the message was not sent, or None."""
         self._await(timeout)
-        mark = self._batch.marks.get(self._at)
+        batch, at = self._where()
+        mark = batch.marks.get(at)
         if mark is None or mark.state is None:
-            return self._batch.error_of(self._at)
+            return batch.error_of(at)
         if mark.state is CANCELLED:
             raise CancelledError
         return mark.result if isinstance(mark.result, BaseException) else None
@@ -406,7 +434,7 @@ class SentFuture(Future[Sent]):
             with self._batch.lock:
                 if self.done():
                     return
-                self._batch.turns += (turn,)
+                self._where()[0].turns += (turn,)
             try:
                 turn.get(timeout=timeout_s if timeout_s is None else max(0, timeout_s))
             except Empty:
@@ -428,9 +456,9 @@ class SentFuture(Future[Sent]):
         with self._batch.lock:
             if self.done():
                 raise InvalidStateError(f"{self._state}: {self!r}")
-            mark = self._batch.mark(self, self._at)
+            mark = self._mark()
             mark.state, mark.result = FINISHED, result
-            self._batch.wake()
+            self._where()[0].wake()
             is_error = isinstance(result, BaseException)
             mark.notify_waiters(result if is_error else None)
         mark.call_back()

@@ -35,7 +35,8 @@ from txaware.publish.send_batch import Extra, OnDone, SendBatch, SentFuture
 # first of six would not be found.
 MOST_IN_FLIGHT = 5
 NEVER_S = float("inf")
-# A topic that takes nothing holds at most this part of the queue, beside others.
+# A topic that takes nothing holds at most this part of the queue, beside others; one
+# that does not exist never holds more, as others may come.
 SHARE_OF_DOWN = 0.5
 LOOK_AGAIN_S = 10.0
 # The store forgets a sender that publishes nothing for an hour. What may be stored is
@@ -143,10 +144,16 @@ class TopicLines:
         lines = (self.loose, *self.lines.values())
         return sum(batch.size_bytes for line in lines for batch in line.batches)
 
+    @property
+    def is_missing(self) -> bool:
+        """True when the store says that it, or a partition of it, does not exist."""
+        lines = (self.loose, *self.lines.values())
+        return any(isinstance(line.error, TopicNotFound) for line in lines)
+
     def count(self, partitions: int) -> None:
-        """Takes how many partitions it has, which are never fewer than before."""
-        self.partitions = max(partitions, self.partitions)
-        self.row = [self.line(number) for number in range(self.partitions)]
+        """Takes how many partitions it has."""
+        self.partitions = partitions
+        self.row = [self.line(number) for number in range(partitions)]
 
     def line(self, number: int) -> Line:
         """Returns the line of a partition."""
@@ -262,7 +269,7 @@ class SendMachine:
             return True
         share_bytes = limits.queue_limit_bytes * SHARE_OF_DOWN
         down = [one for one in self.topics.values() if one.failing]
-        if len(down) == len(self.topics):
+        if len(down) == len(self.topics) and not lines.is_missing:
             return True
         return sum(one.held_bytes for one in down) + size_bytes <= share_bytes
 
@@ -307,14 +314,12 @@ class SendMachine:
             batch.extras[at] = extra
         if on_done is not None:
             batch.on_done[at] = on_done
-        if number is not None and line.number is None:
+        if number is not None:
             batch.numbers[at] = number
         batch.last_s = now_s
         batch.size_bytes = batch_bytes
         self.held_bytes += size_bytes
         self.waiting += 1
-        if batch.futures is not None:
-            batch.futures += (future,)
         batch.keys += (key,)
         batch.payloads += (payload,)
         return future
@@ -399,10 +404,15 @@ class SendMachine:
         lines = self.topics[topic]
         lines.is_asked, lines.asked_s = False, now_s
         self._fine(lines.loose)
-        before = lines.partitions
-        lines.count(partitions)
-        if not before:
-            self._place_all(lines)
+        before, gone = lines.partitions, lines.row[partitions:]
+        if not gone:
+            lines.count(partitions)
+            if not before:
+                self._place_all(lines)
+        elif _are_gone(gone):
+            lines.count(partitions)
+            for line in gone:
+                self._leave(line)
         self._visit_soon(lines.loose)
 
     def not_counted(self, topic: str, error: BaseException, now_s: float) -> None:
@@ -444,6 +454,8 @@ class SendMachine:
                 batch.doubt(now_s)
             again_s = now_s + self._retries.pause_s(batch.tries)
             self._fails(line, error, again_s)
+            if isinstance(error, TopicNotFound) and not line.topic.is_asked:
+                self._to_count[line.topic.name] = None  # it may have fewer now
             if again_s >= self._expires_s(batch):
                 self._give_up(line, batch, error)
         else:
@@ -468,8 +480,6 @@ class SendMachine:
         batch = SendBatch(line.topic.name, self.lock, now_s)
         batch.flush = self._flushes
         batch.partition = line.number or 0
-        if line.number is None and not line.topic.partitions:
-            batch.futures = []
         if self._blocked or self.is_closed:
             batch.hurried = True
         self._visit_at(line, now_s + (0 if batch.hurried else self.limits.linger_s))
@@ -714,8 +724,6 @@ class SendMachine:
             for batch in waiting:
                 self._place(topic, batch)
             return
-        for batch in waiting:
-            batch.futures = None
         only.batches.extend(waiting)
         only.open = opened
         if is_open:
@@ -724,13 +732,15 @@ class SendMachine:
 
     def _place(self, topic: TopicLines, batch: SendBatch) -> None:
         """Gives the messages of a batch to the partitions of their keys."""
-        futures = batch.futures or []
-        for at in range(batch.dropped, len(batch.payloads)):
-            line = topic.line_of(batch.keys[at], batch.numbers.get(at))
-            size_bytes = batch.size_of(at) + OVERHEAD_BYTES
+        for at, place in batch.places():
+            line = topic.line_of(batch.keys[place], batch.numbers.get(at))
+            size_bytes = batch.size_of(place) + OVERHEAD_BYTES
             to = line.open
-            limit_bytes = self.limits.batch_limit_bytes
-            if to is None or to.size_bytes + size_bytes > limit_bytes:
+            if (
+                to is None
+                or to.size_bytes + size_bytes > self._batch_bytes
+                or len(to.payloads) >= self._batch_messages
+            ):
                 to = self._opened(line, batch.taken_s)
                 self._visit_soon(line)
             if to.flush > batch.flush:
@@ -739,10 +749,32 @@ class SendMachine:
                 self._unsettled[to.flush] += 1
             to.hurried |= batch.hurried
             to.last_s = max(to.last_s, batch.last_s)
-            to.take(batch, at, size_bytes)
-            futures[at].move(to, len(to.payloads) - 1)
+            to.take(batch, at, place, size_bytes)
         self._leave_flush(batch)
-        batch.wake()
+        batch.leave()
+
+    def _leave(self, line: Line) -> None:
+        """Gives what waits for a partition that is gone to the others.
+
+        What names that partition waits on, and so does what may be stored in it.
+        """
+        kept, others = deque[SendBatch](), list[SendBatch]()
+        for batch in line.batches:
+            stays = batch.is_answered or batch.is_in_doubt
+            (kept if stays else others).append(batch)
+        line.batches = kept
+        for batch in others:
+            if batch.is_open:
+                self._cut(line, batch)
+            moved = [
+                batch.size_of(place) + OVERHEAD_BYTES for _, place in batch.places()
+            ]
+            self._freed(batch.size_bytes - sum(moved), batch.taken - len(moved))
+            self._place(line.topic, batch)
+            if batch.on_done:
+                self._over.append(batch)  # of messages that were taken back
+        self._begin_anew(line)
+        self._pop_over(line)
 
     def _distribute(self, topic: TopicLines, now_s: float) -> None:
         """Gives whole batches of messages without a key to partitions that take one."""
@@ -766,7 +798,7 @@ class SendMachine:
 
     def _expired(self, topic: TopicLines, batch: SendBatch, now_s: float) -> bool:
         """Gives up a batch that no partition has taken for too long."""
-        errors = [line.error for line in topic.lines.values() if line.error is not None]
+        errors = [line.error for line in topic.row if line.error is not None]
         if len(errors) < topic.partitions:
             return False  # one of them goes on
         if now_s < self._expires_s(batch):
@@ -775,6 +807,16 @@ class SendMachine:
         self._give_up(topic.loose, batch, errors[0])
         self._pop_over(topic.loose)
         return True
+
+
+def _are_gone(lines: list[Line]) -> bool:
+    """Tells whether a topic has lost these partitions: it was made anew with fewer.
+
+    The store has said so of one of them, so that this is no count of before. While a
+    request to one is under way its messages may still be stored there.
+    """
+    is_told = any(isinstance(line.error, TopicNotFound) for line in lines)
+    return is_told and not any(line.in_flight for line in lines)
 
 
 def _drawn() -> ProducerIdentity:
