@@ -11,8 +11,9 @@ from txaware.queue import Job, Queue
 from txaware.service.queue import loading, pushing
 
 STEPS = 250
-# Where each step waits for a server, four seeds have fewer.
+# Where each step waits for a server, there are fewer.
 STEPS_OF_A_SERVER = 80
+SERVERS = ("hbase", "http")
 
 
 class Abandoned(Exception):
@@ -29,7 +30,7 @@ class History:
         self.done: Counter[bytes] = Counter()
         self.held: list[Job] = []
         self.rolled_back = 0
-        self.steps = STEPS_OF_A_SERVER if site.kind == "hbase" else STEPS
+        self.steps = STEPS_OF_A_SERVER if site.kind in SERVERS else STEPS
         site.messaging.create_queue(
             "mail", lease_s=10, max_pushes_per_pipe=4, max_pop_width=max_pop_width
         )

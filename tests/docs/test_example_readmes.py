@@ -14,6 +14,8 @@ SHELL = re.compile(
     r"^```(?:sh|shell|bash|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
 MOST_LINES = 100
+# What the last line of a block says, where it says how it went.
+LAST = {"workflow_scheduler": '"state": "succeeded"'}
 # Each takes some seconds, unless the machine has much else to do.
 TIMEOUT_S = 240
 
@@ -45,6 +47,7 @@ def test_its_first_block_ends_by_itself(readme: Path, tmp_path: Path) -> None:
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "Traceback" not in ran.stderr
+    assert LAST.get(name_of(readme), "") in ran.stdout.rstrip().rpartition("\n")[2]
     assert changed() == before
 
 

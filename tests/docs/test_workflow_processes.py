@@ -1,7 +1,6 @@
 """The scheduler of the examples as processes, by its command line."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,9 +13,9 @@ import pytest
 
 import txaware
 from tests.support.concurrency import until
+from tests.support.python_process import PythonProcess, completed
 
 ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
 COMMAND = [sys.executable, "-m", "examples.workflow_scheduler"]
 DEADLY = """\
 [workflows.deadly.steps.only]
@@ -45,16 +44,10 @@ async def second(step: StepContext) -> int:
 
 
 def call(*words: str, code: int = 0) -> str:
-    ran = subprocess.run(
-        [*COMMAND, *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    ran = completed([*COMMAND, *words], cwd=ROOT, text=True, timeout=120)
     assert ran.returncode == code, ran.stderr
-    return ran.stdout if code == 0 else ran.stderr
+    said: str = ran.stdout if code == 0 else ran.stderr
+    return said
 
 
 @pytest.fixture
@@ -68,11 +61,11 @@ class Running:
 
     def __init__(self, *words: str) -> None:
         self.is_killed = self.loses_owner = False
-        self._process = subprocess.Popen(
+        self._process = PythonProcess(
             [*COMMAND, *words], cwd=ROOT, stderr=subprocess.PIPE, text=True
         )
 
-    def __enter__(self) -> subprocess.Popen[str]:
+    def __enter__(self) -> PythonProcess:
         return self._process
 
     def __exit__(self, *exc_info: object) -> None:
@@ -88,23 +81,6 @@ def history(url: str, name: str) -> list[dict[str, Any]]:
         call("history", name, "--json", "--url", url)
     )
     return found
-
-
-def test_the_first_block_of_the_page_ends_by_itself() -> None:
-    page = (ROOT / "examples" / "workflow_scheduler" / "README.md").read_text()
-    block = page.partition("```sh\n")[2].partition("```")[0]
-    ran = subprocess.run(
-        ["bash", "-e", "-c", block],
-        cwd=ROOT,
-        env=os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    *_, runs = ran.stdout.splitlines()
-    assert [run["state"] for run in json.loads(runs)] == ["succeeded"]
 
 
 def test_functions_of_a_python_file_are_steps(url: str, tmp_path: Path) -> None:
@@ -174,7 +150,7 @@ def test_without_a_place_the_command_line_asks_for_it() -> None:
 
 
 def test_the_page_is_served_until_it_is_told_to_end(url: str) -> None:
-    process = subprocess.Popen(
+    process = PythonProcess(
         [*COMMAND, "page", "--port", "0", "--url", url],
         cwd=ROOT,
         stdout=subprocess.PIPE,

@@ -83,6 +83,10 @@ class Program:
         further = self.environment.get("PYTHONPATH", "").split(os.pathsep)
         sys.path[:1] = [first[self.kind], *(each for each in further if each)]
         sys.argv = [self.kind if self.kind == "-c" else self.name, *self.arguments]
+        options = [] if self.filters is None else ["-W", self.filters]
+        what = [self.kind, self.name] if self.kind else [self.name]
+        # By this it begins once more, with `exec`.
+        sys.orig_argv[:] = [sys.executable, *options, *what, *self.arguments]
         if self.environment.get(UNBUFFERED):
             for file in (sys.stdout, sys.stderr):
                 file.reconfigure(write_through=True)  # type: ignore[union-attr]

@@ -155,7 +155,7 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """What looks inside the service (marked `in_process`) has no form over HTTP."""
-    left_out = []
+    left_out = set()
     for item in items:
         kinds = getattr(item, "callspec", NO_PARAMETERS).params.values()
         is_inside = item.get_closest_marker("in_process") is not None
@@ -164,9 +164,9 @@ def pytest_collection_modifyitems(
         if (is_inside and "http" in kinds) or (
             IN_PARTITION & {*map(str, kinds)} and (is_inside or not in_file)
         ):
-            left_out.append(item)
-    items[:] = [item for item in items if item not in set(left_out)]
-    config.hook.pytest_deselected(items=left_out)
+            left_out.add(item)
+    config.hook.pytest_deselected(items=[each for each in items if each in left_out])
+    items[:] = [item for item in items if item not in left_out]
 
 
 def foreign_pointers(request: pytest.FixtureRequest) -> dict[str, bool]:

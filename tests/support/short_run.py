@@ -5,8 +5,8 @@ store; a test that is named runs always, and so do soaks and benchmarks.
 """
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,10 @@ SEPARATE = ("soak", "benchmark")  # run where `-m` names them
 # Crashes, rights, and what holds everywhere are in every run, but for what is marked.
 WHOLE_FOLDERS = ("crash",)
 WHOLE_FILES = re.compile("ledger|visib|equiv|architecture|security")
-STORES = ("contract", "unit")
+STORES = ("contract", "unit", "docs")
+# A history of the contract is made of so many seeds; those of `unit` take no time.
+SEEDED = "contract"
+SEEDS = 2
 # Kinds of stores and coordinators that a test is run on beside those in memory.
 FURTHER = {
     "leveldb",
@@ -32,6 +35,7 @@ FURTHER = {
 # A test of databases runs with each; a session and a server between are further ways to
 # it, which are tried one at a time and with the first of them alone.
 DATABASES = ("sqlite", "postgres", "mysql")
+SERVED = {*DATABASES[1:]}
 SESSION = "sqlalchemy "
 # Of a test with many cases one in four, where each of them is a request or a process.
 REQUESTS = ("http", "cli")
@@ -106,6 +110,8 @@ def _long(items: Iterable[pytest.Item]) -> set[pytest.Item]:
             found |= set(plain) - set(plain[::EACH])
         elif path.parent.name in STORES and not is_first:
             found |= _further(plain)
+        if path.parent.name == SEEDED:
+            found |= _more_seeds(plain)
     return found
 
 
@@ -123,10 +129,28 @@ def _further(same: list[pytest.Item]) -> set[pytest.Item]:
     """Returns the cases on other stores, of a test that runs in memory as well."""
     kinds = {item: _kinds(item) for item in same}
     if any("memory" in each for each in kinds.values()):
-        further = {item for item, each in kinds.items() if each & FURTHER}
+        # A database that is a server has no case in memory, and one beside a directory.
+        further = {
+            item
+            for item, each in kinds.items()
+            if each & FURTHER and not (each & SERVED and "leveldb" in each)
+        }
     else:
         further = {item for item, each in kinds.items() if _is_further_way(each)}
     return {item for item in further if not item.get_closest_marker("everywhere")}
+
+
+def _more_seeds(same: list[pytest.Item]) -> set[pytest.Item]:
+    """Returns the cases that differ from earlier ones in nothing but their seed."""
+    seeds: Counter[str] = Counter()
+    found: set[pytest.Item] = set()
+    for item in same:
+        params = dict(_params(item))
+        if params.pop("seed", None) is not None:
+            seeds[repr(params)] += 1
+            if seeds[repr(params)] > SEEDS:
+                found.add(item)
+    return found
 
 
 def _is_further_way(kinds: set[str]) -> bool:
@@ -137,6 +161,11 @@ def _is_further_way(kinds: set[str]) -> bool:
 
 
 def _kinds(item: pytest.Item) -> set[str]:
+    values = _params(item).values()
+    parts = [each for value in values if isinstance(value, tuple) for each in value]
+    return {each for each in (*values, *parts) if isinstance(each, str)}
+
+
+def _params(item: pytest.Item) -> Mapping[str, object]:
     callspec = getattr(item, "callspec", None)
-    values = () if callspec is None else callspec.params.values()
-    return {value for value in values if isinstance(value, str)}
+    return {} if callspec is None else callspec.params

@@ -7,6 +7,7 @@ import pytest
 # A token or a digest in a parameter; and where an object lies.
 RANDOM = re.compile("txa_|sha256:", re.IGNORECASE)
 PLACE = re.compile(" at 0x[0-9a-f]+")
+MOST_OF_ID = 1000  # megabytes of a parameter would take a second to be written as an id
 # What takes servers of its own: one Spark and one HBase at a time leave time-outs room.
 # A test has the group of its first marker here.
 SERVERS = ("spark", "hbase", "tephra")
@@ -38,7 +39,9 @@ def is_in_memory(item: pytest.Item) -> bool:
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Ids are the same in all processes: without what was made at random."""
+    """Ids are the same in all processes: without what was made at random, and short."""
+    if isinstance(val, (str, bytes)) and len(val) > MOST_OF_ID:
+        return argname
     if isinstance(val, str) and (not val.isascii() or RANDOM.search(val)):
         return argname
     return None

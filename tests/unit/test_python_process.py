@@ -53,13 +53,15 @@ def test_it_has_its_words_place_environment_and_files(tmp_path: Path) -> None:
 
 
 def test_a_module_and_a_file_are_run_as_python_does(tmp_path: Path) -> None:
-    (tmp_path / "said.py").write_text("import sys; print(sys.argv[1:], sys.path[0])")
+    text = "import sys; print(sys.argv[1:], sys.orig_argv[1:], sys.path[0])"
+    (tmp_path / "said.py").write_text(text)
     for words in (["-m", "said"], ["said.py"]):
         ran = completed(
             [sys.executable, *words, "a"], cwd=tmp_path, text=True, timeout=STARTED_S
         )
         path = str(tmp_path)
-        assert ran.stdout in (f"['a'] {path}\n", "['a'] \n"), ran
+        told = f"['a'] {[*words, 'a']} "
+        assert ran.stdout in (f"{told}{path}\n", f"{told}\n"), ran
 
 
 @pytest.mark.parametrize(

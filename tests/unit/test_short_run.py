@@ -85,6 +85,52 @@ def test_a_database_is_reached_one_further_way_at_a_time(
     }
 
 
+SHOPS = """
+import pytest
+
+pytestmark = pytest.mark.parametrize(
+    "shop",
+    [
+        ("sqlite", "memory"),
+        *((base, way) for base in ("sqlite", "mysql") for way in ("leveldb", "http")),
+    ],
+    ids="-".join,
+)
+
+def test_first(shop): ...
+
+def test_second(shop): ...
+"""
+
+
+def test_a_database_that_is_a_server_is_used_beside_a_directory(
+    stores: pytest.Pytester,
+) -> None:
+    (stores.path / "contract" / "test_stores.py").write_text(SHOPS)
+    found = names(stores)
+    assert found[5:] == ["second[sqlite-memory]", "second[mysql-leveldb]"]
+
+
+HISTORIES = """
+import pytest
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", ["memory", "leveldb"])
+def test_first(kind, seed): ...
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", ["leveldb"])
+def test_on_disk(kind, seed): ...
+"""
+
+
+def test_a_history_is_made_of_the_first_two_seeds(stores: pytest.Pytester) -> None:
+    (stores.path / "contract" / "test_stores.py").write_text(HISTORIES)
+    first = [f"first[{kind}-{n}]" for kind in ("memory", "leveldb") for n in (0, 1)]
+    assert names(stores) == [*first, "on_disk[leveldb-0]", "on_disk[leveldb-1]"]
+    assert len(names(stores, "--long")) == 12
+
+
 def test_long_adds_all_but_the_soaks(stores: pytest.Pytester) -> None:
     found = names(stores, "--long")
     assert "second[leveldb]" in found
