@@ -4,7 +4,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -170,10 +170,9 @@ def crash_at(operation: int) -> Callable[[int, str], None]:
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))]
 )
 def test_a_crash_at_every_write_of_the_journal_keeps_what_was_acknowledged(
-    seed: int,
+    seed: int, every: Callable[[int], Iterator[int]]
 ) -> None:
-    crashed_at = 0
-    while True:
+    for crashed_at in every(0):
         disk, clock = FakeDisk(), Clock()
         disk.before = crash_at(crashed_at)
         workload: Workload | None = None
@@ -184,7 +183,6 @@ def test_a_crash_at_every_write_of_the_journal_keeps_what_was_acknowledged(
             known = workload.known if workload else Known()
             for found in disk.after_a_crash():
                 check(found, clock, known)
-            crashed_at += 1
         else:
             break
     assert crashed_at > 60, "the workload writes too little to be a test"

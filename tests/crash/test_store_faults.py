@@ -1,7 +1,7 @@
 """A store whose disk fails or stops at any moment: what it acknowledged is there."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -28,9 +28,10 @@ def crash_at(step: int) -> Callable[[int, str], None]:
 
 
 @pytest.mark.parametrize("switch_every", [0, pytest.param(3, marks=pytest.mark.long)])
-def test_a_crash_at_every_moment_keeps_what_was_acknowledged(switch_every: int) -> None:
-    crashed_at = 0
-    while True:
+def test_a_crash_at_every_moment_keeps_what_was_acknowledged(
+    switch_every: int, every: Callable[[int], Iterator[int]]
+) -> None:
+    for crashed_at in every(0):
         directory, clock = FakeDirectory(switch_every=switch_every), Clock()
         directory.before = crash_at(crashed_at)
         events = Life(directory, clock, "one").run()
@@ -41,7 +42,6 @@ def test_a_crash_at_every_moment_keeps_what_was_acknowledged(switch_every: int) 
         clock.advance_s(-100)
         again = Life(found, clock, "two", steps=6).run()
         check(events, again, last_look(found, clock, "end"))
-        crashed_at += 1
     assert crashed_at > 100, "the load writes too little to be a test"
 
 
@@ -64,9 +64,13 @@ def failing(at: int, *, opens: int = 0, every: int = 0) -> Callable[[int, str], 
 
 @pytest.mark.parametrize("opens", [0, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("short", [False, True])
-def test_a_failure_at_every_write_is_told_as_it_was(opens: int, short: bool) -> None:
-    failed_at, steps = 8, 1 << 20
-    while failed_at < steps:
+def test_a_failure_at_every_write_is_told_as_it_was(
+    opens: int, short: bool, every: Callable[[int], Iterator[int]]
+) -> None:
+    steps = 1 << 20
+    for failed_at in every(8):
+        if failed_at >= steps:
+            break
         directory, clock = FakeDirectory(), Clock()
         directory.short = short
         directory.before = failing(failed_at, opens=opens)
@@ -74,11 +78,13 @@ def test_a_failure_at_every_write_is_told_as_it_was(opens: int, short: bool) -> 
         steps = directory.steps
         directory.before = lambda number, step: None
         check(events, last_look(directory, clock, "end"))
-        failed_at += 1
     assert failed_at > 60, "the load writes too little to be a test"
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "seed",
+    [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 12))],
+)
 def test_a_disk_that_fails_again_and_again_ends_in_a_crash(seed: int) -> None:
     directory, clock = FakeDirectory(switch_every=4), Clock()
     lives = []

@@ -5,7 +5,7 @@ exception is raised at each such place in turn.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,10 @@ CALLS: dict[str, Callable[[Store, Any], object]] = {
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("limit_bytes", [0, 1 << 20])
 @pytest.mark.parametrize("name", CALLS)
-def test_an_interrupt_at_any_place_stops_nobody(name: str, limit_bytes: int) -> None:
-    place = 0
-    while True:
-        place += 1
+def test_an_interrupt_at_any_place_stops_nobody(
+    name: str, limit_bytes: int, every: Callable[[int], Iterator[int]]
+) -> None:
+    for place in every(1):
         directory, clock = FakeDirectory(), Clock()
         table = LevelDbTable(
             "fake", directory.open, clock_ms=clock, sync_limit_bytes=limit_bytes

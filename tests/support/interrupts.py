@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 import pytest
@@ -83,12 +84,14 @@ def elsewhere(call: Callable[[], Any]) -> Any:
     return answers[0]
 
 
-def places(make: Callable[[int], bool]) -> int:
-    """Has a call interrupted at each of its places; answers how many it has."""
-    place = 1
-    while make(place):
-        place += 1
-    return place
+def places(
+    make: Callable[[int], bool], every: Callable[[int], Iterator[int]] = count
+) -> int:
+    """Has a call interrupted at each of its places, or at those that `every` numbers.
+
+    Answers how many there are.
+    """
+    return next(place for place in every(1) if not make(place))
 
 
 def interrupted(call: Callable[[], object]) -> None:

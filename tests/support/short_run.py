@@ -6,8 +6,10 @@ store; a test that is named runs always, and so do soaks and benchmarks.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -41,6 +43,9 @@ SESSION = "sqlalchemy "
 REQUESTS = ("http", "cli")
 MOST_CASES = 6
 EACH = 4
+# A test of every step of something, each of which costs a whole run of it, tries one in
+# three, from one of the first three on.
+STRIDE = 3
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -66,6 +71,15 @@ def pytest_collection_modifyitems(
         left_out |= _long(item for item in rest if not _has_any(item, SEPARATE))
     config.hook.pytest_deselected(items=[each for each in items if each in left_out])
     items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture
+def every(request: pytest.FixtureRequest) -> Callable[[int], Iterator[int]]:
+    """Numbers the steps that a test tries: all from a first one on, or one in three."""
+    config, node = request.config, request.node
+    if config.option.long or node.path in _named_files(config)[0]:
+        return count
+    return lambda first: count(first + crc32(node.nodeid.encode()) % STRIDE, STRIDE)
 
 
 def _named_files(config: pytest.Config) -> tuple[set[Path], set[Path]]:

@@ -131,6 +131,28 @@ def test_a_history_is_made_of_the_first_two_seeds(stores: pytest.Pytester) -> No
     assert len(names(stores, "--long")) == 12
 
 
+STEPS = """
+def test_steps(every):
+    steps = every(5)
+    first = next(steps)
+    assert first in range(5, 8)
+    assert next(steps) - first == {apart}
+"""
+
+
+@pytest.mark.parametrize(
+    ("apart", "words"),
+    [(3, []), (1, ["--long"]), (1, ["contract/test_stores.py"])],
+    ids=["short", "long", "named"],
+)
+def test_a_short_run_tries_one_step_in_three(
+    stores: pytest.Pytester, apart: int, words: list[str]
+) -> None:
+    file = stores.path / "contract" / "test_stores.py"
+    file.write_text(STEPS.replace("{apart}", str(apart)))
+    stores.inline_run(*PLUGINS, *words).assertoutcome(passed=1)
+
+
 def test_long_adds_all_but_the_soaks(stores: pytest.Pytester) -> None:
     found = names(stores, "--long")
     assert "second[leveldb]" in found
