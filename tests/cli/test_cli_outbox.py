@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,9 @@ from tests.support.cli_runs import error_of, run
 from tests.support.messagings import committed
 from tests.support.queues import taken
 from txaware import Outgoing, participants
+from txaware.cli.stop import Stop
 from txaware.participants import sqlite_link
+from txaware.participants.outbox_relay import OutboxRelay
 
 LIST = ("outbox", "list", "shop.db")
 
@@ -49,6 +52,31 @@ def test_the_relay_removes_the_notes_of_items_that_have_ended() -> None:
     run("outbox", "relay", "shop.db")
     assert connection.execute(count).fetchone() == (0,)
     connection.close()
+
+
+def test_an_absent_server_is_told_of_and_tried_again_each_five_seconds_at_least(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The command stops in its ninth pause; nothing here waits for one."""
+    pauses_s: list[float] = []
+
+    def pause(stop: Stop, timeout_s: float) -> bool:
+        pauses_s.append(timeout_s)
+        stop.asked = len(pauses_s) == 9
+        return stop.asked
+
+    def carry_over(relay: OutboxRelay[Any]) -> int:
+        raise txaware.Unavailable("nobody is there")
+
+    monkeypatch.setattr(Stop, "wait", pause)
+    monkeypatch.setattr(OutboxRelay, "carry_over", carry_over)
+    with sqlite3.connect("shop.db") as connection:
+        txaware.outbox(connection).publish("t", b"1")
+    told = run("outbox", "relay", "shop.db", "--every", "1s").stderr
+    assert pauses_s == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
+    for line, pause_s in zip(told.splitlines(), pauses_s, strict=True):
+        assert "1 message waiting, the oldest for " in line
+        assert line.endswith(f"; again in {pause_s:g} s: nobody is there)")
 
 
 def test_what_is_no_outbox_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,9 @@
 """Rows of asyncio beside messages: inboxes, pops, loops, and cancellation anywhere."""
 
 import asyncio
-import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -14,9 +13,9 @@ import aiosqlite
 import asyncpg
 import psycopg
 import pytest
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
+from tests.support.asyncio_shops import DECIDING, PREPARED, Shop
 from tests.support.concurrency import in_loop
 from tests.support.http_served import ServedStore, served
 from tests.support.messagings import payloads
@@ -30,102 +29,6 @@ from txaware import (
     participants,
 )
 from txaware.errors import BadRequest, MisusedTransaction, TxAwareError, Unavailable
-from txaware.participants.outbox_relay import OutboxRelay
-from txaware.participants.postgres_link import PostgresLink
-from txaware.participants.postgres_outbox import PostgresOutbox
-from txaware.participants.sqlite_outbox import SqliteOutbox
-
-DECIDING = [
-    "aiosqlite",
-    "psycopg",
-    "asyncpg",
-    "session aiosqlite",
-    "session psycopg",
-    "session asyncpg",
-]
-PREPARED = ["psycopg prepared", "asyncpg prepared", "session psycopg prepared"]
-
-
-class Shop:
-    """A database with orders, and a connection of asyncio to it."""
-
-    def __init__(self, kind: str, path: Path, server: PostgresServer | None) -> None:
-        self.kind = kind
-        self.path = path
-        self.server = server
-        self.connection: Any = None
-        self.participant: Any = None
-        with self.blocking() as connection:
-            connection.execute("DROP TABLE IF EXISTS orders")
-            connection.execute("CREATE TABLE orders (who text)")
-
-    def blocking(self) -> Any:
-        """Opens a connection beside it."""
-        if self.server is not None:
-            return self.server.connect()
-        return sqlite3.connect(self.path)
-
-    @asynccontextmanager
-    async def opened(self, messaging: AsyncMessaging) -> AsyncIterator["Shop"]:
-        """Opens the connection, and the participant."""
-        is_prepared = self.kind.endswith("prepared")
-        outbox: Any = {} if is_prepared else {"outbox": True, "relay": False}
-        driver = self.kind.removesuffix(" prepared").rpartition(" ")[2]
-        async with AsyncExitStack() as stack:
-            if self.kind.startswith("session"):
-                engine = create_async_engine(self._url(driver))
-                stack.push_async_callback(engine.dispose)
-                self.connection = AsyncSession(engine)
-                stack.push_async_callback(self.connection.close)
-                self.participant = participants.sqlalchemy(
-                    messaging, self.connection, outbox=not is_prepared, relay=False
-                )
-            elif driver == "aiosqlite":
-                self.connection = await aiosqlite.connect(self.path)
-                stack.push_async_callback(self.connection.close)
-                self.participant = participants.sqlite(
-                    messaging, self.connection, relay=False
-                )
-            else:
-                assert self.server is not None
-                if driver == "asyncpg":
-                    self.connection = await asyncpg.connect(self.server.url)
-                else:
-                    connect_to = psycopg.AsyncConnection.connect
-                    self.connection = await connect_to(self.server.url)
-                stack.push_async_callback(self.connection.close)
-                self.participant = participants.postgres(
-                    messaging, self.connection, **outbox
-                )
-            yield self
-
-    def _url(self, driver: str) -> str:
-        if self.server is None:
-            return f"sqlite+aiosqlite:///{self.path}"
-        return self.server.url.replace("postgresql:", f"postgresql+{driver}:")
-
-    async def order(self, who: str) -> None:
-        """Writes a row in the open block."""
-        sql = f"INSERT INTO orders VALUES ('{who}')"
-        statement: Any = text(sql) if self.kind.startswith("session") else sql
-        await self.connection.execute(statement)
-
-    def orders(self) -> list[str]:
-        """The rows that are committed."""
-        with self.blocking() as connection:
-            found = connection.execute("SELECT who FROM orders").fetchall()
-        return sorted(who for (who,) in found)
-
-    def carry_over(self, messaging: Any) -> None:
-        """Carries over what waits, as another process would."""
-        rows: Any = (
-            SqliteOutbox(self.path)
-            if self.server is None
-            else PostgresOutbox(PostgresLink(self.server.url))
-        )
-        relay = OutboxRelay(messaging, rows)
-        relay.carry_over()
-        relay.close()
 
 
 @pytest.fixture
@@ -141,8 +44,12 @@ def store() -> Iterator[ServedStore]:
 def make_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Shop]:
     def make(kind: str) -> Shop:
         is_file = kind.endswith("aiosqlite")
-        server = None if is_file else request.getfixturevalue("postgres_server")
-        return Shop(kind, tmp_path / "shop.db", server)
+        database = str(tmp_path / "shop.db")
+        if not is_file:
+            database = request.getfixturevalue("postgres_server").url
+        shop = Shop(kind, database)
+        shop.make_table()
+        return shop
 
     return make
 
@@ -263,17 +170,15 @@ async def test_a_worker_has_a_connection_for_each_that_it_handles_at_once(
 
         async def make() -> Any:
             if kind == "aiosqlite":
-                connection: Any = await aiosqlite.connect(shop.path)
+                connection: Any = await aiosqlite.connect(shop.database)
                 made: Any = participants.sqlite(messaging, connection, relay=False)
             elif kind == "psycopg":
-                assert shop.server is not None
-                connection = await psycopg.AsyncConnection.connect(shop.server.url)
+                connection = await psycopg.AsyncConnection.connect(shop.database)
                 made = participants.postgres(
                     messaging, connection, outbox=True, relay=False
                 )
             else:
-                assert shop.server is not None
-                connection = await asyncpg.connect(shop.server.url)
+                connection = await asyncpg.connect(shop.database)
                 made = participants.postgres(messaging, connection)
             connections[made] = connection
             return made

@@ -11,59 +11,19 @@ import pytest
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import txaware
 from tests.support.messagings import Site
+from tests.support.traces import Traces, id_of, links_of, parent_of, trace_of
 from txaware import participants
 from txaware.messaging import Messaging
 from txaware.model.labels import MAX_HEADERS_BYTES
 
 
-class Traces:
-    """What was exported, in memory."""
-
-    def __init__(self) -> None:
-        self._exporter = InMemorySpanExporter()
-        self.provider = TracerProvider()
-        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self.tracer = self.provider.get_tracer("a test")
-
-    def named(self, name: str) -> list[ReadableSpan]:
-        return [one for one in self._exporter.get_finished_spans() if one.name == name]
-
-    def one(self, name: str) -> Any:
-        [found] = self.named(name)
-        return found
-
-
 @pytest.fixture
 def traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[Traces]:
-    """Sets a provider for one test; the API itself lets nobody take one back."""
-    made = Traces()
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", made.provider)
-    yield made
-    made.provider.shutdown()
-
-
-def trace_of(span: Any) -> int:
-    found: int = span.get_span_context().trace_id
-    return found
-
-
-def parent_of(span: Any) -> int | None:
-    return None if span.parent is None else int(span.parent.span_id)
-
-
-def links_of(span: Any) -> set[int]:
-    return {link.context.span_id for link in span.links}
-
-
-def id_of(span: Any) -> int:
-    found: int = span.get_span_context().span_id
-    return found
+    with Traces.of_a_test(monkeypatch) as made:
+        yield made
 
 
 def test_nothing_is_added_where_no_provider_is_set(messaging: Messaging) -> None:

@@ -8,8 +8,10 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+import txaware
 from tests.support.concurrency import until
 from tests.support.spark_fixtures import Shared
+from tests.support.traces import Traces, id_of, parent_of, trace_of
 
 pytestmark = pytest.mark.spark
 MIB = 1 << 20
@@ -200,6 +202,25 @@ def test_keys_and_headers_go_there_and_back(shared: Shared, kind: str) -> None:
         (one.payload, one.key, one.headers) for one in page
     ]
     assert [row.time.astimezone(UTC) for row in read] == [one.time for one in page]
+
+
+def test_a_trace_goes_through_spark(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows have the context of the publisher in their headers, and take it along."""
+    shared.messaging.create_topic("paid")
+    with Traces.of_a_test(monkeypatch) as traces:
+        shared.messaging.publisher("t").publish(b"a", key=b"k", headers={"h": b"1"})
+        read = shared.reader(topic="t").load().select("payload", "key", "headers")
+        shared.save(read, topic="paid")
+
+        def handle(message: txaware.Message) -> None:
+            assert (message.key, message.headers["h"]) == (b"k", b"1")
+
+        assert shared.messaging.subscribe("paid", handle, group="g").run_once() == 1
+        publish, process = map(traces.one, ("publish t", "process paid"))
+    assert parent_of(process) == id_of(publish)
+    assert trace_of(process) == trace_of(publish)
 
 
 def _headers_as(kind: str) -> str:

@@ -29,6 +29,7 @@ WORD = 4  # bytes of a number
 IMPORTED = (
     *("txaware", "txaware.cli.root", "txaware.server.server", "txaware.testing"),
     *("asyncio", "httptools", "pymysql", "psycopg", "sqlalchemy.orm", "uvicorn"),
+    *("aiosqlite", "asyncpg", "sqlalchemy.ext.asyncio"),
 )
 
 

@@ -28,7 +28,7 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.model.messages import text_or_base64
-from txaware.participants.background_work import FIRST_PAUSE_S, LONGEST_PAUSE_S
+from txaware.participants.background_work import Pauses
 from txaware.participants.database_outbox import DatabaseOutbox
 from txaware.participants.databases import open_noted_items, open_outbox
 from txaware.participants.inbox_cleaner import InboxCleaner
@@ -88,13 +88,13 @@ def relay(session: Session, *, database: str, every: float | None) -> None:
     with session.open() as messaging, stopped_by_signal() as stop:
         work = OutboxRelay(messaging, open_outbox(database))
         cleaner = InboxCleaner(messaging, open_noted_items(database))
-        pause_s = FIRST_PAUSE_S
+        pauses = Pauses()
         try:
             while not stop.asked:
                 try:
                     count = work.carry_over()
                     cleaner.clean()
-                    pause_s = FIRST_PAUSE_S
+                    pauses.reset()
                     if count or every is None:
                         click.echo(f"carried over {counted(count, 'message')}")
                     if every is None:
@@ -103,9 +103,9 @@ def relay(session: Session, *, database: str, every: float | None) -> None:
                 except MAY_PASS as error:
                     if every is None:
                         raise
+                    pause_s = pauses.next_s()
                     note(f"{_backlog(work.rows)}; again in {pause_s:g} s: {error}")
                     stop.wait(pause_s)
-                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         finally:
             work.close()
             cleaner.close()

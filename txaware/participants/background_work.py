@@ -9,6 +9,23 @@ log = logging.getLogger(__name__)
 LOOK_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 0.1, 5.0
 
 
+class Pauses:
+    """The pauses behind failures: each twice as long as the one before, up to 5 s."""
+
+    def __init__(self) -> None:
+        self._next_s = FIRST_PAUSE_S
+
+    def next_s(self) -> float:
+        """Returns the pause behind one more failure."""
+        pause_s = self._next_s
+        self._next_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        return pause_s
+
+    def reset(self) -> None:
+        """Begins anew, as something has not failed."""
+        self._next_s = FIRST_PAUSE_S
+
+
 def _wait(asked: threading.Event) -> None:
     asked.wait(LOOK_S)
 
@@ -64,16 +81,16 @@ class BackgroundWork:
             thread.join()
 
     def _run(self) -> None:
-        pause_s = FIRST_PAUSE_S
+        pauses = Pauses()
         while not self._is_closed:
             try:
                 self._wait(self._asked)
                 self._asked.clear()
                 self._work()
-                pause_s = FIRST_PAUSE_S
+                pauses.reset()
             except Exception as error:
                 if self._is_closed:
                     return
+                pause_s = pauses.next_s()
                 log.warning("%s: again in %s s: %s", self._name, pause_s, error)
                 self._asked.wait(pause_s)
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
