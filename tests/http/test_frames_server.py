@@ -3,7 +3,9 @@
 import json
 import logging
 import socket
+import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,10 +15,15 @@ import pytest
 from tests.support.concurrency import until
 from tests.support.frame_client import RawFrames
 from tests.support.http_access import guarded
-from tests.support.http_raw import Served, request, serving
+from tests.support.http_raw import Served, lines_of, request, serving
 from txaware.model.requests import checked_payloads
-from txaware.protocol import jobs, queues, tables
-from txaware.protocol.formats import PublishRequest, encode_publish
+from txaware.protocol import jobs, messages, queues, tables
+from txaware.protocol.formats import (
+    PollRequest,
+    PublishRequest,
+    encode_poll,
+    encode_publish,
+)
 from txaware.protocol.frames import (
     CANCEL,
     PIECE,
@@ -29,6 +36,7 @@ from txaware.protocol.frames import (
     hello_frame,
 )
 from txaware.protocol.verbs import NUMBERED, VERBS
+from txaware.server.frame_connection import TURN_FRAMES
 from txaware.server.routes.frame_routes import UPGRADE
 
 POLL = "/v1/namespaces/default/topics/t/poll"
@@ -251,6 +259,10 @@ WRONG = {
     "unknown kind": (hello_frame(Hello(1)) + frame(99, 1), "kind 99"),
     "no HELLO": (frame(CANCEL, 1), "no HELLO"),
     "HELLO of another version": (hello_of_version_2(), "version 2"),
+    "HELLO that takes bytes one by one": (
+        hello_frame(Hello(1, piece_bytes=1)),
+        "pieces of 1 bytes",
+    ),
     "HELLO without sense": (frame(1, 0, b"\xc1"), "cannot be read"),
     "HELLO twice": (hello_frame(Hello(1)) * 2, "kind 1"),
     "an answer": (hello_frame(Hello(1)) + frame(REPLY, 1), "kind 3"),
@@ -336,6 +348,74 @@ def test_what_waits_for_a_client_that_is_gone_counts_no_more() -> None:
                 return raw.answer(raw.route("GET", "/ping")).status == 200
 
         assert until(is_let_in)
+
+
+def test_a_client_that_asks_very_much_at_once_lets_others_have_their_turn(
+    served: Served, raw: RawFrames
+) -> None:
+    """Its requests come in one read, of which one turn of the event loop takes few."""
+    ping = RequestHead(0, 0, None, None, "GET", "/ping")
+    asked = [head_frame(REQUEST, number, ping, b"") for number in range(1, 1001)]
+    assert raw.answer(raw.route("GET", "/ping")).status == 200
+    (line,) = lines_of(served)
+    answer, answered, by_turn = line.answer, 0, list[int]()
+    is_over = threading.Event()
+
+    def counted(*given: Any) -> None:
+        nonlocal answered
+        answered += 1
+        answer(*given)
+
+    def next_turn() -> None:
+        by_turn.append(answered)
+        if answered < 1000:
+            line.loop.call_soon(next_turn)
+        else:
+            is_over.set()
+
+    def all_at_once() -> None:
+        line.answer = counted  # type: ignore[method-assign]
+        line.data_received(b"".join(asked[1:]) + asked[0])
+        next_turn()
+
+    line.loop.call_soon_threadsafe(all_at_once)
+    assert is_over.wait(20)
+    turns = [after - before for before, after in pairwise([0, *by_turn])]
+    assert max(turns) <= 2 * TURN_FRAMES
+    for number in [*range(2, 1001), 1]:
+        assert raw.answer(number).body == b"OK"
+    assert not line._is_reading_paused
+
+
+def large_page(raw: RawFrames) -> int:
+    """Asks for a page of which the client takes a piece alone, for now."""
+    return raw.verb(messages.POLL, "t", encode_poll(PollRequest()))
+
+
+def test_a_stream_is_in_use_until_its_answer_is_sent(served: Served) -> None:
+    served.messaging.publish("t", [bytes(200_000)])
+    with RawFrames(served.server.url, hello=Hello(1, credit_bytes=1)) as raw:
+        large_page(raw)
+        reply = raw.next()
+        assert reply is not None
+        assert reply.kind == REPLY
+        raw.number = 0
+        large_page(raw)
+        assert raw.ended() == "stream 1 is in use"
+
+
+def test_an_answer_that_is_cancelled_within_it_leaves_nothing(served: Served) -> None:
+    served.messaging.publish("t", [bytes(200_000)])
+    with RawFrames(served.server.url, hello=Hello(1, credit_bytes=1000)) as raw:
+        for _ in range(3):
+            stream = large_page(raw)
+            while (one := raw.next()) is not None and one.kind != PIECE:
+                assert one.stream == stream
+            raw.cancel(stream)
+        assert raw.answer(raw.route("GET", "/ping")).body == b"OK"
+        (line,) = lines_of(served)
+        assert until(lambda: line.unsent_bytes == 0)
+        assert line.queue.is_empty
 
 
 def test_a_client_that_takes_nothing_is_cut_off(

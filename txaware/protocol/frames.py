@@ -24,6 +24,8 @@ _AFTER_SIZE = _HEADER.size - _SIZE.size
 # The most bytes of a body in one frame, unless the other side takes less; between two
 # frames others have their turn.
 PIECE_BYTES = 64 << 10
+# Whoever takes less would have the other side make a million frames of a page.
+LEAST_PIECE_BYTES = 1024
 # The most bytes of a head, and so of a frame beside its piece of a body.
 MOST_HEAD_BYTES = 60_000
 # The bytes of a body that are sent on a stream before the other side asks for more.
@@ -167,7 +169,12 @@ def read_hello(body: bytes) -> Hello:
     hello = _read(Hello, body)
     if hello.version != VERSION:
         raise WrongFrame(f"its HELLO has version {hello.version}, not {VERSION}")
-    if not 0 < hello.piece_bytes <= MOST_CREDIT_BYTES or hello.credit_bytes < 0:
+    if not LEAST_PIECE_BYTES <= hello.piece_bytes <= MOST_CREDIT_BYTES:
+        raise WrongFrame(
+            f"its HELLO takes pieces of {hello.piece_bytes} bytes; they have "
+            f"{LEAST_PIECE_BYTES} or more"
+        )
+    if hello.credit_bytes < 0:
         raise WrongFrame("its HELLO has odd limits")
     return hello
 

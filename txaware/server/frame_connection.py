@@ -7,7 +7,7 @@ rules and routes that requests of HTTP have.
 import asyncio
 import logging
 import secrets
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -57,6 +57,9 @@ HELD_BYTES = 64 << 10
 # A client that reads nothing of this much is not read from either.
 UNREAD_BYTES = 1 << 20
 CUT_S = 0.05
+# So many frames of one connection are taken before others have their turn: a read may
+# bring ten thousand requests, which take a third of a second.
+TURN_FRAMES = 32
 _NUMBERS = 2**32 - 1
 
 
@@ -148,6 +151,8 @@ class FrameConnection(asyncio.Protocol):
         self._greeted = False
         self._is_paused = self._is_reading_paused = self._flushes = False
         self._is_taking = False  # which ends with a flush
+        self._untaken: deque[Frame] = deque()
+        self._waits_for_turn = False
         self._ends = False  # nothing more is begun; it closes when all is sent
         self.is_closed = False
         self._timer: asyncio.TimerHandle | None = None
@@ -199,6 +204,7 @@ class FrameConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends everything, and tells those who wait for messages for this client."""
         self.is_closed = True
+        self._untaken.clear()
         for call in self._lost:
             call()
         self._connections.discard(self)
@@ -276,19 +282,48 @@ class FrameConnection(asyncio.Protocol):
         if self._ends and not self._streams:
             return
         self._came_s = self.loop.time()
+        try:
+            frames = self._reader.feed(data)
+        except WrongFrame as error:
+            self._end_wrong(error)
+            return
+        if self._waits_for_turn:
+            self._untaken.extend(frames)
+        elif len(frames) > TURN_FRAMES:
+            self._untaken.extend(frames)
+            self._take_turn()
+        else:
+            self._take_all(frames)
+
+    def _take_turn(self) -> None:
+        """Takes the frames of one turn; others have theirs before what is left."""
+        untaken = self._untaken
+        count = min(len(untaken), TURN_FRAMES)
+        self._waits_for_turn = len(untaken) > count
+        if self._waits_for_turn:
+            self.loop.call_soon(self._take_turn)
+        self._take_all([untaken.popleft() for _ in range(count)])
+
+    def _take_all(self, frames: list[Frame]) -> None:
         self._is_taking = True
         try:
-            for one in self._reader.feed(data):
+            for one in frames:
                 if self.is_closed:
                     return
                 self._take(one)
         except WrongFrame as error:
-            for stream in list(self._streams.values()):
-                stream.give_up()
-            self.end(str(error))
+            self._end_wrong(error)
         finally:
             self._is_taking = False
             self._flush_if_due()
+            if self._waits_for_turn or self._is_reading_paused:
+                self._read_or_not()
+
+    def _end_wrong(self, error: WrongFrame) -> None:
+        self._untaken.clear()
+        for stream in list(self._streams.values()):
+            stream.give_up()
+        self.end(str(error))
 
     def _take(self, one: Frame) -> None:
         kind, stream = one.kind, self._streams.get(one.stream)
@@ -322,7 +357,8 @@ class FrameConnection(asyncio.Protocol):
         self._rest()
 
     def _request(self, one: Frame) -> None:
-        if not one.stream or one.stream in self._streams:
+        is_used = one.stream in self._streams or self.queue.is_sending(one.stream)
+        if not one.stream or is_used:
             raise WrongFrame(f"stream {one.stream} is in use")
         head, body = read_head(RequestHead, one.body)
         # Nothing that lies on the way may ask once more, perhaps in a later life of the
@@ -445,8 +481,15 @@ class FrameConnection(asyncio.Protocol):
         self.cut()
 
     def _read_or_not(self) -> None:
-        """Reads on, unless answers are not read: each request makes one more."""
-        stops = self._is_paused and self.unsent_bytes > UNREAD_BYTES
+        """Reads on, unless answers are not read: each request makes one more.
+
+        Nor does it while frames wait for their turn.
+        """
+        if self.is_closed:
+            return
+        stops = self._waits_for_turn or (
+            self._is_paused and self.unsent_bytes > UNREAD_BYTES
+        )
         if stops and not self._is_reading_paused:
             self._is_reading_paused = True
             self.transport.pause_reading()
