@@ -36,7 +36,9 @@ from txaware.protocol.frames import (
     hello_frame,
 )
 from txaware.protocol.verbs import NUMBERED, VERBS
+from txaware.server.exchange import Reply
 from txaware.server.frame_connection import TURN_FRAMES
+from txaware.server.frame_request import RequestStream
 from txaware.server.routes.frame_routes import UPGRADE
 
 POLL = "/v1/namespaces/default/topics/t/poll"
@@ -361,10 +363,10 @@ def test_a_client_that_asks_very_much_at_once_lets_others_have_their_turn(
     answer, answered, by_turn = line.answer, 0, list[int]()
     is_over = threading.Event()
 
-    def counted(*given: Any) -> None:
+    def counted(stream: RequestStream, reply: Reply) -> None:
         nonlocal answered
         answered += 1
-        answer(*given)
+        answer(stream, reply)
 
     def next_turn() -> None:
         by_turn.append(answered)
