@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 
@@ -18,6 +18,8 @@ from examples.workflow_scheduler.runs import CANCELLED, FAILED, SUCCEEDED
 
 MOST_SAID_BYTES = 64 * 1024
 MOST_RESULT_BYTES = 64 * 1024
+# The kernel takes no longer text in an environment.
+MOST_TEXT_BYTES = 128 * 1024 - 1
 # A program that is told to end is killed after this time.
 GRACE_S = 5.0
 _PR_SET_PDEATHSIG = 1
@@ -72,10 +74,15 @@ def run_command(
 
     It is stopped at its time-out, and when `look` returns True; it dies with the
     worker. What it returns is the JSON that it wrote into the file TXAWARE_RESULT.
+    What is too long for an environment it finds in a file: X of that is in X_FILE.
     """
-    with tempfile.TemporaryDirectory(prefix="txaware-step-") as directory:
+    with tempfile.TemporaryDirectory(
+        prefix="txaware-step-",
+        ignore_cleanup_errors=True,  # what it left behind may still write there
+    ) as directory:
         result = Path(directory) / "result.json"
-        env = {**os.environ, **environment, "TXAWARE_RESULT": str(result)}
+        given = _in_files(environment, Path(directory))
+        env = {**os.environ, **given, "TXAWARE_RESULT": str(result)}
         try:
             process = subprocess.Popen(
                 list(command),
@@ -98,6 +105,19 @@ def run_command(
         if process.returncode:
             return CommandEnd(FAILED, _code(process.returncode), text=said.text)
         return _ended_well(result, said.text)
+
+
+def _in_files(environment: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """Puts long texts into files, and names these instead."""
+    found: dict[str, str] = {}
+    for name, text in environment.items():
+        if len(os.fsencode(f"{name}={text}")) <= MOST_TEXT_BYTES:
+            found[name] = text
+            continue
+        path = directory / name
+        path.write_bytes(os.fsencode(text))
+        found[f"{name}_FILE"] = str(path)
+    return found
 
 
 def _wait(
@@ -139,30 +159,43 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _ended_well(result: Path, text: str) -> CommandEnd:
-    if not result.exists():
-        return CommandEnd(SUCCEEDED, text=text)
     try:
-        returned = read_result(result.read_bytes())
+        if not result.exists():
+            return CommandEnd(SUCCEEDED, text=text)
+        returned = read_result(_content(result))
         return CommandEnd(SUCCEEDED, result=returned, text=text)
-    except txaware.BadRequest as error:
+    except (txaware.BadRequest, OSError) as error:
         return CommandEnd(
             FAILED, f"what it returned cannot be stored: {error}", text=text
         )
 
 
+def _content(result: Path) -> bytes:
+    """Returns the content of a file; nobody waits for a pipe, or reads a device."""
+    if not result.is_file():
+        raise txaware.BadRequest("TXAWARE_RESULT is no file any more")
+    size = result.stat().st_size
+    return result.read_bytes() if size <= MOST_RESULT_BYTES else _too_large(size)
+
+
 def read_result(encoded: bytes) -> Any:
     """Reads the JSON that a step returned; raises where it cannot be stored."""
     if len(encoded) > MOST_RESULT_BYTES:
-        raise txaware.BadRequest(
-            f"{len(encoded)} bytes are more than {MOST_RESULT_BYTES}"
-        )
+        _too_large(len(encoded))
     return txaware.from_json(encoded)
+
+
+def _too_large(size: int) -> NoReturn:
+    raise txaware.BadRequest(f"{size} bytes are more than {MOST_RESULT_BYTES}")
 
 
 def _code(code: int) -> str:
     if code > 0:
         return f"it ended with {code}"
-    return f"it was ended by {signal.Signals(-code).name}"
+    try:
+        return f"it was ended by {signal.Signals(-code).name}"
+    except ValueError:  # one of those that have a number alone
+        return f"it was ended by signal {-code}"
 
 
 def die_with_parent() -> None:

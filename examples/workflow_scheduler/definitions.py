@@ -26,6 +26,8 @@ CATCH_UP = ("all", "last", "none")
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 # A function has a transaction, and that ends within this time at the latest.
 LONGEST_TRANSACTION_S = 900.0
+# Every program that reads JSON has it as it is.
+MOST_COUNT = 2**53 - 1
 
 
 @attrs.frozen
@@ -313,8 +315,9 @@ def _minutes(told: object) -> int:
 
 def _count(told: Mapping[str, Any], name: str) -> int:
     value = told.get(name, 0)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise DefinitionError(f"{name} is a whole number from 0 on, not {value!r}")
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not (is_whole and 0 <= value <= MOST_COUNT):
+        raise DefinitionError(f"{name} is a whole number from 0 on, not {value!r:.100}")
     return value
 
 

@@ -38,6 +38,7 @@ KNOWN_TRIES_S = 10.0
 TRIES_S = 30.0
 LOOK_S = 0.2
 MOST_BACKFILLED = 10_000
+MOST_DIGITS = 10
 
 
 class Refused(Exception):
@@ -270,7 +271,8 @@ def _aware(moment: datetime, zone: Any) -> datetime:
 
 def _run(store: Store, name: str) -> Run:
     workflow, _, number = name.rpartition("-")
-    run = store.run(workflow, int(number)) if number.isdecimal() else None
+    is_number = number.isdecimal() and len(number) <= MOST_DIGITS
+    run = store.run(workflow, int(number)) if is_number else None
     if run is None:
         raise Refused(f"no run is called {name}")
     return run

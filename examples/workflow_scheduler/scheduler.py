@@ -6,6 +6,7 @@ their lease, and only saves work: of two that look after the same, one commits.
 
 import heapq
 import logging
+import os
 import threading
 import zlib
 from collections.abc import Callable, Iterable
@@ -347,12 +348,13 @@ class Scheduler:
                 pattern = Path(route.source.removeprefix("file ")).absolute()
                 root = Path(pattern.anchor)
                 for path in sorted(root.glob(str(pattern.relative_to(root)))):
-                    status = path.stat()
+                    status = _status(path)
+                    if status is None or now_s - status.st_mtime < FILES_S:
+                        continue
                     mark = f"{status.st_mtime_ns} {status.st_size}"
-                    is_done = now_s - status.st_mtime >= FILES_S
-                    key = f"{route.workflow}:{path}"
-                    if is_done and self.store.file_has_changed(key, mark):
-                        note = Note(route.source, int(now_s * 1000), str(path), mark)
+                    name = os.fsencode(path).decode(errors="replace")
+                    if self.store.file_has_changed(f"{route.workflow}:{name}", mark):
+                        note = Note(route.source, int(now_s * 1000), name, mark)
                         self.store.tell(Told("note", route.workflow, note))
                         found = True
         return found
@@ -362,7 +364,12 @@ class Scheduler:
         job = self.messaging.queue(dead_queue(self.group)).pop(wait_s)
         if job is None:
             return False
-        item = txaware.from_json_as(StepItem)(job.payload)
+        try:
+            item = txaware.from_json_as(StepItem)(job.payload)
+        except txaware.BadRequest as error:  # it was pushed by somebody else
+            logger.error("item %s is passed over: %s", job.id, error)
+            job.commit()
+            return True
         times = job.headers.get("deliveries", b"?").decode()
         self._bury(job, item, f"it was handed out {times} times and never ended")
         return True
@@ -498,6 +505,14 @@ class Loops:
         if self._scheduler.is_mine(FILES_TOPIC):
             self._scheduler.look_for_files()
         self._stop.wait(FILES_S)
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """Returns how a file is; None where it is gone by now, or a link to nothing."""
+    try:
+        return path.stat()
+    except OSError:
+        return None
 
 
 def _told(message: txaware.Message) -> Told | None:

@@ -230,7 +230,7 @@ def cron(expression: str, *, zone: str = "UTC") -> Cron:
         next(CronSim(expression, now))
     except (CronSimError, StopIteration) as error:
         raise DefinitionError(
-            f"cron expression {expression!r} {_what_is_wrong(expression, error)}"
+            f"cron expression {expression!r:.100} {_what_is_wrong(expression, error)}"
         ) from error
     told = {"cron": expression, "zone": zone}
     return Cron(f"cron {expression} {zone}", told, expression=expression, zone=zone)
@@ -240,7 +240,9 @@ def _what_is_wrong(expression: str, error: Exception) -> str:
     """Says why a cron expression has no times."""
     fields = expression.split()
     try:  # of a day that no month of its has, the library says no more than of a 32nd
-        CronSim(" ".join([*fields[:-2], "*", *fields[-1:]]), datetime.now(UTC))
+        for at in (-2, -3):  # both the day and the month are good, each by itself
+            alone = ["*" if n == len(fields) + at else f for n, f in enumerate(fields)]
+            CronSim(" ".join(alone), datetime.now(UTC))
     except CronSimError:
         return f"is not understood: {error}"
     return "can never fire: there is no such day in any of its months"
@@ -264,17 +266,17 @@ def zone_of(name: str) -> ZoneInfo:
 
 def seconds(duration: float | str) -> float:
     """Returns the seconds of a number, or of a text such as `4s`, `15m` or `1.5h`."""
-    if isinstance(duration, int | float) and not isinstance(duration, bool):
-        found = float(duration)
-    else:
-        match = re.fullmatch(r"([0-9.]+) ?(ms|s|m|h|d)", str(duration))
-        try:
+    try:
+        if isinstance(duration, int | float) and not isinstance(duration, bool):
+            found = float(duration)
+        else:
+            match = re.fullmatch(r"([0-9.]+) ?(ms|s|m|h|d)", str(duration))
             found = float(match[1]) * _SECONDS[match[2]] if match else -1.0
-        except ValueError:
-            found = -1.0
+    except (ValueError, OverflowError):
+        found = -1.0
     if not 0 <= found < 1e9:
         raise DefinitionError(
-            f"a duration is a text such as 4s or 15m, not {duration!r}"
+            f"a duration is a text such as 4s or 15m, not {duration!r:.100}"
         )
     return found
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any
 
 import attrs
@@ -30,6 +31,8 @@ from examples.workflow_scheduler.triggers import (
     BACKFILL,
     MANUAL,
     MOST_NOTES,
+    Cron,
+    Every,
     Note,
     without,
 )
@@ -44,6 +47,7 @@ MOST_KEPT = 1000
 MOST_TOKEN_BYTES = 1024 * 1024
 # A clock that is set back further than this was wrong before.
 MOST_BACK_MS = 26 * 3_600_000
+FIRST_BACK_MS = 600_000
 
 
 class Turn:
@@ -224,17 +228,27 @@ class Turn:
         notes: list[Note] = []
         looked_ms = state.looked_ms
         for clock in clocks:
-            missed: list[Note] = []
-            for time_ms in clock.times(state.looked_ms, began_ms=state.began_ms):
-                if time_ms > self._now_ms:
-                    break
-                looked_ms = max(looked_ms, time_ms)
-                missed.append(Note(clock.source, time_ms, id=str(time_ms)))
-                if len(missed) > 2 * MOST_MISSED:
-                    del missed[:MOST_MISSED]
+            times_ms = self._missed(clock)
+            looked_ms = max([looked_ms, *times_ms])
+            missed = [Note(clock.source, time, id=str(time)) for time in times_ms]
             notes += self._caught_up(missed)
         notes.sort(key=lambda note: note.time_ms)
         self._set(notes=[*state.notes, *notes], looked_ms=looked_ms)
+
+    def _missed(self, clock: Cron | Every) -> list[int]:
+        """Returns the times since the last look, of very many the last ones.
+
+        It looks back further and further, as a clock that was far behind would have it
+        count the seconds of years.
+        """
+        looked_ms, back_ms = self._known.looked_ms, FIRST_BACK_MS
+        while True:
+            after_ms = max(looked_ms, self._now_ms - back_ms)
+            times = clock.times(after_ms, began_ms=self._known.began_ms)
+            found = list(takewhile(lambda time: time <= self._now_ms, times))
+            if after_ms == looked_ms or len(found) > MOST_MISSED:
+                return found[-MOST_MISSED - 1 :]
+            back_ms *= 4
 
     def _caught_up(self, missed: list[Note]) -> list[Note]:
         """Returns the times that lead to runs; the newest is none that was missed."""

@@ -36,6 +36,8 @@ from examples.workflow_scheduler.store import Log, Store, steps_queue
 logger = logging.getLogger(__name__)
 
 MOST_LOG_CHARS = 64 * 1024
+# More lines are made one text before they are asked for.
+MOST_LOG_LINES = 1000
 # A function without a time-out of its own.
 FUNCTION_TIMEOUT_S = 300.0
 # A worker looks so often whether a run was cancelled, and shows what a step says.
@@ -72,7 +74,9 @@ class StepContext:
 
     def log(self, text: str) -> None:
         """Adds a line to what the step has said."""
-        self.lines.append(text)
+        self.lines.append(text[-MOST_LOG_CHARS:])
+        if len(self.lines) > MOST_LOG_LINES:  # of which the last half is enough
+            self.lines[:] = [self.text]
 
     @property
     def text(self) -> str:

@@ -89,7 +89,7 @@ class Plant:
 
     def trigger(self, number: int) -> None:
         """Triggers, one kind after the other; what was lost on the way comes again."""
-        mark, kind = f"mark-{number}", number % 5
+        mark, kind = f"mark-{number}", number % 6
         if kind == 0:
             self._tell("by-event", "arrived", mark)
         elif kind == 1:
@@ -97,6 +97,8 @@ class Plant:
         elif kind == 2:
             for side in ("left", "right"):
                 self._tell("by-pair", side, f"{side}-{mark}")
+        elif kind == 5:
+            self._tell("by-either", ("this", "that")[number % 4 // 2], mark)
         else:
             topic, key = ("orders", None) if kind == 3 else (DATA, b"clicks")
             self._publish(topic, key, mark)

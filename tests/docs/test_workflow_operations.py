@@ -1,7 +1,7 @@
 """What people do to workflows of the example, and the times that it looks at them."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -68,6 +68,29 @@ def test_more_times_than_anybody_means_are_refused() -> None:
     workflow = read_workflow("w", {"on": {"cron": "* * * * *"}, **TRUE})
     with pytest.raises(Refused, match="more than 10000 times"):
         times_within(workflow, day(1), day(30))
+
+
+@pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=pytest.mark.long)])
+def test_very_many_times_are_filled_each_once(
+    office: Office, operations: Operations, count: int
+) -> None:
+    every = {"on": {"cron": "* * * * *"}, "concurrency": 1, **TRUE}
+    office.deploy({"often": every})
+    begins, minutes = day(1), timedelta(minutes=count)
+    assert operations.backfill("often", begins, begins + minutes) == count
+    office.scheduler().run_until_idle()
+    assert len(office.state("often").pending) == count - 1
+    assert operations.backfill("often", begins, begins + minutes) == 0
+    runs = office.runs("often")
+    assert len({run.at_ms for run in runs}) == len(runs) == count
+    office.deploy({})
+    assert {run.state for run in office.runs("often")} == {"running", "obsolete"}
+
+
+@pytest.mark.parametrize("name", ["often-" + "9" * 5000, "often-", "", "-1", "often-0"])
+def test_what_is_no_run_is_said(operations: Operations, name: str) -> None:
+    with pytest.raises(Refused, match="no run is called"):
+        operations.run(name)
 
 
 def test_a_trigger_with_an_id_of_before_does_nothing(

@@ -1,9 +1,11 @@
 """The scheduler of the examples: what triggers, constraints and steps make of runs."""
 
+import itertools
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -11,8 +13,10 @@ import txaware
 from coordinator import retry_on_conflict
 from examples.workflow_scheduler import StepContext
 from examples.workflow_scheduler.runs import Run, Told, WorkflowState
+from examples.workflow_scheduler.scheduler import Scheduler
 from examples.workflow_scheduler.store import SHARDS, Store, inbox_of, shard_of
 from examples.workflow_scheduler.triggers import DATA, EVENTS, DefinitionError
+from examples.workflow_scheduler.worker import MOST_LOG_CHARS, MOST_LOG_LINES
 from tests.support.messagings import Site
 from tests.support.workflow_office import TRUE, Office
 
@@ -156,6 +160,108 @@ def test_a_new_file_is_one_run_and_so_is_one_that_changed(
     scheduler.look_for_files()
     office.work()
     assert office.states("load") == ["succeeded"] * 2
+
+
+def test_either_of_two_triggers_is_a_run_and_takes_no_more_than_it_needs(
+    office: Office,
+) -> None:
+    either = {"any": [{"event": "orders", "count": 2}, {"event": "prices"}]}
+    office.deploy({"load": {"on": either, **TRUE}})
+    for mark, name in enumerate(("orders", "prices", "orders", "prices", "orders")):
+        office.event("load", name, mark=str(mark))
+    office.work()
+    marks = [[note.id for note in run.triggers] for run in office.runs("load")]
+    assert sorted(marks) == [["0", "2"], ["1"], ["3"]]
+    assert [note.id for note in office.state("load").notes] == ["4"]
+
+
+def test_files_that_go_and_names_that_are_no_text_harm_no_other_file(
+    office: Office, tmp_path: Path
+) -> None:
+    office.deploy({"load": {"on": {"file": f"{tmp_path}/in/*"}, **TRUE}})
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "gone").symlink_to("nothing")
+    (folder / "round").symlink_to("round")
+    names = [b"a.csv", b"caf\xe9.csv", b"z.csv"]
+    for name in names:
+        Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).write_text("1")
+    newest_s = max(path.stat().st_mtime for path in folder.glob("*.csv"))
+    office.advance_s(max(0.0, newest_s - office.now_ms / 1000) + 10)
+    office.scheduler().look_for_files()
+    office.work()
+    found = [run.triggers[0].value for run in office.runs("load")]
+    assert sorted(found) == [
+        f"{folder}/{name.decode(errors='replace')}" for name in names
+    ]
+
+
+class Died(BaseException):
+    """Stands for SIGKILL: what is not committed never is."""
+
+
+class Mortal:
+    """A store that dies at one of the calls that write."""
+
+    def __init__(self, scheduler: Scheduler, at: int) -> None:
+        self.calls, self._at, self._store = 0, at, scheduler.store
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if name not in ("tell", "put_state", "put_run", "push", "tell_runs"):
+            return found
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            self.calls += 1
+            if self.calls == self._at:
+                raise Died
+            return found(*arguments, **options)
+
+        return call
+
+
+def test_wherever_a_scheduler_dies_each_message_is_in_one_count(office: Office) -> None:
+    both = {"all": [{"topic": "orders"}, {"topic": "prices"}]}
+    workflows = {
+        "by-count": {"on": {"topic": "orders", "count": 4}, **TRUE},
+        "by-pair": {"on": both, **TRUE},
+        "by-either": {"on": {"any": both["all"]}, **TRUE},
+    }
+    office.deploy(workflows)
+    published: list[str] = []
+    for at in itertools.count(1):
+        for topic in ("orders", "prices", "orders"):
+            published.append(f"{topic}-{at}-{len(published)}")
+            office.site.messaging.publish(topic, [published[-1].encode()])
+        scheduler = office.scheduler(f"scheduler {at}")
+        mortal = Mortal(scheduler, at)
+        scheduler.store = cast(Store, mortal)
+        try:
+            scheduler.run_until_idle()
+        except Died:
+            office.scheduler(f"heir {at}").run_until_idle()
+        else:
+            break
+    assert mortal.calls > 20  # each of them was the last one once
+    office.work()
+    orders = [one for one in published if one.startswith("orders")]
+    prices = [one for one in published if one.startswith("prices")]
+    values = {
+        name: [note.value for run in office.runs(name) for note in run.triggers]
+        for name in workflows
+    }
+    left = {
+        name: [note.value for note in office.state(name).notes] for name in workflows
+    }
+    assert values["by-count"] + left["by-count"] == orders
+    assert len(left["by-count"]) == len(orders) % 4
+    assert sorted(values["by-pair"]) == sorted(orders[: len(prices)] + prices)
+    assert left["by-pair"] == orders[len(prices) :]
+    assert sorted(values["by-either"]) == sorted(published)
+    sizes = {"by-count": {4}, "by-pair": {2}, "by-either": {1}}
+    for name, wanted in sizes.items():
+        assert {len(run.triggers) for run in office.runs(name)} == wanted
+        assert set(office.states(name)) == {"succeeded"}
 
 
 # Time
@@ -419,6 +525,34 @@ def test_a_step_that_killed_its_workers_is_dead_and_the_run_failed(
     run = run_of(office, "load")
     assert run.state == "failed"
     assert run.reason == "step only: it was handed out 5 times and never ended"
+
+
+def test_what_is_no_step_is_passed_over(office: Office) -> None:
+    office.deploy({"load": TRUE})
+    queue = office.site.messaging.queue("workflow-steps-default-dead")
+    queue.push(b"what?")
+    office.tell("run", "load")
+    office.work()
+    assert office.states("load") == ["succeeded"]
+    assert queue.stats().depth == queue.stats().in_work == 0
+
+
+def test_a_function_that_floods_its_log_has_the_end_of_it_kept(office: Office) -> None:
+    def flood(step: StepContext) -> None:
+        for number in range(20_000):
+            step.log(f"line {number}")
+        step.log("x" * 10_000_000)
+        step.log("last")
+        assert len(step.lines) <= MOST_LOG_LINES
+
+    steps = {"only": {"call": "here:only"}}
+    office.deploy({"load": {"steps": steps}}, {("load", "only"): flood})
+    office.tell("run", "load")
+    office.work()
+    assert office.states("load") == ["succeeded"]
+    (log,) = office.store.logs("load-1").values()
+    assert log.text.endswith("xxx\nlast")
+    assert len(log.text) == MOST_LOG_CHARS
 
 
 def test_a_step_ends_once_however_often_it_is_handed_out(office: Office) -> None:

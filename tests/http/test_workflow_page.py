@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from selenium.webdriver.common.keys import Keys
 
 from examples.workflow_scheduler.page import PageServer
 from examples.workflow_scheduler.place import Place
 from tests.support.browser import Browser, chromium
 from tests.support.messagings import Site
+from tests.support.pages import focused
 from tests.support.workflow_office import TRUE, Office
 
 NAUGHTY = "<script>document.title = 'stolen'</script><b>bold</b>"
@@ -188,6 +190,95 @@ def test_a_workflow_is_paused_and_goes_on(
     browser.reads("main", "paused", "Resume")
     browser.all(".buttons button")[1].click()
     browser.wait(lambda: not is_paused(), "a workflow that goes on")
+
+
+def test_a_run_is_cancelled_by_keyboard_and_the_focus_is_always_seen(
+    browser: Browser, server: PageServer, office: Office
+) -> None:
+    office.event("nightly", "arrived")
+    office.scheduler().run_until_idle()
+    browser.open(f"{server.url}runs/nightly-1")
+    browser.reads("main", "running")
+    browser.run("document.activeElement.blur()")
+    walk: list[str] = []
+    for _ in range(4):
+        browser.press(Keys.TAB)
+        walk.append(focused(browser))
+        style = "return getComputedStyle(document.activeElement).outlineStyle"
+        assert browser.run(style) != "none", f"the focus on {walk[-1]} is unseen"
+    assert walk == ["To the content", "Workflows", "nightly", "Cancel run"]
+    browser.press(Keys.ENTER)
+    browser.reads("dialog", "Cancel nightly-1?")
+    assert focused(browser) == "no"  # Enter alone changes nothing
+    browser.press(Keys.ENTER)
+    browser.wait(lambda: focused(browser) == "Cancel run", "the focus where it was")
+    browser.press(Keys.ENTER)
+    browser.reads("dialog", "Cancel nightly-1?")
+    browser.press(Keys.ESCAPE)
+    browser.wait(lambda: focused(browser) == "Cancel run", "the focus where it was")
+    office.scheduler().run_until_idle()
+    assert office.states("nightly") == ["running"]
+    browser.press(Keys.ENTER)
+    browser.reads("dialog", "Cancel nightly-1?")
+    browser.press(Keys.TAB)
+    assert focused(browser) == "yes"
+    browser.press(Keys.ENTER)
+
+    def is_cancelled() -> bool:
+        office.scheduler().run_until_idle()
+        return office.states("nightly") == ["cancelled"]
+
+    browser.wait(is_cancelled, "a run that is cancelled")
+    browser.reads("main", "cancelled by hand")
+    assert focused(browser) == "nightly-1"  # and not on another button in its place
+    browser.press(Keys.TAB, Keys.TAB)
+    assert focused(browser) == "Run again"
+
+
+def test_a_row_that_comes_above_leaves_the_focus_where_it_is(
+    browser: Browser, server: PageServer, office: Office
+) -> None:
+    office.event("nightly", "arrived")
+    office.work()
+    browser.open(f"{server.url}workflows/nightly")
+    browser.reads("tbody", "nightly-1")
+    browser.run("document.querySelector('tbody a').focus()")
+    office.event("nightly", "arrived")
+    office.work()
+    browser.reads("tbody", "nightly-2")
+    assert focused(browser) == "nightly-1"
+
+
+def test_names_and_texts_of_others_are_shown_and_run_nowhere(
+    browser: Browser, server: PageServer, office: Office
+) -> None:
+    long = "w" * 100
+    script = 'yes "$0" | head -c 200000; printf %s "$1" > $TXAWARE_RESULT'
+    result = json.dumps({NAUGHTY: NAUGHTY})
+    steps = {
+        long: {"command": ["sh", "-c", script, NAUGHTY, result]},
+        "bad": {"command": [NAUGHTY], "after": [long]},
+    }
+    on = {"event": NAUGHTY}
+    naughty = {"on": on, "parameters": {NAUGHTY: NAUGHTY}, "steps": steps}
+    office.deploy({long: naughty})
+    office.event(long, NAUGHTY, mark=NAUGHTY)
+    office.work()
+    for path, parts in {
+        "": (long, "failed"),
+        f"workflows/{long}": (f"{long}-1", f"event {NAUGHTY}", "cannot be run"),
+        f"runs/{long}-1": (
+            f"event {NAUGHTY}",
+            f"{NAUGHTY}\n{NAUGHTY}",
+            "cannot be run",
+        ),
+    }.items():
+        browser.open(server.url + path)
+        browser.reads("main", *parts)
+        browser.show(width=360, height=740)
+        assert browser.driver.title != "stolen"
+        assert not browser.all("main script, main b")
+        assert browser.run("return document.documentElement.scrollWidth") <= 360
 
 
 @pytest.mark.parametrize("path", ["", "workflows/nightly", "runs/nightly-1"])

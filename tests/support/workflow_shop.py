@@ -18,6 +18,7 @@ by_event = workflows.workflow("by-event", on=event("arrived"))
 by_topic = workflows.workflow("by-topic", on=topic("orders"))
 by_count = workflows.workflow("by-count", on=topic("orders", count=4))
 by_pair = workflows.workflow("by-pair", on=event("left") & event("right"))
+by_either = workflows.workflow("by-either", on=event("this") | event("that"))
 by_data = workflows.workflow("by-data", on=dataset("clicks"))
 by_hand = workflows.workflow("by-hand")
 by_time = workflows.workflow("by-time", on=every("1s"))
@@ -43,7 +44,7 @@ def leave_trace(step: StepContext) -> None:
 
 
 for workflow in (
-    *(by_event, by_topic, by_count, by_pair, by_data, by_hand, by_time),
+    *(by_event, by_topic, by_count, by_pair, by_either, by_data, by_hand, by_time),
     after_event,
 ):
     workflow.step(retries=3)(first)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from examples.workflow_scheduler.definitions import read_workflow
 from examples.workflow_scheduler.runs import Run, StepItem, Told, WorkflowState
 from examples.workflow_scheduler.triggers import Note
-from examples.workflow_scheduler.turn import Turn
+from examples.workflow_scheduler.turn import MOST_MISSED, Turn
 
 BEGIN_MS = 1_700_000_000_000
 STEPS = {
@@ -176,6 +176,64 @@ def test_fifty_days_with_a_moved_clock_have_the_runs_of_the_cron_library(
     ]
     assert times == sorted(wanted)
     assert {run.state for run in desk.runs.values()} <= {"succeeded"}
+
+
+@pytest.mark.parametrize("on", [{"cron": "* * * * * *"}, {"every": "0.1s"}])
+@pytest.mark.parametrize("catch_up", ["all", "last", "none"])
+def test_a_clock_that_jumps_by_years_counts_no_seconds_of_them(
+    on: dict[str, str], catch_up: str
+) -> None:
+    """Where all of them are counted, this does not end."""
+    steps = {"only": {"command": ["true"]}}
+    desk = Desk({"on": on, "steps": steps, "catch_up": catch_up})
+    desk.now_ms += 20 * 365 * 86_400_000
+    state = desk.turn()
+    while state.wake_ms and state.wake_ms <= desk.now_ms:
+        state = desk.turn()
+    times_ms = [run.at_ms for run in desk.runs.values()]
+    assert len(times_ms) == (MOST_MISSED if catch_up == "all" else 1)
+    assert times_ms == sorted(set(times_ms))
+    assert times_ms[-1] == desk.now_ms
+    problem = f"times before the last {MOST_MISSED} were not caught up"
+    assert state.problem == (problem if catch_up == "all" else "")
+    desk.now_ms -= 20 * 365 * 86_400_000  # and back: it was wrong
+    assert "the clock was" in desk.turn().problem
+    desk.now_ms += 1000
+    desk.turn()
+    assert max(run.at_ms for run in list(desk.runs.values())[-1:]) == desk.now_ms
+
+
+def test_a_workflow_that_is_removed_lets_its_run_end() -> None:
+    desk = Desk({"on": {"event": "e"}, "steps": STEPS, "concurrency": 1})
+    for mark in ("1", "2"):
+        desk.turn(Told("note", "w", Note("event e", desk.now_ms, id=mark)))
+    desk.turn(Told("remove", "w"))
+    assert [run.state for run in desk.runs.values()] == ["running", "obsolete"]
+    desk.turn(Told("note", "w", Note("event e", desk.now_ms, id="3")))
+    desk.finish()
+    assert [run.state for run in desk.runs.values()] == ["succeeded", "obsolete"]
+    assert not desk.turn().running
+
+
+def test_a_cancel_that_comes_behind_the_end_changes_nothing() -> None:
+    desk = Desk({"steps": STEPS})
+    desk.turn(Told("run", "w"))
+    desk.finish()
+    before = desk.runs[1]
+    desk.turn(Told("cancel", "w", number=1), Told("cancel", "w", number=2))
+    assert desk.runs == {1: before}
+    assert before.state == "succeeded"
+
+
+def test_a_cancel_in_the_turn_of_the_last_end_is_behind_it_or_before() -> None:
+    for order in (1, -1):
+        desk = Desk({"steps": {"a": {"command": ["true"]}}})
+        desk.turn(Told("run", "w"))
+        (item,) = desk.items
+        ended = Told("ended", "w", number=1, step="a", attempt=1, state="succeeded")
+        desk.turn(*[ended, Told("cancel", "w", number=item.number)][::order])
+        assert desk.runs[1].state == ("succeeded" if order == 1 else "cancelled")
+        assert not desk.turn().running
 
 
 def until(times: CronSim, last: datetime) -> list[datetime]:

@@ -72,6 +72,10 @@ function say(text) {
   if (connection.textContent !== text) connection.textContent = text;
 }
 
+function several(count, what) {
+  return `${count} ${what}${count === 1 ? "" : "s"}`;
+}
+
 function howIs(workflow) {
   if (!workflow.is_enabled) return "disabled";
   if (workflow.is_paused) return "paused";
@@ -94,7 +98,7 @@ function showAll({ workflows, count }) {
   const more = count > workflows.length ? `, ${workflows.length} of them shown` : "";
   return [
     made("h1", {}, "Workflows"),
-    made("p", { className: "soft" }, `${count} ${count === 1 ? "workflow" : "workflows"}${more}`),
+    made("p", { className: "soft" }, `${several(count, "workflow")}${more}`),
     ...problems,
     count ? table(heads, rows) : made("p", {}, "There are none. Begin a scheduler with a file."),
   ];
@@ -123,7 +127,7 @@ function showWorkflow(one) {
       one.is_paused ? button("Resume", act("resume"))
         : button("Pause", act("pause"), `Begin no more runs of ${one.name}?`)),
     made("h2", {}, "Runs"),
-    made("p", { className: "soft" }, `${one.runs.length} runs${one.runs.length > rows.length ? `, the last ${rows.length} in the table` : ""}`),
+    made("p", { className: "soft" }, `${several(one.runs.length, "run")}${one.runs.length > rows.length ? `, the last ${rows.length} in the table` : ""}`),
     made("div", { className: "panel" },
       timeline(one.runs, Date.now(), Math.max(300, main.clientWidth - 28))),
     made("h2", {}, "The last ones"),
@@ -183,16 +187,27 @@ async function look() {
   }
 }
 
-// What has the focus, and how far it is scrolled, stays so.
+// What has the focus, and how far it is scrolled, stays so. Where it is gone, the heading
+// has the focus: another button in its place would do what nobody asked for.
 function draw(elements) {
-  const place = (element) => [...view.querySelectorAll("a, button, pre, div")].indexOf(element);
-  const focused = place(document.activeElement);
+  const hadFocus = view.contains(document.activeElement);
+  const focused = sign(document.activeElement);
   const scrolled = [...view.querySelectorAll("pre, .panel")].map((one) => [one.scrollTop, one.scrollLeft]);
   view.replaceChildren(...elements);
   [...view.querySelectorAll("pre, .panel")].forEach((one, at) => {
     [one.scrollTop, one.scrollLeft] = scrolled[at] ?? [0, 0];
   });
-  if (focused >= 0) view.querySelectorAll("a, button, pre, div")[focused]?.focus();
+  if (!hadFocus) return;
+  const same = [...view.querySelectorAll("a, button, pre, div, h1")].find((one) => sign(one) === focused);
+  const heading = view.querySelector("h1");
+  heading.tabIndex = -1;
+  (same ?? heading).focus({ preventScroll: true });
+}
+
+function sign(element) {
+  const { tagName } = element;
+  if (tagName === "PRE" || tagName === "DIV") return `${tagName} ${element.getAttribute("aria-label")}`;
+  return `${tagName} ${element.getAttribute("href") ?? element.textContent}`;
 }
 
 async function again() {

@@ -127,6 +127,43 @@ def test_redrive_is_asked_once_more_and_the_counts_follow(
     )
 
 
+def test_a_queue_is_paused_and_goes_on_by_keyboard(
+    page: Browser, messaging: Messaging
+) -> None:
+    messaging.create_queue("mail")
+    go(page, "queues/mail")
+    page.reads("#queue", "Queue mail", "Pause")
+    page.wait(lambda: focused(page) == "queue-heading", "the heading in focus")
+    while focused(page) != "pause":
+        page.press(Keys.TAB)
+        assert focused(page), "there is no way to the button"
+    page.press(Keys.ENTER)
+    page.reads("dialog[open]", "Pause")
+    page.press(Keys.ESCAPE)
+    page.wait(lambda: focused(page) == "pause", "the focus where it was")
+    page.press(Keys.ENTER)
+    page.wait(lambda: page.all("dialog[open]"), "the dialog")
+    page.press(Keys.TAB)
+    assert focused(page) == "ending-now"
+    page.press(Keys.ENTER)
+    page.reads("#queue-state", "paused")
+    assert messaging.queue("mail").stats().is_paused
+    page.wait(lambda: focused(page) == "resume", "the focus on what took its place")
+    messaging.delete_queue("mail")
+    page.press(Keys.ENTER)
+    page.wait(lambda: page.all("dialog[open]"), "the dialog")
+    page.press(Keys.TAB, Keys.ENTER)
+    page.reads("#ending-problem", "does not exist")
+    page.wait(
+        lambda: focused(page) not in ("", "ending-now"), "the focus on the way out"
+    )
+    page.press(Keys.ENTER)
+    page.wait(lambda: not page.all("dialog[open]"), "the dialog closed")
+    go(page, "")
+    page.reads("#topics", "orders")
+    page.complaints(but="404")
+
+
 def follow_button(page: Browser, name: str) -> None:
     """Clicks the button of that name in the dialog."""
     [button] = [one for one in page.all("dialog[open] button") if one.text == name]

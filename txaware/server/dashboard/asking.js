@@ -45,6 +45,7 @@ confirm.addEventListener("click", async () => {
     setText(problem, error.message);
     problem.hidden = false;
     confirm.disabled = false;
+    leave.focus(); // it was lost with the button, and Enter alone does nothing again
   }
 });
 leave.addEventListener("click", () => dialog.close());

@@ -122,9 +122,12 @@ function figure(id, value, beside) {
 
 function showActions({ made, stats, letters, dead }) {
   const refused = shown.refused.manage;
+  const focused = document.activeElement.id;
   for (const id of ["redrive", "pause", "resume", "truncate"]) find(id).hidden = Boolean(refused);
   find("pause").hidden ||= stats.isPaused;
   find("resume").hidden ||= !stats.isPaused;
+  const other = { pause: "resume", resume: "pause" }[focused]; // which takes its place
+  if (other && find(focused).hidden) find(other).focus();
   setText(find("queue-refused"), refused ? `Nothing can be changed here: ${refused}.` : "").hidden = !refused;
   shown.facts = { made, stats, letters, dead };
 }
