@@ -204,12 +204,15 @@ def opened(directory: Path) -> Iterator[Plant]:
 
 @pytest.mark.parametrize(
     ("triggers", "kills"),
-    [(40, 6), pytest.param(1000, 150, marks=pytest.mark.soak, id="1000")],
+    [(48, 6), pytest.param(1008, 150, marks=pytest.mark.soak, id="1008")],
 )
 def test_each_trigger_is_one_run_whatever_is_killed(
     triggers: int, kills: int, tmp_path: Path
 ) -> None:
-    """`pytest -m soak -s tests/crash/test_workflow_kill.py` for the long one."""
+    """`pytest -m soak -s tests/crash/test_workflow_kill.py` for the long one.
+
+    The triggers are whole rounds of all kinds, and whole counts of four.
+    """
     seed = random.randrange(1 << 32) if triggers > 100 else 35
     print(f"seed {seed}")
     choice = random.Random(seed)

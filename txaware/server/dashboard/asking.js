@@ -50,5 +50,5 @@ confirm.addEventListener("click", async () => {
 });
 leave.addEventListener("click", () => dialog.close());
 dialog.addEventListener("close", () => {
-  asked = undefined;
+  if (!dialog.open) asked = undefined; // it may be asked again before this is told
 });
