@@ -64,7 +64,10 @@ function isSure(question, yes) {
   leave.onclick = () => dialog.close("");
   dialog.showModal();
   return new Promise((resolve) => {
-    dialog.onclose = () => resolve(dialog.returnValue === "yes");
+    dialog.onclose = () => {
+      // That it closed may be told when it is open again, for another question.
+      if (!dialog.open) resolve(dialog.returnValue === "yes");
+    };
   });
 }
 
