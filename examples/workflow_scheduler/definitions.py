@@ -315,10 +315,10 @@ def _minutes(told: object) -> int:
 
 def _count(told: Mapping[str, Any], name: str) -> int:
     value = told.get(name, 0)
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    if not (is_whole and 0 <= value <= MOST_COUNT):
-        raise DefinitionError(f"{name} is a whole number from 0 on, not {value!r:.100}")
-    return value
+    is_flag = isinstance(value, bool)
+    if isinstance(value, int) and not is_flag and 0 <= value <= MOST_COUNT:
+        return value
+    raise DefinitionError(f"{name} is a whole number from 0 on, not {value!r:.100}")
 
 
 def _flag(told: Mapping[str, Any], name: str, otherwise: bool) -> bool:

@@ -180,6 +180,7 @@ def test_a_window_over_midnight_opens_in_the_evening_of_its_days(
         ({"on": {"every": "often"}}, "such as 4s or 15m"),
         ({"on": {"every": 10**400}}, "such as 4s or 15m"),
         ({"on": {"every": "1" * 400 + "d"}}, "such as 4s or 15m"),
+        ({"concurrency": True}, "a whole number from 0 on"),
         ({"concurrency": 2**53}, "a whole number from 0 on"),
         ({"window": {"from": "10:00", "to": "10:00"}}, "never opens"),
         ({"catch_up": "some"}, "catch_up is"),
