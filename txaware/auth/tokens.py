@@ -55,6 +55,11 @@ class Tokens:
         log.info("tokens reloaded from %s", self.path)
         return True
 
+    @property
+    def state(self) -> object:
+        """What is known now: another object once tokens or rules may have changed."""
+        return self._known
+
     def principal(self, authorization: str | None) -> Principal:
         """Returns the principal of a request; `authorization` is its header, or None.
 

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from txaware.auth import Principal
 from txaware.server.admission import Bodies, ClientGone, Memory
-from txaware.server.exchange import Head, Headers, Peer, Reply, Stream, dressed
+from txaware.server.exchange import Head, Headers, Peer, Reply, Request, Stream, dressed
 from txaware.server.idempotency import KEY, KeyedRequest
 from txaware.server.request_rules import RequestRules
 from txaware.server.routing import Answer, Begun, Match, whole
@@ -128,6 +128,8 @@ class DirectRequest:
     _is_counted = _is_over = False
     _principal: Principal | None = None
     _repeat: KeyedRequest | None = None
+    _request: Request | None = None
+    _tokens_state: object = None
 
     def __init__(
         self,
@@ -211,6 +213,7 @@ class DirectRequest:
         rules, route = self._rules, self._match.route
         rules.admission.enter(waits=route.waits, vital=route.is_vital)
         self._is_counted = True
+        self._tokens_state = rules.tokens_state
         principal = rules.asks(self._match, self._head)
         memory = self._memory
         memory.holder = self._holder(principal)
@@ -225,7 +228,7 @@ class DirectRequest:
 
     def _begun(self, principal: Principal) -> Begun:
         rules, match, head = self._rules, self._match, self._head
-        request = rules.request(match, head, principal, self.body)
+        request = self._request = rules.request(match, head, principal, self.body)
         if rules.forwarding is not None:
             match = rules.forwarding.placed(match, request)
         repeat = rules.repeat_of(match, request)

@@ -125,14 +125,20 @@ class Request:
         return query_fields(self.query_string)
 
 
+# Performs a request once more that has come again as it was; its answer is told later.
+# False where something may have changed since: then nothing is done.
+Again = Callable[[], bool]
+
+
 @attrs.frozen
 class Reply:
-    """One answer, as a whole."""
+    """One answer, as a whole; the same request may be performed `again`."""
 
     status: int = 200
     body: bytes = b""
     content_type: str | None = None
     headers: Headers = ()
+    again: Again | None = None
 
 
 @attrs.frozen

@@ -45,7 +45,7 @@ from txaware.server.admission import Full
 from txaware.server.answer_memory import AnswerMemory
 from txaware.server.connection_limits import ConnectionLimits
 from txaware.server.direct_lane import Lane
-from txaware.server.exchange import Head, Headers, Reply
+from txaware.server.exchange import Again, Head, Headers, Reply
 from txaware.server.failures import error_reply
 from txaware.server.frame_request import RequestStream, shared_headers
 from txaware.server.routes.frame_routes import UPGRADE, FrameRoute
@@ -56,6 +56,8 @@ log = logging.getLogger(__name__)
 HELD_BYTES = 64 << 10
 # A client that reads nothing of this much is not read from either.
 UNREAD_BYTES = 1 << 20
+# So many requests that may come again, of so many bytes, are known of a connection.
+MOST_KNOWN, KNOWN_BYTES = 1024, 1024
 CUT_S = 0.05
 # So many frames of one connection are taken before others have their turn: a read may
 # bring ten thousand requests, which take a third of a second.
@@ -146,6 +148,8 @@ class FrameConnection(asyncio.Protocol):
         self._reader = FrameReader()
         self.queue = SendQueue(REPLY)
         self._streams: dict[int, RequestStream] = {}
+        # Requests that may come again as they were, by their bytes.
+        self._known: dict[bytes, tuple[RequestStream, Again]] = {}
         self._instance = rules.lane.rules.repeats.instance
         self._number = 1 + secrets.randbelow(_NUMBERS)
         self._greeted = False
@@ -213,6 +217,7 @@ class FrameConnection(asyncio.Protocol):
         for timer in (self._timer, self._write_timer, self._end_timer):
             if timer is not None:
                 timer.cancel()
+        self._known.clear()
         for stream in list(self._streams.values()):
             stream.give_up()  # what is performed counts until that is done
 
@@ -360,6 +365,8 @@ class FrameConnection(asyncio.Protocol):
         is_used = one.stream in self._streams or self.queue.is_sending(one.stream)
         if not one.stream or is_used:
             raise WrongFrame(f"stream {one.stream} is in use")
+        if self._is_again(one):
+            return
         head, body = read_head(RequestHead, one.body)
         # Nothing that lies on the way may ask once more, perhaps in a later life of the
         # server, what its client asks once.
@@ -367,7 +374,9 @@ class FrameConnection(asyncio.Protocol):
             raise WrongFrame("a request was written for another connection")
         if head.size_bytes < len(body):
             raise WrongFrame("a request has more bytes than it says")
-        stream = RequestStream(self, one.stream, head)
+        is_whole = head.size_bytes == len(body) and len(one.body) <= KNOWN_BYTES
+        came = one.body if is_whole else b""
+        stream = RequestStream(self, one.stream, head, came)
         try:
             if self._ends:
                 raise Full("the server stops")
@@ -376,6 +385,37 @@ class FrameConnection(asyncio.Protocol):
             stream.refuse(error)
             return
         stream.begin(body)
+
+    def _is_again(self, one: Frame) -> bool:
+        """Has a request performed that came before as it is, and found no news.
+
+        It is not read again, which takes most of the time of a heartbeat.
+        """
+        if not self._known or len(one.body) > KNOWN_BYTES or self._ends:
+            return False
+        stream, again = self._known.pop(one.body, (None, None))
+        if stream is None or again is None:
+            return False
+        rules, most = self.rules, self.rules.limits.most_of_connection
+        if len(self._streams) >= most or self.unsent_bytes > HELD_BYTES:
+            return False
+        try:
+            rules.limits.enter(stream.holder)
+        except Full:
+            return False
+        self._streams[one.stream] = stream
+        if stream.begin_again(one.stream, again):
+            return True
+        del self._streams[one.stream]
+        rules.limits.leave(stream.holder)
+        return False
+
+    def _know(self, stream: RequestStream, again: Again) -> None:
+        """Keeps a request that may come again, in place of the oldest one."""
+        if stream.came and not self._ends:
+            self._known[stream.came] = stream, again
+            if len(self._known) > MOST_KNOWN:
+                del self._known[next(iter(self._known))]
 
     def _admit(self, stream: RequestStream) -> None:
         """Lets a request in: its body may come."""
@@ -409,6 +449,8 @@ class FrameConnection(asyncio.Protocol):
         if not self.is_closed:
             self.queue.begin(stream.number, head, reply.body)
             self.flush()
+        if reply.again is not None:
+            self._know(stream, reply.again)
         self.ended(stream)
         if reply.status == 401 and not self._ends:
             log.info("frames of %s end: their token is gone", self.host_and_port)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
@@ -19,9 +20,9 @@ from txaware.protocol.frames import (
     frame,
 )
 from txaware.server import exchange
-from txaware.server.admission import Memory
+from txaware.server.admission import Full, Memory
 from txaware.server.direct_lane import DirectRequest, Lane
-from txaware.server.exchange import Head, Headers, Reply, Settable
+from txaware.server.exchange import Again, Head, Headers, Reply, Settable
 from txaware.server.idempotency import INSTANCE, KEY
 from txaware.server.routes.frame_routes import FrameRoute
 from txaware.server.routing import Answer, Match
@@ -76,7 +77,8 @@ class StreamLine(Protocol):
 class RequestStream:
     """A request on its way; the peer of the routes that answer it.
 
-    `holder` is who has its share of what all have, once it was let in.
+    `holder` is who has its share of what all have, once it was let in. `came` are the
+    bytes of a small one that came in one frame, by which it is known when it comes again.
     """
 
     default_headers: Headers = ()
@@ -88,9 +90,11 @@ class RequestStream:
     _request: "FrameRequest | None" = None
     _writable: asyncio.Event | None = None
 
-    def __init__(self, line: Any, number: int, head: RequestHead) -> None:
+    def __init__(
+        self, line: Any, number: int, head: RequestHead, came: bytes = b""
+    ) -> None:
         self.line: StreamLine = line
-        self.number = number
+        self.number, self.came = number, came
         self.asked = head
         self.holder: str | None = None
         self.loop, self.tasks = line.loop, line.tasks
@@ -164,6 +168,11 @@ class RequestStream:
     def sender(self, request: DirectRequest) -> Send:
         """Is not there: a stream sends pieces by itself."""
         raise NotImplementedError
+
+    def begin_again(self, number: int, again: Again) -> bool:
+        """Has the request performed once more, as a new stream; see `Again`."""
+        self.number = number
+        return self._request is not None and self._request.begin_again(again)
 
     def end_wait(self) -> None:
         """Notes that the client wants what there is, and no more."""
@@ -350,6 +359,34 @@ class FrameRequest(DirectRequest):
         )
         self._stream = stream
         self.body, self.more_body = body, False
+
+    def begin_again(self, again: Again) -> bool:
+        """Is performed once more, within the limits; see `Again`.
+
+        Who may ask is not asked where that was decided by the same tokens and rules.
+        """
+        rules, match = self._rules, self._match
+        if rules.tokens_state is not self._tokens_state:
+            return False
+        if rules.forwarding is not None:
+            assert self._request is not None
+            if rules.forwarding.placed(match, self._request) is not match:
+                return False
+        try:
+            rules.admission.enter(waits=match.route.waits, vital=match.route.is_vital)
+            self._is_counted = True
+            self._memory.take(len(self.body))
+        except Full:
+            self._leave()
+            return False
+        self._began_s = time.perf_counter()
+        self._is_over = self.response_started = self.response_complete = False
+        if not again():
+            self._is_over = True
+            self._leave()
+            return False
+        self._line.tasks.add(self)
+        return True
 
     def _holder(self, _: Principal) -> str | None:
         return self._stream.holder

@@ -150,6 +150,11 @@ class RequestRules:
         log.error("%s %s failed", head.method, head.path, exc_info=error)
         return error_reply(500, "InternalError", "the server failed; its log says why")
 
+    @property
+    def tokens_state(self) -> object:
+        """Another object once a decision on who may ask may be another one."""
+        return None if self._tokens is None else self._tokens.state
+
     def _allowed(self, match: Match, headers: Mapping[bytes, bytes]) -> Principal:
         """Returns the principal that asks, where the rules allow it to."""
         route = match.route

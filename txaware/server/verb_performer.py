@@ -4,13 +4,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
+import attrs
+
 from coordinator.transaction import Transaction
 from txaware.auth import Principal
 from txaware.errors import BadRequest
 from txaware.model.messages import PublishResponse
 from txaware.protocol.shape import Unread
 from txaware.protocol.verb import Verb, Work
-from txaware.server.exchange import Peer
+from txaware.server.exchange import Again, Peer
 from txaware.server.server_context import ServerContext
 from txaware.service.wakeups import WouldWait
 
@@ -46,6 +48,14 @@ ToldValue = Callable[[Any], None]
 # with nothing done.
 Soon = Callable[[ServerContext, Any, Any, ToldValue], Any]
 LATER: Final = object()
+
+
+@attrs.frozen
+class MayComeAgain:
+    """A value of a verb whose request may be performed `again`."""
+
+    value: Any
+    again: Again
 
 
 class VerbPerformer:

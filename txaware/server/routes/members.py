@@ -27,7 +27,14 @@ from txaware.server.admission import ClientGone
 from txaware.server.exchange import Request
 from txaware.server.long_polls import SignalWait
 from txaware.server.server_context import ServerContext
-from txaware.server.verb_performer import LATER, Act, Caller, Soon, ToldValue
+from txaware.server.verb_performer import (
+    LATER,
+    Act,
+    Caller,
+    MayComeAgain,
+    Soon,
+    ToldValue,
+)
 from txaware.service.groups.local_groups import Look
 from txaware.service.wakeups import WouldWait
 
@@ -122,8 +129,8 @@ class Beating:
         self._caller = caller
         self._asked = asked
         self._told = told
-        wait_s = min(asked.wait_s, server_context.settings.long_poll_s)
-        self._until_s = beats_end_s(time.monotonic(), wait_s)
+        self._wait_s = min(asked.wait_s, server_context.settings.long_poll_s)
+        self._until_s = beats_end_s(time.monotonic(), self._wait_s)
         self._is_first = self._was_let_in = True
         self._task: asyncio.Task[None] | None = None
 
@@ -147,19 +154,34 @@ class Beating:
             self._fail(error)
 
     def _answer_or_wait(self, look: Look) -> None:
-        stopping = self._server_context.stopping
         left_s = self._until_s - time.monotonic()
-        if look.is_news or min(left_s, look.pause_s) <= 0 or stopping.is_set:
+        is_over = min(left_s, look.pause_s) <= 0
+        if look.is_news or is_over or self._server_context.stopping.is_set:
             self._told(correlated(self._asked, look.beat))
-            return
+        else:
+            self._wait(look, left_s, look.pause_s)
+
+    def _wait(self, look: Look, left_s: float, pause_s: float) -> None:
         SignalWait(
             look.signal,
             look.seen,
-            min(left_s, look.pause_s),
+            min(left_s, pause_s),
             peer=self._caller.peer,
-            stopping=stopping,
-            then=partial(self._go_on, look, is_last=left_s <= look.pause_s),
+            stopping=self._server_context.stopping,
+            then=partial(self._go_on, look, is_last=left_s <= pause_s),
         )
+
+    def _again(self, look: Look) -> bool:
+        """Waits once more, as the same heartbeat came again; see `Again`."""
+        if self._server_context.stopping.is_set:
+            return False
+        pause_s = look.again()
+        if pause_s is None:
+            return False
+        now_s = time.monotonic()
+        self._until_s = beats_end_s(now_s, self._wait_s)
+        self._wait(look, self._until_s - now_s, pause_s)
+        return True
 
     def _go_on(self, look: Look, has_changed: bool, *, is_last: bool) -> None:
         try:
@@ -167,7 +189,8 @@ class Beating:
                 self.begin()
                 return
             self._require_there()
-            self._told(correlated(self._asked, look.beat))
+            beat = correlated(self._asked, look.beat)
+            self._told(MayComeAgain(beat, partial(self._again, look)))
         except Exception as error:
             self._fail(error)
 

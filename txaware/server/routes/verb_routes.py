@@ -3,13 +3,22 @@
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+import attrs
+
 from txaware.errors import BadRequest
 from txaware.protocol.formats import Format, format_of
 from txaware.protocol.shape import Unread
 from txaware.protocol.verb import Repeat, Verb
-from txaware.server.exchange import DONE, DONE_IN_JSON, JSON, Reply, Request, Stream
+from txaware.server.exchange import (
+    DONE,
+    DONE_IN_JSON,
+    JSON,
+    Reply,
+    Request,
+    Stream,
+)
 from txaware.server.routing import Answer, Begin, Begun, Route, Told, in_a_task
-from txaware.server.verb_performer import LATER, VerbPerformer
+from txaware.server.verb_performer import LATER, MayComeAgain, VerbPerformer
 
 # Clients send the latter for a body where a program names no type.
 UNNAMED = (None, "application/x-www-form-urlencoded")
@@ -111,8 +120,13 @@ def beginning(
         asked = read(request)
 
         def told_value(outcome: Any) -> None:
-            is_error = isinstance(outcome, Exception)
-            told(outcome if is_error else written(request, asked, outcome))
+            if isinstance(outcome, Exception):
+                told(outcome)
+            elif isinstance(outcome, MayComeAgain):
+                reply = written(request, asked, outcome.value)
+                told(attrs.evolve(reply, again=outcome.again))
+            else:
+                told(written(request, asked, outcome))
 
         begun = performer.begin(request, asked, told_value)
         if begun is LATER:

@@ -69,13 +69,18 @@ TOPIC_TRIES = 10
 
 @attrs.frozen
 class Look:
-    """One look at a group for a heartbeat, and when to look again at the latest."""
+    """One look at a group for a heartbeat, and when to look again at the latest.
+
+    `again` hears the same heartbeat once more, and returns the pause of a look then;
+    None, with nothing done, where that may find something else.
+    """
 
     beat: Beat
     is_news: bool
     signal: Signal
     seen: int
     pause_s: float
+    again: Callable[[], float | None]
 
 
 class LiveGroup:
@@ -364,7 +369,30 @@ class LocalGroups:
             # A member that waits is heard again before its session ends.
             beat_s = state.row.settings.heartbeat_of(row.session_ms) / 1000
             again_s = min(state.heard_s[member] + beat_s, state.next_end_s() or now_s)
-            return Look(beat, is_news, live.signal, seen, max(0, again_s - now_s))
+            pause_s = max(0, again_s - now_s)
+            again = partial(self._heard_again, live, seen, member, beat_s)
+            return Look(beat, is_news, live.signal, seen, pause_s, again)
+
+    def _heard_again(
+        self, live: LiveGroup, seen: int, member: str, beat_s: float
+    ) -> float | None:
+        """Hears a member that was seen, unless something was told since.
+
+        All that a look depends on is told by the signal, but for what has to be read.
+        """
+        if not live.lock.acquire(blocking=False):
+            return None
+        try:
+            state = live.state
+            if live.signal.count != seen or state is None:
+                return None
+            if self._is_behind(live, state):
+                return None
+            now_s = self._now_s()
+            state.heard(member, now_s)
+            return max(0, min(beat_s, (state.next_end_s() or now_s) - now_s))
+        finally:
+            live.lock.release()
 
     def lost(self, group: str, member: str, *, incarnation: int) -> None:
         """Notes that the connection of a member is lost: it may be no more.
@@ -600,6 +628,7 @@ class LocalGroups:
                 continue
             except BaseException:
                 live.state = None  # nobody knows what is kept: it is read again
+                live.signal.tell()
                 raise
             break
         else:
