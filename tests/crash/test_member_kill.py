@@ -1,6 +1,7 @@
 """Members of a group come, go, hang and die: each message is handled once, in order.
 
-`MEMBER_MINUTES` makes it longer, and `MEMBER_SEED` another one.
+`MEMBER_MINUTES` makes it longer, `MEMBER_SEED` another one, and `MEMBER_PATIENCE` waits
+so many times longer for a partition to move.
 """
 
 import os
@@ -16,21 +17,26 @@ import pytest
 
 import txaware
 from tests.support.concurrency import until
+from tests.support.database_server import DatabaseServer
+from tests.support.hbase_cluster import hbase_url
 from tests.support.killed_server import Server
 from tests.support.member_child import (
     APART,
     GROUP,
+    HANDLED,
     HTTP,
     NO_KEY,
     PARTITIONS,
     TOPIC,
 )
 from tests.support.member_nemesis import (
+    DATABASE_KINDS,
     ENDS_S,
     KINDS,
     NOTHING,
     Child,
     Findings,
+    Kind,
     Nemesis,
     Publishing,
     Rewound,
@@ -41,20 +47,20 @@ from tests.support.member_nemesis import (
     numbers_of,
     served,
 )
+from txaware.local_hbase import LocalHBase
 from txaware.messaging import Messaging
 
 RUN_S = 60 * float(os.environ.get("MEMBER_MINUTES", "0")) or 4.0
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_members_that_come_go_and_die_handle_each_message_once(
-    tmp_path: Path, kind: str
+def live_through(
+    directory: Path, kind: str, chosen: Kind, *, database: str = "", **where: str
 ) -> None:
-    chosen = KINDS[kind]
+    """Lets members of a kind suffer, and checks what they handled."""
     with (
-        served(tmp_path, embedded=chosen.embedded) as server,
+        served(directory, embedded=chosen.embedded, **where) as server,
         txaware.connect(server.url) as messaging,
-        Nemesis(tmp_path, server, chosen) as nemesis,
+        Nemesis(directory, server, chosen, database) as nemesis,
     ):
         publishing = Publishing(server.url)
         told = Told(messaging, nemesis.database)
@@ -79,15 +85,50 @@ def test_members_that_come_go_and_die_handle_each_message_once(
         assert chosen.embedded or messaging.group(GROUP).members == []
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_members_that_come_go_and_die_handle_each_message_once(
+    tmp_path: Path, kind: str
+) -> None:
+    live_through(tmp_path, kind, KINDS[kind])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", DATABASE_KINDS)
+def test_members_whose_blocks_a_server_decides_handle_each_message_once(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    database: DatabaseServer = request.getfixturevalue(f"{kind}_server")
+    live_through(tmp_path, kind, DATABASE_KINDS[kind], database=database.url)
+
+
+@pytest.mark.long
+@pytest.mark.tephra
+def test_members_beside_a_tephra_handle_each_message_once(
+    java: str, tmp_path: Path
+) -> None:
+    coordinator = f"tephra:{tmp_path / 'tephra'}"
+    live_through(tmp_path, "tephra", KINDS["frames"], coordinator=coordinator)
+
+
+@pytest.mark.long
+@pytest.mark.hbase
+def test_members_over_hbase_handle_each_message_once(
+    shared_hbase: LocalHBase, tmp_path: Path
+) -> None:
+    url = hbase_url(shared_hbase, "members")
+    live_through(tmp_path, "hbase", KINDS["frames"], url=url)
+
+
 def test_a_backlog_moves_and_a_partition_that_is_stuck_does_not() -> None:
     lines = [b"0 0 a", b"1 0 a", b"0 1 a", b"0 2 a"]
     shown = iter(range(1, 1_000_000))
     with txaware.connect("memory:") as messaging:
         messaging.create_topic(TOPIC, partitions=2)
+        messaging.create_topic(HANDLED)
         found = catch_up(
             messaging, lambda: lines[: next(shown)], {0: 3, 1: 2}, moves_s=0.2
         )
-        assert found == [Stuck(1, 1, 2, "None", "")]
+        assert found == [Stuck(1, 1, 2, "None", "", "")]
         assert catch_up(messaging, lambda: lines, {0: 3, 1: 1}) == []
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import txaware
 from tests.support.concurrency import in_background, until
+from tests.support.doubles import Clock
 from tests.support.frame_client import RawFrames
 from tests.support.http_access import guarded
-from tests.support.messagings import Clock
 from txaware.errors import (
     GroupNotFound,
     MemberFenced,

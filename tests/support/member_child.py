@@ -20,6 +20,7 @@ import attrs
 
 import txaware
 from tests.support.http_kill_load import JumpingClock
+from tests.support.mysql import connected
 from txaware import participants
 from txaware.consume.cursors import GroupPosition
 from txaware.errors import TopicExists, TransactionRefused, TxAwareError
@@ -32,11 +33,13 @@ PARTITIONS = 4
 NO_KEY, APART = "no change key", "saved apart"
 # What is no fault: a connection for each call under way, in place of frames; a loop of
 # `subscribe`; a member that has a name of its own, and stays in its group; a loop whose
-# blocks SQLite decides.
+# blocks a database decides.
 HTTP, LOOP, LOOP_BY_HTTP, STATIC = "http", "loop", "loop by http", "static"
-SQLITE = "sqlite"
+DECIDED = "decided"
 # A process that has the store, serves it, and has members of its own.
 EMBEDDED = "embedded"
+# Its rows are in its directory, and its coordinator is within, unless others are named.
+LEVELDB, WITHIN = "leveldb", "within"
 PAUSE_S = 0.01
 
 
@@ -64,7 +67,7 @@ class Work:
             GroupPosition.get_tx_changes = lambda _: ()  # type: ignore[assignment,method-assign]
         if self.fault in (LOOP, LOOP_BY_HTTP):
             self._loop(self._tell, [])
-        elif self.fault == SQLITE:
+        elif self.fault == DECIDED:
             self._loop_with_rows()
         else:
             self._poll()
@@ -99,14 +102,17 @@ class Work:
             self._tell(member.poll(limit=5))
 
     def _loop_with_rows(self) -> None:
-        connection = sqlite3.connect(self.database, timeout=60)
+        kind, connection = opened(self.database)
+        options = {} if kind == "sqlite" else {"outbox": True}
 
         def handle(found: Sequence[Any]) -> None:
             self._pause(found)
-            lines = [(self._line(one).decode(),) for one in found]
-            connection.executemany("INSERT INTO handled VALUES (?)", lines)
+            for one in found:
+                line = self._line(one).decode()
+                connection.execute(f"INSERT INTO handled (line) VALUES ('{line}')")
 
-        self._loop(handle, [participants.sqlite(self.messaging, connection)])
+        decider = getattr(participants, kind)(self.messaging, connection, **options)
+        self._loop(handle, [decider])
 
     def _loop(self, handle: Callable[[Any], None], deciders: list[Any]) -> None:
         loop = self.messaging.subscribe(
@@ -139,6 +145,18 @@ class Work:
         return b"%d %s %s" % (one.partition, one.payload, self.name.encode())
 
 
+def opened(database: str) -> tuple[str, Any]:
+    """Returns the kind of a database by its address or its file, and a connection."""
+    kind, colon, _ = database.partition("://")
+    if not colon:
+        return "sqlite", sqlite3.connect(database, timeout=60)
+    if kind == "mysql":
+        return kind, connected(database)
+    import psycopg
+
+    return "postgres", psycopg.connect(database)
+
+
 def make_topics(messaging: Messaging) -> None:
     """Makes the topic of the members, and the one in which they tell what they did."""
     with suppress(TopicExists):  # with more partitions by now
@@ -158,12 +176,18 @@ def until_input_ends() -> threading.Event:
     return ended
 
 
-def serve(count: int, session_s: float, directory: Path, port: int) -> None:
+def serve(
+    count: int, session_s: float, url: str, coordinator: str, *place: str
+) -> None:
     """Serves a store until it is killed, with so many members beside it."""
     faulthandler.register(signal.SIGUSR1)
+    directory, port = Path(place[0]), int(place[1])
     clock_ms = JumpingClock(directory.with_name("ahead"))
+    if url == LEVELDB:
+        url = f"leveldb:{directory}"
+    named = None if coordinator == WITHIN else coordinator
     with (
-        txaware.connect(f"leveldb:{directory}", clock_ms=clock_ms) as messaging,
+        txaware.connect(url, clock_ms=clock_ms, coordinator=named) as messaging,
         messaging.serve(port=port) as server,
     ):
         make_topics(messaging)
@@ -185,13 +209,13 @@ def serve(count: int, session_s: float, directory: Path, port: int) -> None:
 def main() -> None:
     """Is a member, or serves with some."""
     if sys.argv[1] == EMBEDDED:
-        _, _, count, session, directory, port = sys.argv
-        serve(int(count), float(session), Path(directory), int(port))
+        _, _, count, session, *where = sys.argv
+        serve(int(count), float(session), *where)
         return
     url, name, session, pause, fault, database = sys.argv[1:]
-    with txaware.connect(url, frames=fault not in (HTTP, LOOP_BY_HTTP)) as connected:
+    with txaware.connect(url, frames=fault not in (HTTP, LOOP_BY_HTTP)) as messaging:
         Work(
-            messaging=connected,
+            messaging=messaging,
             name=name,
             session_s=float(session),
             pause_s=float(pause),

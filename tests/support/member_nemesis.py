@@ -7,7 +7,6 @@ is missing shows. A rewind is the one thing that may have a message handled agai
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -24,18 +23,21 @@ import txaware
 from tests.support.concurrency import until
 from tests.support.killed_server import ROOT, Server
 from tests.support.member_child import (
+    DECIDED,
     EMBEDDED,
     GROUP,
     HANDLED,
     HTTP,
+    LEVELDB,
     LOOP,
     LOOP_BY_HTTP,
     PARTITIONS,
     PAUSE_S,
-    SQLITE,
     STATIC,
     TOPIC,
+    WITHIN,
     make_topics,
+    opened,
 )
 from tests.support.python_process import PythonProcess
 from txaware.errors import TxAwareError
@@ -46,10 +48,19 @@ MOST_PARTITIONS = 8
 SESSION_S = 1.0
 ENDS_S = 60
 # A partition that is behind has to move within that time, however much there is left.
-MOVES_S = 60
+MOVES_S = 60 * float(os.environ.get("MEMBER_PATIENCE", "1"))
 CLOCK_STEPS_MS = (-10_000, 0, 10_000)
 # So many messages are handled again by a rewind, at most.
 BACK = 20
+
+# The rows of a partition are in the order of their commits: the later of two blocks, in
+# which both have it, is refused.
+_TABLE = "CREATE TABLE handled (id {} PRIMARY KEY{}, line TEXT)"
+CREATE_TABLE = {
+    "sqlite": _TABLE.format("INTEGER", ""),
+    "postgres": _TABLE.format("BIGSERIAL", ""),
+    "mysql": _TABLE.format("BIGINT", " AUTO_INCREMENT"),
+}
 
 # What befalls members and their server; "again" is a new process of the same name.
 BLOWS = ("begin", "leave", "kill", "stop", "server", "again", "add", "clock")
@@ -155,6 +166,7 @@ class Stuck:
     published: int
     position: str
     owner: str
+    blocked_by: str
 
 
 def numbers_of(handled: Sequence[bytes]) -> dict[int, list[int]]:
@@ -231,8 +243,9 @@ class Told:
 
 def rows_in(database: str) -> list[bytes]:
     """Returns what was told by rows of a database."""
-    with closing(sqlite3.connect(database, timeout=ENDS_S)) as connection:
-        rows = connection.execute("SELECT line FROM handled ORDER BY rowid")
+    _, connection = opened(database)
+    with closing(connection):
+        rows = connection.execute("SELECT line FROM handled ORDER BY id").fetchall()
         return [line.encode() for (line,) in rows]
 
 
@@ -273,10 +286,22 @@ def catch_up(
                     published[partition],
                     str(messaging.position(GROUP, f"{TOPIC}.{partition}")),
                     _owner(messaging, partition),
+                    _blocks(messaging, f"{TOPIC}.{partition}", HANDLED),
                 )
                 for partition in still
             ]
         time.sleep(0.02)
+
+
+def _blocks(messaging: Messaging, *topics: str) -> str:
+    """Names the transactions that readers of topics wait for."""
+    found = []
+    for topic in topics:
+        last = messaging.bounds(topic, isolation="committed").last
+        page = messaging.poll(topic, isolation="committed", start=last)
+        if page.blocked_by is not None:
+            found.append(f"{topic}: {page.blocked_by}")
+    return ", ".join(found)
 
 
 def _owner(messaging: Messaging, partition: int) -> str:
@@ -333,38 +358,48 @@ class Publishing:
 class Kind:
     """One kind of run: what its members are, and what befalls them.
 
-    Their rows are in a `database`, where that is set. So many members are
+    Their rows are in a `database` of that kind, where one is named. So many members are
     `embedded` in the process that has the store.
     """
 
     ways: tuple[str, ...] = ("", HTTP, LOOP, LOOP_BY_HTTP, STATIC)
     first: tuple[str, ...] = ("", LOOP, STATIC)
     blows: tuple[str, ...] = (*BLOWS, REWIND)
-    has_database: bool = False
+    database: str = ""
     embedded: int = 0
+
+
+def decided(database: str) -> Kind:
+    """Members whose database has the positions, so nobody rewinds them by the group."""
+    return Kind(
+        ways=(DECIDED,), first=(DECIDED, DECIDED), blows=BLOWS, database=database
+    )
 
 
 KINDS = {
     "frames": Kind(),
     "http": Kind(ways=(HTTP, LOOP_BY_HTTP), first=(HTTP, LOOP_BY_HTTP)),
     "embedded": Kind(ways=("", LOOP), first=("",), embedded=2),
-    # It has the positions, so nobody rewinds them by the group.
-    "sqlite": Kind(
-        ways=(SQLITE,), first=(SQLITE, SQLITE), blows=BLOWS, has_database=True
-    ),
+    "sqlite": decided("sqlite"),
 }
+# What needs a server that not every machine has.
+DATABASE_KINDS = {name: decided(name) for name in ("postgres", "mysql")}
 
 
 @contextmanager
-def served(directory: Path, *, embedded: int = 0) -> Iterator[Server]:
+def served(
+    directory: Path,
+    *,
+    embedded: int = 0,
+    url: str = LEVELDB,
+    coordinator: str = WITHIN,
+) -> Iterator[Server]:
     """Serves a store with the two topics, perhaps with members in its process."""
     data = directory / "data"
     command = (sys.executable, "-m", "tests.support.member_child", EMBEDDED)
-    server = (
-        Server(data)
-        if not embedded
-        else Server(data, command=(*command, str(embedded), str(SESSION_S)))
-    )
+    where = (str(embedded), str(SESSION_S), url, coordinator)
+    is_plain = not embedded and where[2:] == (LEVELDB, WITHIN)
+    server = Server(data) if is_plain else Server(data, command=(*command, *where))
     try:
         with txaware.connect(server.url) as messaging:
             make_topics(messaging)
@@ -376,7 +411,9 @@ def served(directory: Path, *, embedded: int = 0) -> Iterator[Server]:
 class Nemesis:
     """Lets members of a kind handle what is published, and does them harm."""
 
-    def __init__(self, directory: Path, server: Server, kind: Kind) -> None:
+    def __init__(
+        self, directory: Path, server: Server, kind: Kind, database: str = ""
+    ) -> None:
         self.members: list[Child] = []
         self.rewinds: list[Rewound] = []
         self.done: Counter[str] = Counter()
@@ -384,12 +421,15 @@ class Nemesis:
         self._chance = random.Random(int(os.environ.get("MEMBER_SEED", "7")))
         self._names = whole_numbers()
         self._ends = ExitStack()
-        self.database = ""
-        if kind.has_database:
+        self.database = database
+        if kind.database == "sqlite":
             self.database = str(directory / "rows.sqlite")
-            with closing(sqlite3.connect(self.database)) as connection:
-                connection.execute("PRAGMA journal_mode=WAL")
-                connection.execute("CREATE TABLE handled (line TEXT)")
+        if kind.database:
+            _, connection = opened(self.database)
+            with closing(connection):
+                if kind.database == "sqlite":
+                    connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute(CREATE_TABLE[kind.database])
                 connection.commit()
 
     def __enter__(self) -> "Nemesis":

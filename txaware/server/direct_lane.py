@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from txaware.auth import Principal
 from txaware.server.admission import Bodies, ClientGone, Memory
-from txaware.server.exchange import Head, Headers, Peer, Reply, Request, Stream, dressed
+from txaware.server.exchange import Head, Headers, Peer, Reply, Stream, dressed
 from txaware.server.idempotency import KEY, KeyedRequest
 from txaware.server.request_rules import RequestRules
 from txaware.server.routing import Answer, Begun, Match, whole
@@ -128,7 +128,6 @@ class DirectRequest:
     _is_counted = _is_over = False
     _principal: Principal | None = None
     _repeat: KeyedRequest | None = None
-    _request: Request | None = None
     _tokens_state: object = None
 
     def __init__(
@@ -228,7 +227,7 @@ class DirectRequest:
 
     def _begun(self, principal: Principal) -> Begun:
         rules, match, head = self._rules, self._match, self._head
-        request = self._request = rules.request(match, head, principal, self.body)
+        request = rules.request(match, head, principal, self.body)
         if rules.forwarding is not None:
             match = rules.forwarding.placed(match, request)
         repeat = rules.repeat_of(match, request)

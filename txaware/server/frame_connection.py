@@ -47,7 +47,7 @@ from txaware.server.connection_limits import ConnectionLimits
 from txaware.server.direct_lane import Lane
 from txaware.server.exchange import Again, Head, Headers, Reply
 from txaware.server.failures import error_reply
-from txaware.server.frame_request import RequestStream, shared_headers
+from txaware.server.frame_request import Known, RequestStream, shared_headers
 from txaware.server.routes.frame_routes import UPGRADE, FrameRoute
 
 log = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ class FrameConnection(asyncio.Protocol):
         self.queue = SendQueue(REPLY)
         self._streams: dict[int, RequestStream] = {}
         # Requests that may come again as they were, by their bytes.
-        self._known: dict[bytes, tuple[RequestStream, Again]] = {}
+        self._known: dict[bytes, Known] = {}
         self._instance = rules.lane.rules.repeats.instance
         self._number = 1 + secrets.randbelow(_NUMBERS)
         self._greeted = False
@@ -393,18 +393,19 @@ class FrameConnection(asyncio.Protocol):
         """
         if not self._known or len(one.body) > KNOWN_BYTES or self._ends:
             return False
-        stream, again = self._known.pop(one.body, (None, None))
-        if stream is None or again is None:
+        known = self._known.pop(one.body, None)
+        if known is None:
             return False
         rules, most = self.rules, self.rules.limits.most_of_connection
         if len(self._streams) >= most or self.unsent_bytes > HELD_BYTES:
             return False
+        stream = known.stream
         try:
             rules.limits.enter(stream.holder)
         except Full:
             return False
         self._streams[one.stream] = stream
-        if stream.begin_again(one.stream, again):
+        if stream.begin_again(one.stream, known):
             return True
         del self._streams[one.stream]
         rules.limits.leave(stream.holder)
@@ -412,8 +413,9 @@ class FrameConnection(asyncio.Protocol):
 
     def _know(self, stream: RequestStream, again: Again) -> None:
         """Keeps a request that may come again, in place of the oldest one."""
-        if stream.came and not self._ends:
-            self._known[stream.came] = stream, again
+        known = None if self._ends else stream.known(again)
+        if known is not None:
+            self._known[stream.came] = known
             if len(self._known) > MOST_KNOWN:
                 del self._known[next(iter(self._known))]
 

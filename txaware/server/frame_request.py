@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
+import attrs
+
 from txaware.auth import Principal
 from txaware.errors import BadRequest, TxAwareError
 from txaware.protocol.frames import (
@@ -39,6 +41,15 @@ _OF_ONE = ("accept", "content-type")
 def shared_headers(upgrade: Head) -> dict[bytes, bytes]:
     """Returns the headers that all requests of a connection have."""
     return {name: value for name, value in upgrade.headers.items() if name in _OF_ALL}
+
+
+@attrs.frozen
+class Known:
+    """A request that was performed, and may be once more when it comes again."""
+
+    stream: "RequestStream"
+    request: "FrameRequest"
+    again: Again
 
 
 class StreamLine(Protocol):
@@ -78,7 +89,7 @@ class RequestStream:
     """A request on its way; the peer of the routes that answer it.
 
     `holder` is who has its share of what all have, once it was let in. `came` are the
-    bytes of a small one that came in one frame, by which it is known when it comes again.
+    bytes of a small one that came in one frame; they tell when it comes again.
     """
 
     default_headers: Headers = ()
@@ -169,10 +180,19 @@ class RequestStream:
         """Is not there: a stream sends pieces by itself."""
         raise NotImplementedError
 
-    def begin_again(self, number: int, again: Again) -> bool:
+    def begin_again(self, number: int, known: Known) -> bool:
         """Has the request performed once more, as a new stream; see `Again`."""
-        self.number = number
-        return self._request is not None and self._request.begin_again(again)
+        self.number, self._request = number, known.request
+        if known.request.begin_again(known.again):
+            return True
+        self._request = None
+        return False
+
+    def known(self, again: Again) -> Known | None:
+        """Returns what it takes to perform it `again`, if it is worth keeping."""
+        if self._request is None or not self.came:
+            return None
+        return Known(self, self._request, again)
 
     def end_wait(self) -> None:
         """Notes that the client wants what there is, and no more."""
@@ -369,8 +389,9 @@ class FrameRequest(DirectRequest):
         if rules.tokens_state is not self._tokens_state:
             return False
         if rules.forwarding is not None:
-            assert self._request is not None
-            if rules.forwarding.placed(match, self._request) is not match:
+            assert self._principal is not None
+            request = rules.request(match, self._head, self._principal, self.body)
+            if rules.forwarding.placed(match, request) is not match:
                 return False
         try:
             rules.admission.enter(waits=match.route.waits, vital=match.route.is_vital)
@@ -385,7 +406,8 @@ class FrameRequest(DirectRequest):
             self._is_over = True
             self._leave()
             return False
-        self._line.tasks.add(self)
+        if not self._is_over:  # it may have been told already
+            self._line.tasks.add(self)
         return True
 
     def _holder(self, _: Principal) -> str | None:

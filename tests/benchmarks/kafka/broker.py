@@ -52,10 +52,11 @@ class KafkaBroker:
     """A broker on a directory of its own, which listens on 127.0.0.1 only.
 
     If it is `flushed`, it syncs each request to the disk before it answers. By default
-    it leaves that to the system, as Kafka does. It ends with this process.
+    it leaves that to the system, as Kafka does; `properties` are others of it. It ends
+    with this process.
     """
 
-    def __init__(self, directory: Path, *, flushed: bool) -> None:
+    def __init__(self, directory: Path, *, flushed: bool, **properties: str) -> None:
         self._directory = directory
         self._port = free_port()
         directory.mkdir(parents=True)
@@ -68,6 +69,7 @@ class KafkaBroker:
                 data=directory / "data",
                 flush="log.flush.interval.messages=1" if flushed else "",
             )
+            + "".join(f"{name}={value}\n" for name, value in properties.items())
         )
         log4j = directory / "log4j.properties"
         log4j.write_text(_LOG4J)

@@ -141,7 +141,7 @@ class Beating:
         except WouldWait:
             self._task = asyncio.create_task(self._look_in_turn())
         else:
-            self._answer_or_wait(look)
+            self._answer_or_wait(look, look.pause_s)
         return LATER
 
     async def _look_in_turn(self) -> None:
@@ -149,38 +149,38 @@ class Beating:
         try:
             async with context.turn_in(self._asked.group):
                 look = await context.in_coordinator_thread(self._look)
-            self._answer_or_wait(look)
+            self._answer_or_wait(look, look.pause_s)
         except Exception as error:
             self._fail(error)
 
-    def _answer_or_wait(self, look: Look) -> None:
+    def _answer_or_wait(self, look: Look, pause_s: float) -> None:
+        stopping = self._server_context.stopping
         left_s = self._until_s - time.monotonic()
-        is_over = min(left_s, look.pause_s) <= 0
-        if look.is_news or is_over or self._server_context.stopping.is_set:
+        if look.is_news or stopping.is_set:
             self._told(correlated(self._asked, look.beat))
+        elif min(left_s, pause_s) <= 0:
+            self._tell_no_news(look)
         else:
-            self._wait(look, left_s, look.pause_s)
+            SignalWait(
+                look.signal,
+                look.seen,
+                min(left_s, pause_s),
+                peer=self._caller.peer,
+                stopping=stopping,
+                then=partial(self._go_on, look, is_last=left_s <= pause_s),
+            )
 
-    def _wait(self, look: Look, left_s: float, pause_s: float) -> None:
-        SignalWait(
-            look.signal,
-            look.seen,
-            min(left_s, pause_s),
-            peer=self._caller.peer,
-            stopping=self._server_context.stopping,
-            then=partial(self._go_on, look, is_last=left_s <= pause_s),
-        )
+    def _tell_no_news(self, look: Look) -> None:
+        beat = correlated(self._asked, look.beat)
+        self._told(MayComeAgain(beat, partial(self._again, look)))
 
     def _again(self, look: Look) -> bool:
         """Waits once more, as the same heartbeat came again; see `Again`."""
-        if self._server_context.stopping.is_set:
-            return False
-        pause_s = look.again()
+        pause_s = None if self._server_context.stopping.is_set else look.again()
         if pause_s is None:
             return False
-        now_s = time.monotonic()
-        self._until_s = beats_end_s(now_s, self._wait_s)
-        self._wait(look, self._until_s - now_s, pause_s)
+        self._until_s = beats_end_s(time.monotonic(), self._wait_s)
+        self._answer_or_wait(look, pause_s)
         return True
 
     def _go_on(self, look: Look, has_changed: bool, *, is_last: bool) -> None:
@@ -189,8 +189,7 @@ class Beating:
                 self.begin()
                 return
             self._require_there()
-            beat = correlated(self._asked, look.beat)
-            self._told(MayComeAgain(beat, partial(self._again, look)))
+            self._tell_no_news(look)
         except Exception as error:
             self._fail(error)
 
