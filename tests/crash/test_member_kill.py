@@ -34,6 +34,7 @@ from tests.support.member_nemesis import (
     ENDS_S,
     KINDS,
     NOTHING,
+    SLOW,
     Child,
     Findings,
     Kind,
@@ -107,7 +108,7 @@ def test_members_beside_a_tephra_handle_each_message_once(
     java: str, tmp_path: Path
 ) -> None:
     coordinator = f"tephra:{tmp_path / 'tephra'}"
-    live_through(tmp_path, "tephra", KINDS["frames"], coordinator=coordinator)
+    live_through(tmp_path, "tephra", SLOW, coordinator=coordinator)
 
 
 @pytest.mark.long
@@ -116,7 +117,7 @@ def test_members_over_hbase_handle_each_message_once(
     shared_hbase: LocalHBase, tmp_path: Path
 ) -> None:
     url = hbase_url(shared_hbase, "members")
-    live_through(tmp_path, "hbase", KINDS["frames"], url=url)
+    live_through(tmp_path, "hbase", SLOW, url=url)
 
 
 def test_a_backlog_moves_and_a_partition_that_is_stuck_does_not() -> None:

@@ -359,7 +359,8 @@ class Kind:
     """One kind of run: what its members are, and what befalls them.
 
     Their rows are in a `database` of that kind, where one is named. So many members are
-    `embedded` in the process that has the store.
+    `embedded` in the process that has the store. A session is longer than a join takes,
+    also where the store is slow.
     """
 
     ways: tuple[str, ...] = ("", HTTP, LOOP, LOOP_BY_HTTP, STATIC)
@@ -367,6 +368,7 @@ class Kind:
     blows: tuple[str, ...] = (*BLOWS, REWIND)
     database: str = ""
     embedded: int = 0
+    session_s: float = SESSION_S
 
 
 def decided(database: str) -> Kind:
@@ -383,6 +385,7 @@ KINDS = {
     "sqlite": decided("sqlite"),
 }
 # What needs a server that not every machine has.
+SLOW = Kind(session_s=6.0)
 DATABASE_KINDS = {name: decided(name) for name in ("postgres", "mysql")}
 
 
@@ -447,6 +450,7 @@ class Nemesis:
             name or f"m{next(self._names)}",
             pause_s=PAUSE_S,
             fault=way,
+            session_s=self._kind.session_s,
             database=self.database,
         )
         self.members.append(child)
@@ -485,7 +489,7 @@ class Nemesis:
                 publishing.add_partition()
         elif blow == "stop":
             one.signal(signal.SIGSTOP)
-            time.sleep(SESSION_S + 0.3)
+            time.sleep(self._kind.session_s + 0.3)
             one.signal(signal.SIGCONT)
         elif blow == "clock":
             step_ms = chance.choice(CLOCK_STEPS_MS)

@@ -47,7 +47,7 @@ from txaware.server.connection_limits import ConnectionLimits
 from txaware.server.direct_lane import Lane
 from txaware.server.exchange import Again, Head, Headers, Reply
 from txaware.server.failures import error_reply
-from txaware.server.frame_request import Known, RequestStream, shared_headers
+from txaware.server.frame_request import KnownRequest, RequestStream, shared_headers
 from txaware.server.routes.frame_routes import UPGRADE, FrameRoute
 
 log = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ class FrameConnection(asyncio.Protocol):
         self.queue = SendQueue(REPLY)
         self._streams: dict[int, RequestStream] = {}
         # Requests that may come again as they were, by their bytes.
-        self._known: dict[bytes, Known] = {}
+        self._known: dict[bytes, KnownRequest] = {}
         self._instance = rules.lane.rules.repeats.instance
         self._number = 1 + secrets.randbelow(_NUMBERS)
         self._greeted = False

@@ -44,7 +44,7 @@ def shared_headers(upgrade: Head) -> dict[bytes, bytes]:
 
 
 @attrs.frozen
-class Known:
+class KnownRequest:
     """A request that was performed, and may be once more when it comes again."""
 
     stream: "RequestStream"
@@ -180,7 +180,7 @@ class RequestStream:
         """Is not there: a stream sends pieces by itself."""
         raise NotImplementedError
 
-    def begin_again(self, number: int, known: Known) -> bool:
+    def begin_again(self, number: int, known: KnownRequest) -> bool:
         """Has the request performed once more, as a new stream; see `Again`."""
         self.number, self._request = number, known.request
         if known.request.begin_again(known.again):
@@ -188,11 +188,11 @@ class RequestStream:
         self._request = None
         return False
 
-    def known(self, again: Again) -> Known | None:
+    def known(self, again: Again) -> KnownRequest | None:
         """Returns what it takes to perform it `again`, if it is worth keeping."""
         if self._request is None or not self.came:
             return None
-        return Known(self, self._request, again)
+        return KnownRequest(self, self._request, again)
 
     def end_wait(self) -> None:
         """Notes that the client wants what there is, and no more."""
