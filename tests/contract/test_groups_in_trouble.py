@@ -1,4 +1,4 @@
-"""What befalls groups at once: storms of joins, one name twice, rewinds within a move."""
+"""Groups in trouble: storms of joins, one name twice, rewinds within a move."""
 
 import threading
 

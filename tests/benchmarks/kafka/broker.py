@@ -95,7 +95,8 @@ class KafkaBroker:
 
     def start(self) -> None:
         """Formats the directory, and starts the broker; returns when it listens."""
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]
+        # One that begins with "-" would be taken for an option.
+        cluster = "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:21]
         subprocess.run(
             [
                 *(*self._java, "kafka.tools.StorageTool", "format"),
