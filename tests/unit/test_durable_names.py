@@ -1,6 +1,7 @@
 """Names of files and directories are on disk before anybody relies on them."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,24 @@ def test_a_new_log_of_leveldb_is_synced_by_name_and_a_batch_alone_is_not(
             messaging.publish("a", [os.urandom(8000)])
         assert [one for one in os.listdir(rows) if one.endswith(".log")] != before
         assert set(synced) == {rows}
+
+
+def open_logs(directory: Path) -> list[str]:
+    """The logs of LevelDB below a directory that this process has open."""
+    found = []
+    for one in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the list of them was one itself
+            found.append(os.readlink(f"/proc/self/fd/{one}"))
+    return [
+        name for name in found if name.startswith(str(directory)) and ".log" in name
+    ]
+
+
+def test_a_database_gives_its_logs_back(tmp_path: Path) -> None:
+    settings = Settings(write_buffer_bytes=1 << 16)
+    with txaware.connect(f"leveldb:{tmp_path}", settings=settings) as messaging:
+        messaging.create_topic("a")
+        for _ in range(30):  # which fill several logs
+            messaging.publish("a", [os.urandom(8000)])
+        assert 1 <= len(open_logs(tmp_path)) <= 3
+    assert open_logs(tmp_path) == []

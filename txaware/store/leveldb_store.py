@@ -254,6 +254,8 @@ class Database:
         if self._left is not None:
             self._left.close()
             self._left = None
+        if self._log is not None:
+            self._log.close()
 
     def _read(self, read: Callable[[Any], T], of: DamagedRange | None = None) -> T:
         """Reads with the database held open; `of` is where damage would be.
