@@ -1,6 +1,7 @@
 """The status of transactions: open, invalid, ended, or never given out here."""
 
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, Protocol, Self, runtime_checkable
 
 import attrs
 
@@ -60,6 +61,23 @@ class Standing:
             "heardMs": self.heard_ms,
         }
 
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """Reads its JSON form."""
+        return cls(
+            fields["transactionId"],
+            fields["state"],
+            tuple(fields["pointers"]),
+            fields["type"],
+            fields["stage"],
+            fields["expiresMs"],
+            fields["changes"],
+            fields.get("principal"),  # a server of before tells neither
+            fields.get("address"),
+            fields.get("isHeld", False),
+            fields.get("heardMs"),
+        )
+
     def is_hanging(self, *, before_ms: int) -> bool:
         """Tells whether it is open since before that time, and nobody has it any more.
 
@@ -68,6 +86,19 @@ class Standing:
         heard_ms = self.began_ms if self.heard_ms is None else self.heard_ms
         is_open = self.state == OPEN and self.stage in (None, Stage.OPEN.value)
         return is_open and not self.is_held and max(self.began_ms, heard_ms) < before_ms
+
+
+@attrs.frozen
+class TransactionCounts:
+    """The transactions of a coordinator in numbers, and whether it is well.
+
+    `oldest_ms` is when the oldest open one began.
+    """
+
+    status: str
+    open: int
+    oldest_ms: int | None
+    invalid: int
 
 
 @runtime_checkable
@@ -79,6 +110,17 @@ class TellsStandings(Protocol):
 
     def standing(self, pointer: int) -> Standing:
         """Returns the transaction that writes, or wrote, with that pointer."""
+
+
+def counts(coordinator: Coordinator) -> TransactionCounts:
+    """Counts the transactions of a coordinator."""
+    found = standings(coordinator, OPEN)
+    return TransactionCounts(
+        coordinator.status(),
+        len(found),
+        found[0].began_ms if found else None,
+        coordinator.invalid_size(),
+    )
 
 
 def standings(coordinator: Coordinator, state: str) -> list[Standing]:

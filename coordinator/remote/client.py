@@ -30,7 +30,7 @@ from coordinator.pointers import Pointers
 from coordinator.prepared_transactions import PreparedTransaction, checked_prepared_name
 from coordinator.remote import calls
 from coordinator.remote.calls import ROOT, CallRequest, RemoteCall
-from coordinator.remote.named_transactions import checked_list
+from coordinator.remote.named_transactions import checked_list, checked_state
 from coordinator.remote.server import CoordinatorRoutes
 from coordinator.remote.wire import (
     BYTES,
@@ -46,7 +46,7 @@ from coordinator.transaction import (
     checked_pointers,
     checked_timeout_s,
 )
-from coordinator.transaction_status import STATES, Standing
+from coordinator.transaction_status import Standing
 
 T = TypeVar("T")
 
@@ -372,14 +372,12 @@ class RemoteCoordinator:
 
     def standings(self, state: str) -> list[Standing]:
         """Returns all that are `open` or `invalid`, the oldest first."""
-        if state not in STATES:
-            raise BadRequest(f"state is one of {', '.join(STATES)}, not {state!r}")
-        return _each(_standing, self._ask(calls.LIST, state=state))
+        return _each(Standing.of, self._ask(calls.LIST, state=checked_state(state)))
 
     def standing(self, pointer: int) -> Standing:
         """Returns the transaction that writes, or wrote, with that pointer."""
         fields = self._ask(calls.DESCRIBE, _known(checked_pointer(pointer)))
-        return _read(lambda: _standing(fields))
+        return _read(lambda: Standing.of(fields))
 
     def truncate_invalid_tx(self, pointers: Iterable[int]) -> bool:
         """Forgets these invalid pointers; True if any was forgotten."""
@@ -518,22 +516,6 @@ def _pointers(listed: Any) -> Pointers:
     if not len(pointers):
         raise ValueError("a checkpoint without pointers")
     return pointers
-
-
-def _standing(fields: Fields) -> Standing:
-    return Standing(
-        fields["transactionId"],
-        fields["state"],
-        tuple(fields["pointers"]),
-        fields["type"],
-        fields["stage"],
-        fields["expiresMs"],
-        fields["changes"],
-        fields.get("principal"),  # a server of before tells neither
-        fields.get("address"),
-        fields.get("isHeld", False),
-        fields.get("heardMs"),
-    )
 
 
 _CLASSES: dict[str, type[TxAwareError]] = {

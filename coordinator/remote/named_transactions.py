@@ -14,8 +14,17 @@ from coordinator.prepared_transactions import (
     checked_prepared_name,
     two_phases,
 )
-from coordinator.remote.wire import LONGEST_NAME, shown, whole_number
+from coordinator.remote.wire import LONGEST_NAME, is_number, shown, whole_number
 from coordinator.transaction import Transaction, TransactionType
+from coordinator.transaction_status import (
+    OPEN,
+    STATES,
+    Standing,
+    TransactionCounts,
+    counts,
+    standing,
+    standings,
+)
 
 KINDS = tuple(one.name.lower() for one in TransactionType)
 
@@ -29,6 +38,35 @@ class NamedTransactions:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
+
+    def begin(
+        self, kind: str = "short", *, timeout_s: float | None = None
+    ) -> Transaction:
+        """Begins a transaction, which outlives this process; a long one never ends."""
+        checked_beginning(kind, timeout_s)
+        if kind == "long":
+            return self._coordinator.start_long(outlives_process=True)
+        return self._coordinator.start_short(timeout_s, outlives_process=True)
+
+    def snapshot(self) -> Transaction:
+        """Returns a read-only transaction, which needs no end."""
+        return self._coordinator.snapshot()
+
+    def standings(self, *, state: str = OPEN) -> list[Standing]:
+        """Returns all that are open or invalid, the oldest first."""
+        return standings(self._coordinator, checked_state(state))
+
+    def standing(self, transaction: int) -> Standing:
+        """Returns one, whatever became of it."""
+        return standing(self._coordinator, checked_id(transaction))
+
+    def status(self) -> str:
+        """Returns `"OK"`, or a sentence about what is wrong."""
+        return self._coordinator.status()
+
+    def counts(self) -> TransactionCounts:
+        """Returns how many there are."""
+        return counts(self._coordinator)
 
     def can_commit(
         self,
@@ -160,6 +198,23 @@ def named(
         type=TransactionType[name.upper()],
         checkpoint_write_pointers=pointers,
     )
+
+
+def checked_beginning(kind: object, timeout_s: object) -> None:
+    """Raises `BadRequest` unless a transaction may begin so."""
+    is_long = kind == "long" and timeout_s is None
+    if not is_long and not (kind == "short" and is_number(timeout_s)):
+        raise BadRequest(
+            f"type {shown(kind)} with timeoutS {shown(timeout_s)}: it takes "
+            f'"short" with a number or null, or "long" without one'
+        )
+
+
+def checked_state(state: object) -> str:
+    """Returns the state that transactions are listed by; `BadRequest` for others."""
+    if not isinstance(state, str) or state not in STATES:
+        raise BadRequest(f"state is one of {', '.join(STATES)}, not {state!r}")
+    return state
 
 
 def checked_id(transaction: object) -> int:

@@ -36,7 +36,6 @@ from coordinator.remote.wire import (
     error_answer,
     fields_of,
     flag_of,
-    is_number,
     json_answer,
     life_in,
     query_of,
@@ -48,7 +47,6 @@ from coordinator.transaction import POINTERS_PER_MS, Transaction
 from coordinator.transaction_status import (
     NEVER,
     OPEN,
-    STATES,
     Standing,
     standing,
     standings,
@@ -87,7 +85,7 @@ class CoordinatorRoutes:
         self._told = told
         self._coordinator = coordinator
         self._clock_ms = clock_ms
-        one = NamedTransactions(coordinator)
+        one = self._one = NamedTransactions(coordinator)
         self._answers: dict[RemoteCall, _Answers] = {
             calls.START: self._start,
             calls.LIST: self._list,
@@ -153,15 +151,11 @@ class CoordinatorRoutes:
             return error_answer(_status_of(error), type(error).__name__, str(error))
 
     def _list(self, fields: Fields) -> Answer:
-        state = fields.get("state", OPEN)
-        if state not in STATES:
-            raise BadRequest(f"state is one of {', '.join(STATES)}, not {state!r}")
-        found = standings(self._coordinator, state)
+        found = self._one.standings(state=fields.get("state", OPEN))
         return json_answer([self._fields(one) for one in found])
 
     def _describe(self, pointer: int, _: Fields) -> Answer:
-        whole_number(pointer, "the transaction's id")
-        return json_answer(self._fields(standing(self._coordinator, pointer)))
+        return json_answer(self._fields(self._one.standing(pointer)))
 
     def _fields(self, found: Standing) -> Fields:
         return self._told(found.transaction_id, found).fields()
@@ -210,27 +204,19 @@ class CoordinatorRoutes:
         )
 
     def _state(self, _: Fields) -> Answer:
-        found = standings(self._coordinator, OPEN)
+        found = self._one.counts()
         return json_answer(
             {
-                "status": self._coordinator.status(),
-                "open": len(found),
-                "oldestMs": found[0].began_ms if found else None,
-                "invalid": self._coordinator.invalid_size(),
+                "status": found.status,
+                "open": found.open,
+                "oldestMs": found.oldest_ms,
+                "invalid": found.invalid,
             }
         )
 
     def _start(self, fields: Fields) -> Answer:
-        kind, timeout_s = fields.get("type", "short"), fields.get("timeoutS")
-        if kind == "long" and timeout_s is None:
-            tx = self._coordinator.start_long(outlives_process=True)
-        elif kind == "short" and is_number(timeout_s):
-            tx = self._coordinator.start_short(timeout_s, outlives_process=True)
-        else:
-            raise BadRequest(
-                f"type {shown(kind)} with timeoutS {shown(timeout_s)}: it takes "
-                f'"short" with a number or null, or "long" without one'
-            )
+        kind = fields.get("type", "short")
+        tx = self._one.begin(kind, timeout_s=fields.get("timeoutS"))
         return Answer(200, codec.encode(tx), BYTES)
 
     def _snapshot(self, _: Fields) -> Answer:

@@ -16,6 +16,7 @@ import pytest
 import txaware
 from coordinator.prepared_transactions import two_phases
 from coordinator.remote import calls
+from coordinator.transaction_status import OPEN, standing, standings
 from tests.support.certificates import certificate
 from tests.support.concurrency import until
 from tests.support.http_access import guarded
@@ -54,8 +55,7 @@ WAITS_ONCE = Call(
 
 # These have no declared verb: they go as requests of HTTP, in a frame too.
 BY_REQUEST = {"outcome", "decide", "invalid-size", "find-hanging", "truncate"} | {
-    *("enter", "hello", "leave", "ends"),
-    *("", "snapshot", "status", "state", "commit"),
+    *("enter", "hello", "leave", "ends", "commit"),
 }
 
 
@@ -561,8 +561,14 @@ def test_a_transaction_goes_by_numbers(
         return begin(streams, head, *more, **named)
 
     coordinator = messaging.coordinator
-    tx = coordinator.start_short()
     monkeypatch.setattr(FrameStreams, "begin", noted)
+    tx = coordinator.start_short()
+    assert tx.transaction_id in coordinator.snapshot().in_progress
+    assert coordinator.status() == "OK"
+    assert tx.transaction_id in [
+        *(one.transaction_id for one in standings(coordinator, OPEN)),
+    ]
+    assert standing(coordinator, tx.transaction_id).type == "short"
     coordinator.can_commit(tx, [b"\xff", b"key"])
     coordinator.persist(tx)
     more = coordinator.checkpoint(tx)
@@ -572,6 +578,7 @@ def test_a_transaction_goes_by_numbers(
     assert [one.name for one in two_phases(coordinator).prepared()] == ["p"]
     two_phases(coordinator).commit_prepared("p")
     coordinator.abort(coordinator.start_short())
-    numbers = [head.verb for head in sent if head.verb != ANY_ROUTE]
-    assert numbers == [83, 84, 87, 86, 88, 90, 90, 91, 85]
-    assert {head.path for head in sent} <= {"", "/v1/transactions"}
+    numbers = [head.verb for head in sent]
+    assert ANY_ROUTE not in numbers
+    assert numbers[:5] == [93, 94, 97, 95, 96]
+    assert numbers[5:] == [83, 84, 87, 86, 93, 88, 90, 90, 91, 93, 85]

@@ -275,6 +275,12 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     transactional_ids.LEAVE_TRANSACTION: lambda s: {
         **{"transactional_id": "loader", "transaction": s.tx, "key": "monday"}
     },
+    transactions.BEGIN: lambda _: {"timeout_s": 30},
+    transactions.SNAPSHOT: lambda _: {},
+    transactions.LIST_TRANSACTIONS: lambda _: {"state": "invalid"},
+    transactions.DESCRIBE_TRANSACTION: lambda s: s.begun(),
+    transactions.COORDINATOR_STATUS: lambda _: {},
+    transactions.COUNT_TRANSACTIONS: lambda _: {},
     transactions.CAN_COMMIT: lambda s: s.begun() | {"changes": [b"k"]},
     transactions.PERSIST: lambda s: s.begun() | {"participants": ["notes"]},
     transactions.ABORT: lambda s: s.begun() | {"checkpoints": []},

@@ -148,6 +148,7 @@ class Shape:
         query: tuple[str, ...] | None,
         *,
         without_body: str | None = None,
+        empty_body: bool = False,
         needs_body: bool = False,
         body_name: str = "the body",
         load: Callable[[bytes], object] = read_json,
@@ -155,7 +156,7 @@ class Shape:
         formats: BodyFormats | None = None,
     ) -> None:
         self.binary, self.formats = binary, formats
-        self.without_body = without_body
+        self.without_body, self.empty_body = without_body, empty_body
         self.load = load
         self.path, self.request = path, request
         self.places: dict[str, Place] = {}
@@ -376,7 +377,7 @@ class Shape:
             raise BadRequest(self.without_body)
         if self.binary is not None and content_type == self.binary.media_type:
             found |= self.binary.read(body)
-        elif self._in_body:
+        elif self._in_body or self.empty_body:
             found |= self.read_body(body if body or self.needs_body else b"{}")
         return self.request(**found)
 

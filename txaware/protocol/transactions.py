@@ -1,4 +1,4 @@
-"""The verbs of transactions, which are named by their id in the path."""
+"""The verbs of transactions, those of one named by its id in the path."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -6,33 +6,67 @@ from typing import Annotated, Any
 
 from msgspec import Struct, field
 
+from coordinator import codec
 from coordinator.prepared_transactions import LONGEST_NAME as LONGEST_PREPARED
 from coordinator.prepared_transactions import NAME, PreparedTransaction
 from coordinator.remote.calls import ROOT
 from coordinator.remote.named_transactions import (
     NamedTransactions,
+    checked_beginning,
     checked_checkpoints,
     checked_keys,
     checked_kind,
     checked_name,
     checked_names,
     checked_prepared_id,
+    checked_state,
     read_keys,
 )
+from coordinator.remote.wire import BYTES as BYTES_TYPE
 from coordinator.remote.wire import LONGEST_NAME, fields_of
+from coordinator.transaction import checked_timeout_s
+from coordinator.transaction_status import (
+    ENDED,
+    INVALID,
+    NEVER,
+    OPEN,
+    STATES,
+    Standing,
+    TransactionCounts,
+)
 from txaware.protocol import places
-from txaware.protocol.fields import Kind, by
+from txaware.protocol.fields import Kind, by, encoded_transaction
 from txaware.protocol.json_schema import (
     BASE64,
+    FLAG,
+    NULL,
     TEXT,
+    TIMEOUT_S,
     Schema,
+    any_of,
     array,
     fields,
     or_null,
     whole,
 )
-from txaware.protocol.rights import holder, holder_or_operator, to_prepare
-from txaware.protocol.verb import Form, In, Nothing, Repeat, Verb, Work, verbs_in
+from txaware.protocol.rights import (
+    holder,
+    holder_or_operator,
+    monitor,
+    operator,
+    to_prepare,
+)
+from txaware.protocol.values import structured, unstructured
+from txaware.protocol.verb import (
+    Form,
+    In,
+    InBytes,
+    Nothing,
+    Repeat,
+    Verb,
+    Work,
+    verbs_in,
+)
 
 TAG = "transactions"
 ONE = ROOT + "/{transaction}"
@@ -97,12 +131,101 @@ def _nothing(_: object) -> dict[str, Any]:
     return {}
 
 
+def _as_sent(value: Any, *, what: str) -> Any:
+    return value
+
+
+def _check_beginning(asked: Any) -> None:
+    """Refuses what no transaction begins with."""
+    checked_beginning(asked.kind, asked.timeout_s)
+    if asked.timeout_s is not None:
+        checked_timeout_s(asked.timeout_s)
+
+
 def _no_value(_: Any, __: object) -> None:
     """Reads an answer that says nothing."""
 
 
+STANDING = fields(
+    {
+        "transactionId": whole(0),
+        "state": {"enum": [OPEN, INVALID, ENDED, NEVER]},
+        "pointers": POINTERS,
+        "type": or_null({"enum": ["short", "long"]}),
+        "stage": or_null(TEXT),
+        "expiresMs": or_null(whole()),
+        "changes": or_null(whole(0)),
+        "beganMs": whole(0),
+        "principal": or_null(TEXT) | {"description": "Who began it, where known."},
+        "address": or_null(TEXT)
+        | {"description": "From where: HOST:PORT, or the coordinator's own process."},
+        "isHeld": FLAG | {"description": "Whether that client surely still has it."},
+        "heardMs": or_null(whole(0))
+        | {"description": "When that client last used it, where known."},
+    }
+)
+_COUNTS = fields(
+    {
+        "status": TEXT,
+        "open": whole(0),
+        "oldestMs": or_null(whole(0)),
+        "invalid": whole(0),
+    }
+)
+_TRANSACTION = InBytes(
+    BYTES_TYPE,
+    encoded_transaction,
+    codec.decode,
+    "As Tephra's codec writes it.",
+    fields(
+        {
+            "transactionId": whole(0),
+            "writePointer": whole(0),
+            "readPointer": whole(0),
+            "type": {"enum": ["short", "long"]},
+            "timeoutS": or_null({"type": "number"})
+            | {"description": "null for a long one, and where it is not known here."},
+            "transaction": BASE64 | {"description": "The bytes, as a poll takes them."},
+        }
+    ),
+)
+# A coordinator looks at both together.
+_KIND_TO_BEGIN = Kind(_as_sent, {"enum": ["short", "long"]})
+_TIMEOUT = Kind(_as_sent, or_null(TIMEOUT_S))
+_BEGIN = any_of(
+    fields({}, {"type": {"const": "short"}, "timeoutS": or_null(TIMEOUT_S)}),
+    fields({"type": {"const": "long"}}, {"timeoutS": NULL}),
+)
+_STATE = Kind(
+    by(checked_state), {"enum": [*STATES]}, given=by(checked_state), write=str
+)
+
+
 # Those who end a transaction get an object without fields.
 _DONE = Form(_nothing, _no_value, {"type": "object", "maxProperties": 0})
+
+
+class Beginning(Struct, forbid_unknown_fields=True):
+    """Says how long it may take: a long one has no time-out."""
+
+    kind: Annotated[str, _KIND_TO_BEGIN] = field(default="short", name="type")
+    timeout_s: Annotated[float | None, _TIMEOUT] = field(default=None, name="timeoutS")
+
+
+class NoFields(Struct, forbid_unknown_fields=True):
+    """Says nothing, and no more."""
+
+
+class ListTransactions(Struct):
+    """Says which are listed."""
+
+    state: Annotated[str, _STATE] = OPEN
+
+
+class NamesTransaction(Struct):
+    """Names a transaction."""
+
+    transaction: Annotated[int, places.TRANSACTION]
 
 
 class OneTransaction(Struct, forbid_unknown_fields=True):
@@ -146,6 +269,79 @@ _of_one: Callable[..., Verb[..., Any]] = partial(
     tag=TAG,
     example={"type": "short"},
     refuses=(409,),
+)
+_looks: Callable[..., Verb[..., Any]] = partial(
+    Verb, method="GET", work=Work.COORDINATOR, tag=TAG, spaced=True
+)
+BEGIN = _of_one(
+    does=NamedTransactions.begin,
+    path=ROOT,
+    number=93,
+    request=Beginning,
+    check=_check_beginning,
+    answer=_TRANSACTION,
+    right=holder,
+    repeat=Repeat.KEYED,
+    summary="Begins a transaction.",
+    example={"type": "short", "timeoutS": 30},
+    schema=_BEGIN,
+    refuses=(429,),
+)
+SNAPSHOT = Verb(
+    does=NamedTransactions.snapshot,
+    method="POST",
+    path=ROOT + "/snapshot",
+    number=94,
+    request=NoFields,
+    empty_body=True,
+    load=fields_of,
+    answer=_TRANSACTION,
+    right=holder,
+    work=Work.COORDINATOR,
+    summary="A read-only transaction.",
+    tag=TAG,
+)
+LIST_TRANSACTIONS = _looks(
+    does=NamedTransactions.standings,
+    path=ROOT,
+    number=95,
+    request=ListTransactions,
+    answer=Form(
+        lambda found: [one.fields() for one in found],
+        lambda _, sent: [*map(Standing.of, sent)],
+        array(STANDING),
+    ),
+    right=operator,
+    summary="All that are open, or invalid.",
+)
+DESCRIBE_TRANSACTION = _looks(
+    does=NamedTransactions.standing,
+    path=ONE,
+    number=96,
+    request=NamesTransaction,
+    answer=Form(Standing.fields, lambda _, sent: Standing.of(sent), STANDING),
+    right=holder_or_operator,
+    summary="One transaction, whatever became of it.",
+)
+COORDINATOR_STATUS = _looks(
+    does=NamedTransactions.status,
+    path=ROOT + "/status",
+    number=97,
+    request=Nothing,
+    answer=In("status", str),
+    right=holder,
+    summary="OK, or a sentence about what is wrong.",
+)
+COUNT_TRANSACTIONS = _looks(
+    does=NamedTransactions.counts,
+    path=ROOT + "/state",
+    number=98,
+    request=Nothing,
+    answer=Form(
+        unstructured, lambda _, sent: structured(TransactionCounts, sent), _COUNTS
+    ),
+    right=monitor,
+    summary="How many there are.",
 )
 CAN_COMMIT = _of_one(
     does=NamedTransactions.can_commit,

@@ -19,7 +19,7 @@ from typing import (
 import attrs
 import msgspec
 
-from coordinator.remote.wire import to_base64
+from coordinator.remote.wire import JSON, to_base64
 from txaware.errors import BadRequest
 from txaware.protocol.formats import MSGPACK, Format
 from txaware.protocol.json_schema import Schema
@@ -98,6 +98,21 @@ class Form:
     schema_name: str | None = attrs.field(default=None, kw_only=True)
 
 
+@attrs.frozen
+class InBytes:
+    """An answer in bytes of its own form, and in JSON where a client asks for that.
+
+    Our client reads the bytes. A server makes JSON of the value and what it knows
+    beside, as the `schema` says.
+    """
+
+    media_type: str
+    write: Callable[[Any], bytes]
+    read: Callable[[bytes], Any]
+    said: str
+    schema: Schema
+
+
 # Makes requests of other verbs, which give a value back.
 GiveBack = Callable[[T], "Iterable[tuple[Verb[..., None], Any]]"]
 
@@ -120,10 +135,12 @@ class Verb(Generic[P, T]):
     beside those that every verb of its kind may answer. `fixed` are the parameters that
     the path stands for. `without_body` is what a server says where a body is missing,
     all of whose fields may be; one that `needs_body` refuses it in the words of JSON.
+    One with an `empty_body` refuses any field in it.
     `load` reads JSON where that of most is not strict enough, or has other words. A
     `typed` verb refuses a body that says that it is no JSON. A `spaced` answer has
     spaces in its JSON, and `write` writes it as the derived way does, in less time;
     `pack` makes of it what a frame has, in less time as well.
+    `schema` describes a body whose fields depend on each other.
     `schema_name` is the name of the body in the description, where it has one, and
     `body_name` that in errors. `gives_back` says of a request how to give back what
     nobody waits for any more, where that is needed. Of one that `finds_topic` a missing
@@ -150,6 +167,7 @@ class Verb(Generic[P, T]):
     query: tuple[str, ...] = ()
     fixed: Mapping[str, Any] = attrs.field(factory=dict)
     without_body: str | None = None
+    empty_body: bool = False
     needs_body: bool = False
     body_name: str = "the body"
     load: Callable[[bytes], object] = read_json
@@ -159,6 +177,7 @@ class Verb(Generic[P, T]):
     spaced: bool = False
     write: Callable[[T], bytes] | None = None
     pack: Callable[[T], Any] | None = None
+    schema: Schema | None = None
     schema_name: str | None = None
     gives_back: "Callable[[Any], GiveBack[T] | None]" = _nothing_back
     shape: Shape = attrs.field(init=False, repr=False)
@@ -183,6 +202,7 @@ class Verb(Generic[P, T]):
             self.request,
             query,
             without_body=self.without_body,
+            empty_body=self.empty_body,
             needs_body=self.needs_body,
             body_name=self.body_name,
             load=self.load,
@@ -214,6 +234,8 @@ class Verb(Generic[P, T]):
             return None
         if self.write is not None:
             return self.write(value)
+        if isinstance(self.answer, InBytes):
+            return self.answer.write(value)
         written = (
             self.answer.write(value)
             if isinstance(self.answer, Form)
@@ -231,6 +253,11 @@ class Verb(Generic[P, T]):
         return self.formats.write(format_, value)
 
     @property
+    def media_type(self) -> str:
+        """The type of the answer that our client takes by HTTP."""
+        return self.answer.media_type if isinstance(self.answer, InBytes) else JSON
+
+    @property
     def says_done_in_json(self) -> bool:
         """True when nothing to say is {} in JSON."""
         return self.formats is not None and self.formats.done_in_json
@@ -243,6 +270,8 @@ class Verb(Generic[P, T]):
             return b""
         if self.pack is not None:
             return pack(self.pack(value))
+        if isinstance(self.answer, InBytes):
+            return pack(self.answer.write(value))
         if isinstance(self.answer, Form):
             return pack(unstructured(self.answer.write(value)))
         return pack(unstructured(value))
@@ -257,6 +286,8 @@ class Verb(Generic[P, T]):
         value = _unpacked(body)
         if isinstance(answer, Form):
             return cast(T, answer.read(asked, value))
+        if isinstance(answer, InBytes):
+            return cast(T, answer.read(value))
         kind = answer.kind if isinstance(answer, In) else answer
         return cast(T, structured(_bare(kind), value))
 
@@ -272,6 +303,8 @@ class Verb(Generic[P, T]):
             return cast(T, self.formats.unpack(asked, body))
         if isinstance(answer, Form):
             return cast(T, answer.read(asked, read_json(body)))
+        if isinstance(answer, InBytes):
+            return cast(T, answer.read(body))
         if isinstance(answer, In):
             value = field_of(body, answer.field)
             return cast(T, structured(_bare(answer.kind), value))

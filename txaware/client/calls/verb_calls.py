@@ -46,6 +46,7 @@ def call_of(
         path,
         read,
         partial(shape.body_of, asked),
+        accept=verb.media_type.encode(),
         repeat=verb.repeat,
         longer_s=LONG_S if verb.work.is_long else longer_s,
         framed=framed,

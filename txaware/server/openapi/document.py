@@ -10,6 +10,7 @@ from txaware.model.topics import LONGEST_ID
 from txaware.protocol import verbs
 from txaware.protocol.fields import REQUIRED
 from txaware.protocol.json_schema import (
+    BYTES,
     GROUP,
     NAMESPACE,
     TEXT,
@@ -20,7 +21,7 @@ from txaware.protocol.json_schema import (
     ref,
 )
 from txaware.protocol.shape import Described
-from txaware.protocol.verb import Form, In, Verb
+from txaware.protocol.verb import Form, In, InBytes, Verb
 from txaware.server.exchange import JSON
 from txaware.server.idempotency import LONGEST_KEY
 from txaware.server.openapi import server_operations, transaction_operations
@@ -58,7 +59,9 @@ def _of_verb(verb: Verb[..., Any]) -> Operation:
     """Describes the route of a verb."""
     shape, body = verb.shape, None
     if shape.body.fields:
-        schema = ref(verb.schema_name) if verb.schema_name else shape.body.schema
+        schema = verb.schema or shape.body.schema
+        if verb.schema_name:
+            schema = ref(verb.schema_name)
         body = json_of(schema, example=verb.example)
         if verb.binary is not None:
             body |= in_msgpack(verb.binary.name)
@@ -91,6 +94,9 @@ def _answer_of(verb: Verb[..., Any]) -> Content | None:
         return _in_formats(verb.formats.answer)
     if answer is None:
         return None
+    if isinstance(answer, InBytes):
+        in_bytes = {"schema": BYTES | {"description": answer.said}}
+        return {answer.media_type: in_bytes} | json_of(answer.schema)
     if isinstance(answer, Form):
         schema: Schema = answer.schema
         if answer.schema_name is not None:

@@ -32,7 +32,7 @@ from txaware.protocol.json_schema import (
     whole,
 )
 from txaware.protocol.json_values import camel
-from txaware.protocol.verb import Form, In
+from txaware.protocol.verb import Form, In, InBytes
 from txaware.service.monitor.overview_report import OverviewReport
 
 _HEX = {"type": "string", "pattern": "^[0-9a-f]{40}$"}
@@ -103,6 +103,8 @@ def report_schemas() -> dict[str, Schema]:
         if isinstance(verb.answer, In) and verb.answer.schema_name is not None:
             answered = {verb.answer.field: schema_of(verb.answer.kind, found)}
             found[verb.answer.schema_name] = fields(answered)
+        if isinstance(verb.answer, InBytes):
+            continue
         answer = verb.answer.kind if isinstance(verb.answer, In) else verb.answer
         if answer is not None:
             schema_of(answer, found)

@@ -6,6 +6,7 @@ from txaware.protocol import verbs
 from txaware.protocol.messages import BOUNDS, POLL, WAIT
 from txaware.protocol.publishes import PUBLISH_ONCE
 from txaware.protocol.transactional_ids import BEGIN_TRANSACTION
+from txaware.protocol.transactions import BEGIN
 from txaware.protocol.verb import Verb
 from txaware.server.metrics.exposition import Exposition
 from txaware.server.routes import (
@@ -29,7 +30,7 @@ from txaware.server.routes.frame_routes import upgrade_route
 from txaware.server.routes.polls import Polls
 from txaware.server.routes.producers import PublishesOnce
 from txaware.server.routes.transactional_ids import BeginsOfIds
-from txaware.server.routes.transactions import TransactionRoutes
+from txaware.server.routes.transactions import Begins, TransactionRoutes
 from txaware.server.routes.unguarded import OpenApiRoutes, OpenRoutes
 from txaware.server.routes.verb_routes import verb_routes
 from txaware.server.routing import Route
@@ -56,6 +57,7 @@ SOON: dict[Verb[..., Any], Soon] = {
     **members.SOON,
     **messages.SOON,
     **queue_jobs.SOON,
+    **transactions.SOON,
 }
 
 
@@ -63,6 +65,7 @@ def all_performers(server_context: ServerContext) -> list[VerbPerformer]:
     """Returns what performs each declared verb."""
     polls = Polls(server_context)
     soon = SOON | {
+        BEGIN: Begins(server_context).soon,
         BEGIN_TRANSACTION: BeginsOfIds(server_context).soon,
         POLL: polls.poll,
         WAIT: polls.wait,
@@ -86,7 +89,9 @@ def all_routes(
         *CommitRoutes(server_context, coordinator).routes(),
         *EntryRoutes(server_context).routes(),
         *operator.BackupRoutes(server_context).routes(),
-        *verb_routes(all_performers(server_context)),
+        *verb_routes(
+            all_performers(server_context), transactions.written(server_context)
+        ),
         *MetricsRoutes(server_context, exposition).routes(),
         *DashboardRoutes(server_context, overview).routes(),
         *OpenRoutes(server_context).routes(),

@@ -1,19 +1,16 @@
 """Routes of transactional ids: what a server adds to their verbs."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from coordinator import codec
 from coordinator.errors import changed_nothing
-from coordinator.remote.client import Answer, raised
 from coordinator.transaction import Transaction
 from txaware.model.producers import Begun, Entered
 from txaware.model.requests import checked_pointer
 from txaware.protocol.transactional_ids import ENTER_TRANSACTION
 from txaware.protocol.verb import Verb
-from txaware.server.routes.transactions import TransactionRoutes
+from txaware.server.routes.transactions import Begins
 from txaware.server.server_context import ServerContext
 from txaware.server.verb_performer import Act, Caller, ToldValue
 
@@ -35,7 +32,7 @@ class BeginsOfIds:
     """
 
     def __init__(self, server_context: ServerContext) -> None:
-        self._transactions = TransactionRoutes(server_context)
+        self._begins = Begins(server_context)
         self._coordinator = server_context.coordinator
         self._in_thread = server_context.in_coordinator_thread
         self._producing = server_context.service.producing
@@ -43,11 +40,9 @@ class BeginsOfIds:
 
     def soon(self, _: ServerContext, caller: Caller, asked: Any, __: ToldValue) -> Any:
         """Returns what began, or what to await for it."""
-        body = json.dumps({"type": "short", "timeoutS": asked.timeout_s}).encode()
-        answer = self._transactions.begun_at_once(caller, body)
-        if answer is None:
-            return self._begun_later(caller, body, asked)
-        tx = _transaction(answer)
+        tx = self._begins.begun_at_once(caller, "short", asked.timeout_s)
+        if tx is None:
+            return self._begun_later(caller, asked)
         if not asked.ahead:
             with self._taken_back(tx):
                 entered = self._producing.enter_at_once(
@@ -57,8 +52,8 @@ class BeginsOfIds:
                 return Begun(tx, entered)
         return self._in_thread(self._entered, tx, asked)
 
-    async def _begun_later(self, caller: Caller, body: bytes, asked: Any) -> Begun:
-        tx = _transaction(await self._transactions.begun(caller, body))
+    async def _begun_later(self, caller: Caller, asked: Any) -> Begun:
+        tx = await self._begins.begun(caller, "short", asked.timeout_s)
         return await self._in_thread(self._entered, tx, asked)
 
     def _entered(self, tx: Transaction, asked: Any) -> Begun:
@@ -84,9 +79,3 @@ class BeginsOfIds:
                 self._coordinator.invalidate(tx)
             self._owners.ended(tx.transaction_id)
             raise
-
-
-def _transaction(answer: Answer) -> Transaction:
-    if answer.status != 200:
-        raise raised(answer.status, answer.body)
-    return codec.decode(answer.body)

@@ -6,9 +6,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from coordinator import codec
+import attrs
+
 from coordinator.errors import (
-    BadRequest,
     TransactionPrepared,
     TransactionRefused,
     TxAwareError,
@@ -17,30 +17,34 @@ from coordinator.pointers import NO_POINTERS
 from coordinator.remote import calls
 from coordinator.remote.calls import ROOT, RemoteCall
 from coordinator.remote.client import BYTES, Answer, CoordinatorRoutes
+from coordinator.remote.named_transactions import NamedTransactions
 from coordinator.remote.wire import fields_of, is_number, pointers_of
-from coordinator.transaction import LONGEST_TIMEOUT_S, TransactionType
+from coordinator.transaction import LONGEST_TIMEOUT_S, Transaction, TransactionType
+from coordinator.transaction_status import Standing, TransactionCounts
 from txaware.auth import Principal
-from txaware.protocol.rights import (
-    Allow,
-    holder,
-    holder_or_operator,
-    monitor,
-    operator,
-)
+from txaware.protocol.rights import Allow, holder_or_operator, monitor, operator
 from txaware.protocol.transactions import (
     ABORT,
+    BEGIN,
     CAN_COMMIT,
     CHECKPOINT,
+    COORDINATOR_STATUS,
+    COUNT_TRANSACTIONS,
+    DESCRIBE_TRANSACTION,
     INVALIDATE,
+    LIST_TRANSACTIONS,
     PERSIST,
     PREPARE,
+    SNAPSHOT,
 )
 from txaware.protocol.verb import Verb
 from txaware.server.exchange import JSON, Reply, Request, json_reply
 from txaware.server.owners import Owners
-from txaware.server.routing import Begin, Begun, Handle, Route, Told, in_a_task
+from txaware.server.routes.verb_routes import Written
+from txaware.server.routing import Begin, Handle, Route
 from txaware.server.server_context import ServerContext
-from txaware.server.verb_performer import Act, Caller
+from txaware.server.verb_performer import Act, Caller, Soon, ToldValue
+from txaware.service.wakeups import WouldWait
 
 # The bodies in which clients of 0.1.0 ask for a transaction, and for a snapshot.
 _BEGIN_OF_BEFORE = re.compile(
@@ -50,7 +54,7 @@ _SNAPSHOT_OF_BEFORE = re.compile(rb"\{\}")
 
 
 class TransactionRoutes:
-    """Routes below `/v1/transactions` that begin one, or tell about them.
+    """Routes below `/v1/transactions` that no verb is declared for.
 
     A call that is passed on is named by its route, and only a number comes from the
     path that was sent: parsed anew, `truncate%2F` would be another call than the one
@@ -69,30 +73,18 @@ class TransactionRoutes:
     def routes(self) -> list[Route]:
         """Returns these routes. Only operators see transactions of others."""
         rights = {
-            **{calls.LIST: operator, calls.FIND_HANGING: operator},
-            **{calls.STATE: monitor, calls.INVALID_SIZE: monitor},
-            **{calls.STATUS: holder, calls.TRUNCATE: operator},
-            **{calls.DESCRIBE: holder_or_operator, calls.OUTCOME: holder_or_operator},
+            **{calls.FIND_HANGING: operator, calls.INVALID_SIZE: monitor},
+            **{calls.TRUNCATE: operator, calls.OUTCOME: holder_or_operator},
             calls.DECIDE: operator,
         }
         return [
-            route_of(
-                calls.START,
-                in_a_task(self._begin),
-                holder,
-                keyed=True,
-                begin=self._begin,
-            ),
-            route_of(calls.SNAPSHOT, self._snapshot, holder),
-            *(
-                route_of(call, partial(self._pass_on, call=call), allow)
-                for call, allow in rights.items()
-            ),
+            route_of(call, partial(self._pass_on, call=call), allow)
+            for call, allow in rights.items()
         ]
 
     async def _pass_on(self, request: Request, *, call: RemoteCall) -> Reply:
         pointer = int(request.params.get("transaction", 0))
-        if call in (calls.DESCRIBE, calls.OUTCOME):
+        if call is calls.OUTCOME:
             self._owners.check((pointer,), request.principal)
         answer = await self._server_context.in_coordinator_thread(
             self.coordinator.call,
@@ -103,62 +95,6 @@ class TransactionRoutes:
         )
         return self.passed_on(request, answer)
 
-    def _begin(self, request: Request, _: Told) -> Begun:
-        answer = self.begun_at_once(request, request.body)
-        if answer is None:
-            return self._begin_later(request)
-        return self._of(answer, request)
-
-    async def _begin_later(self, request: Request) -> Reply:
-        return self._of(await self.begun(request, request.body), request)
-
-    def _of(self, answer: Answer, request: Request) -> Reply:
-        return self._transaction(request, answer, self._default_timeout_s())
-
-    def begun_at_once(self, caller: Caller, body: bytes) -> Answer | None:
-        """Begins as `begun` does; None, with nothing done, where that may wait."""
-        principal, owners = caller.principal, self._owners
-        if self._server_context.coordinator_may_wait() or not owners.take_place(
-            principal
-        ):
-            return None
-        try:
-            _check_length(owners, principal, body)
-            return self._noted(caller, self.coordinator.call(calls.START, body=body))
-        finally:
-            owners.give_back(principal)
-
-    async def begun(self, caller: Caller, body: bytes) -> Answer:
-        """Begins a transaction for a principal, within its limits, and notes whose."""
-        principal, owners = caller.principal, self._owners
-        _check_length(owners, principal, body)
-        if not owners.take_place(principal):
-            await self._server_context.in_coordinator_thread(owners.recount, principal)
-            if not owners.take_place(principal):
-                raise owners.too_many(principal)
-        try:
-            return self._noted(caller, await self._quickly(calls.START, body))
-        finally:
-            owners.give_back(principal)
-
-    def _noted(self, caller: Caller, answer: Answer) -> Answer:
-        if answer.status == 200:
-            began = codec.decode(answer.body)
-            self._owners.began(began.transaction_id, caller.principal, caller.peer)
-        return answer
-
-    async def _snapshot(self, request: Request) -> Reply:
-        answer = await self._quickly(calls.SNAPSHOT, request.body)
-        return self._transaction(request, answer, None)
-
-    def _transaction(
-        self, request: Request, answer: Answer, default_s: float | None
-    ) -> Reply:
-        """Answers with Tephra's bytes, or in JSON if the client accepts that."""
-        if answer.status != 200 or not _takes_json(request):
-            return self.passed_on(request, answer)
-        return _in_json(request, answer, default_s)
-
     def passed_on(self, request: Request, answer: Answer) -> Reply:
         """Passes an answer on, without what the caller may not know of this machine."""
         body = answer.body
@@ -167,19 +103,6 @@ class TransactionRoutes:
         ):
             body = self._server_context.told(request.principal, body.decode()).encode()
         return Reply(answer.status, body, answer.content_type)
-
-    def _default_timeout_s(self) -> float | None:
-        """Returns the time-out of a transaction that names none, if known here."""
-        is_here = self._server_context.coordinator_here is not None
-        return self._server_context.settings.transaction_timeout_s if is_here else None
-
-    async def _quickly(self, call: RemoteCall, body: bytes) -> Answer:
-        """Answers in the event loop where nothing waits: a thread would take longer."""
-        if self._server_context.coordinator_may_wait():
-            return await self._server_context.in_coordinator_thread(
-                self.coordinator.call, call, body=body
-            )
-        return self.coordinator.call(call, body=body)
 
     def called(self, request: Request, call: RemoteCall) -> Answer:
         """Answers the call that ends a transaction, of its holder."""
@@ -194,6 +117,93 @@ class TransactionRoutes:
         if answer.status == 200:
             self._owners.ended(pointer)
         return answer
+
+
+class Begins:
+    """Begins transactions of principals, within their limits, and notes whose."""
+
+    def __init__(self, server_context: ServerContext) -> None:
+        self._server_context = server_context
+        self._owners = server_context.owners
+        self._engine: NamedTransactions = server_context.engine(BEGIN.port)
+
+    def soon(self, _: ServerContext, caller: Caller, asked: Any, __: ToldValue) -> Any:
+        """Returns what began, in the event loop, or what to await for it."""
+        begun = self.begun_at_once(caller, asked.kind, asked.timeout_s)
+        if begun is None:
+            return self.begun(caller, asked.kind, asked.timeout_s)
+        return begun
+
+    def begun_at_once(
+        self, caller: Caller, kind: str, timeout_s: float | None
+    ) -> Transaction | None:
+        """Begins as `begun` does; None, with nothing done, where that may wait."""
+        principal, owners = caller.principal, self._owners
+        if self._server_context.coordinator_may_wait() or not owners.take_place(
+            principal
+        ):
+            return None
+        try:
+            _check_length(owners, principal, kind, timeout_s)
+            return self._noted(caller, self._engine.begin(kind, timeout_s=timeout_s))
+        finally:
+            owners.give_back(principal)
+
+    async def begun(
+        self, caller: Caller, kind: str, timeout_s: float | None
+    ) -> Transaction:
+        """Begins a transaction, in a thread where that may wait."""
+        principal, owners = caller.principal, self._owners
+        _check_length(owners, principal, kind, timeout_s)
+        in_thread = self._server_context.in_coordinator_thread
+        if not owners.take_place(principal):
+            await in_thread(owners.recount, principal)
+            if not owners.take_place(principal):
+                raise owners.too_many(principal)
+        try:
+            if not self._server_context.coordinator_may_wait():
+                begun = self._engine.begin(kind, timeout_s=timeout_s)
+            else:
+                begun = await in_thread(self._engine.begin, kind, timeout_s=timeout_s)
+            return self._noted(caller, begun)
+        finally:
+            owners.give_back(principal)
+
+    def _noted(self, caller: Caller, begun: Transaction) -> Transaction:
+        self._owners.began(begun.transaction_id, caller.principal, caller.peer)
+        return begun
+
+
+def _snapshot(
+    server_context: ServerContext, _: Caller, __: Any, ___: ToldValue
+) -> Transaction:
+    """Looks in the event loop where nothing waits: a thread would take longer."""
+    if server_context.coordinator_may_wait():
+        raise WouldWait
+    return server_context.coordinator.snapshot()
+
+
+def _list(server_context: ServerContext, _: Caller, asked: Any) -> list[Standing]:
+    found = server_context.engine(BEGIN.port).standings(state=asked.state)
+    told = server_context.owners.told
+    return [told(one.transaction_id, one) for one in found]
+
+
+def _describe(server_context: ServerContext, caller: Caller, asked: Any) -> Standing:
+    owners, pointer = server_context.owners, asked.transaction
+    owners.check((pointer,), caller.principal)
+    found: Standing = server_context.engine(BEGIN.port).standing(pointer)
+    return owners.told(found.transaction_id, found)
+
+
+def _status(server_context: ServerContext, caller: Caller, _: Any) -> str:
+    return server_context.told(caller.principal, server_context.coordinator.status())
+
+
+def _counts(server_context: ServerContext, caller: Caller, _: Any) -> TransactionCounts:
+    found: TransactionCounts = server_context.engine(BEGIN.port).counts()
+    told = server_context.told(caller.principal, found.status)
+    return attrs.evolve(found, status=told)
 
 
 def _engine(server_context: ServerContext, caller: Caller, asked: Any) -> Any:
@@ -256,7 +266,29 @@ ACTS: dict[Verb[..., Any], Act] = {
     **{verb: _by_holder(verb) for verb in (CAN_COMMIT, PERSIST)},
     **{ABORT: _abort, INVALIDATE: _invalidate},
     **{CHECKPOINT: _checkpoint, PREPARE: _prepare},
+    **{LIST_TRANSACTIONS: _list, DESCRIBE_TRANSACTION: _describe},
+    **{COORDINATOR_STATUS: _status, COUNT_TRANSACTIONS: _counts},
 }
+SOON: dict[Verb[..., Any], Soon] = {SNAPSHOT: _snapshot}
+
+
+def written(server_context: ServerContext) -> dict[Verb[..., Any], Written]:
+    """Returns what answers with a transaction, in its bytes or in JSON."""
+    settings = server_context.settings
+    is_here = server_context.coordinator_here is not None
+    # That of a transaction that names none, if it is known here.
+    default_s = settings.transaction_timeout_s if is_here else None
+
+    def begun(request: Request, asked: Any, value: Transaction) -> Reply:
+        timeout_s = asked.timeout_s
+        if timeout_s is None and value.type is TransactionType.SHORT:
+            timeout_s = default_s
+        return _transaction(request, BEGIN, value, timeout_s)
+
+    def seen(request: Request, _: Any, value: Transaction) -> Reply:
+        return _transaction(request, SNAPSHOT, value, None)
+
+    return {BEGIN: begun, SNAPSHOT: seen}
 
 
 def route_of(
@@ -285,33 +317,37 @@ def route_of(
     )
 
 
-def _check_length(owners: Owners, principal: Principal, body: bytes) -> None:
+def _check_length(
+    owners: Owners, principal: Principal, kind: object, timeout_s: Any
+) -> None:
     """Refuses what would take too long for the caller or for all, and only that."""
-    try:
-        fields = fields_of(body)
-    except BadRequest:
-        return
-    timeout_s: float = fields.get("timeoutS") or 0
-    is_valid = is_number(timeout_s) and timeout_s <= LONGEST_TIMEOUT_S
+    is_valid = is_number(timeout_s) and (timeout_s or 0) <= LONGEST_TIMEOUT_S
     owners.check_length(
         principal,
-        is_long=fields.get("type") == "long",
-        timeout_s=timeout_s if is_valid else 0,
+        is_long=kind == "long",
+        timeout_s=(timeout_s or 0) if is_valid else 0,
     )
 
 
-def _in_json(request: Request, answer: Answer, default_s: float | None) -> Reply:
-    """Writes a transaction as JSON; a short one without a time-out has `default_s`."""
-    tx, asked_s = codec.decode(answer.body), fields_of(request.body).get("timeoutS")
-    is_short = tx.type is TransactionType.SHORT
+def _transaction(
+    request: Request,
+    verb: Verb[..., Transaction],
+    tx: Transaction,
+    timeout_s: float | None,
+) -> Reply:
+    """Answers with Tephra's bytes, or in JSON if the client accepts that."""
+    body = verb.written(tx)
+    assert body is not None
+    if not _takes_json(request):
+        return Reply(200, body, verb.media_type)
     return json_reply(
         {
             "transactionId": tx.transaction_id,
             "writePointer": tx.write_pointer,
             "readPointer": tx.read_pointer,
             "type": tx.type.name.lower(),
-            "timeoutS": default_s if asked_s is None and is_short else asked_s,
-            "transaction": base64.b64encode(answer.body).decode("ascii"),
+            "timeoutS": timeout_s,
+            "transaction": base64.b64encode(body).decode("ascii"),
         }
     )
 

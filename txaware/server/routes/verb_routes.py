@@ -1,6 +1,6 @@
 """Routes of declared verbs: each reads its request, has it performed, and answers."""
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -25,12 +25,22 @@ UNNAMED = (None, "application/x-www-form-urlencoded")
 ANY_JSON = frozenset((JSON, "application/*", "*/*"))
 
 
-def verb_routes(performers: Iterable[VerbPerformer]) -> list[Route]:
-    """Returns the routes of the verbs that these perform."""
-    return [_route(performer) for performer in performers]
+# Makes the answer of a request, of what it asks for, and of the value.
+Written = Callable[[Request, Any, Any], Reply]
 
 
-def _route(performer: VerbPerformer) -> Route:
+def verb_routes(
+    performers: Iterable[VerbPerformer],
+    written: Mapping[Verb[..., Any], Written] | None = None,
+) -> list[Route]:
+    """Returns the routes of the verbs that these perform.
+
+    Those of `written` have answers that need more than the value.
+    """
+    return [_route(one, (written or {}).get(one.verb)) for one in performers]
+
+
+def _route(performer: VerbPerformer, own: Written | None) -> Route:
     verb = performer.verb
 
     def read(request: Request) -> Any:
@@ -44,13 +54,14 @@ def _route(performer: VerbPerformer) -> Route:
 
     def written(_: Request, __: Any, value: Any) -> Reply:
         answer = verb.written(value)
-        return DONE if answer is None else Reply(200, answer, JSON)
+        return DONE if answer is None else Reply(200, answer, verb.media_type)
 
     def written_in_its_format(request: Request, asked: Unread, value: Any) -> Reply:
         return in_its_format(request, verb, asked.format, value)
 
     in_formats = verb.formats is not None
-    begin = beginning(performer, read, written_in_its_format if in_formats else written)
+    derived = written_in_its_format if in_formats else written
+    begin = beginning(performer, read, own or derived)
     if verb.finds_topic and not in_formats:
         begin = _finding_topic(performer, begin)
     return Route(
@@ -98,7 +109,7 @@ def _finding_topic(performer: VerbPerformer, begin: Begin) -> Begin:
 def beginning(
     performer: VerbPerformer,
     read: Callable[[Request], Any],
-    written: Callable[[Request, Any, Any], Reply],
+    written: Written,
 ) -> Begin:
     """Returns what begins a verb that a request asks for, in a form of its own.
 
