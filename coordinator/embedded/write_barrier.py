@@ -67,6 +67,10 @@ class WriteBarrier:
         """Tells whether its transaction has not ended."""
         return pointer in self._ledger.open.in_progress
 
+    def is_of_this_life(self, pointer: int) -> bool:
+        """Tells whether it was given out since the coordinator was opened."""
+        return self._before < pointer <= self._ledger.last
+
     def began_here(self, pointer: int) -> bool:
         """Tells whether this program, or a client of it, surely was given the pointer.
 
@@ -75,7 +79,7 @@ class WriteBarrier:
         process count.
         """
         if not self.is_shared:
-            return self._before < pointer <= self._ledger.last
+            return self.is_of_this_life(pointer)
         if not self.is_open(pointer):
             return False
         with self._lock:

@@ -14,9 +14,13 @@ import attrs
 import pytest
 
 import txaware
+from coordinator.outcome import Outcome
+from coordinator.transaction import Transaction
+from coordinator.transaction_status import INVALID, OPEN, standing
 from tests.support.messagings import payloads, table_of
 from txaware.errors import (
     BadRequest,
+    NotWritten,
     ShardAway,
     ShardMissing,
     StoreCorrupted,
@@ -473,17 +477,64 @@ def test_a_repeated_commit_over_shards_is_never_written_twice(tmp_path: Path) ->
     """A server that died after it wrote to a shard leaves the transaction open."""
     with opened(tmp_path, 2) as owner:
         owner.create_topic("far", shards=[1])
-        url = owner.serve().url
-        with txaware.connect(url) as messaging:
+        with txaware.connect(owner.serve().url) as messaging:
             pointer = messaging.coordinator.start_short().transaction_id
         owner.publish("far", [b"x"], transaction=pointer)  # and it was killed here
-        publishes = [{"topic": "far", "messages": ["eA=="]}]
-        body = {"publishes": publishes, "repeat": True}
-        with pytest.raises(HTTPError) as refused:
-            ask(f"{url}/v1/transactions/{pointer}/commit", body)
-        assert refused.value.code == 409
-        refused.value.close()
+    with opened(tmp_path, 2) as owner:
+        refused = refused_commit(owner.serve().url, pointer, "far", repeat=True)
+        assert refused["error"] == "TransactionNotInProgress"
+        assert "an earlier request may be written" in refused["message"]
         assert payloads(owner.poll("far", isolation="committed")) == []
+        assert owner.coordinator.outcome(pointer) is Outcome.ROLLED_BACK
+
+
+def test_a_refusal_before_rows_are_written_leaves_the_transaction_open(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path, 2) as owner:
+        owner.create_topic("far", shards=[1])
+        url = owner.serve().url
+        with txaware.connect(url) as messaging:
+            tx = messaging.coordinator.start_short()
+            refused = refused_commit(url, tx.transaction_id, "far", "nowhere")
+            assert refused["error"] == "TopicNotFound"
+            assert standing(owner.coordinator, tx.transaction_id).state == OPEN
+            messaging.coordinator.commit(tx)
+            assert payloads(messaging.poll("far")) == []
+
+
+def test_a_commit_that_is_refused_behind_its_rows_ends_the_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client would abort what it takes for undone, and that shows the rows."""
+    with opened(tmp_path, 2) as owner:
+        owner.create_topic("far", shards=[1])
+        url, coordinator = owner.serve().url, owner.coordinator
+        commit = coordinator.commit
+
+        def disk_is_full(tx: Transaction) -> None:
+            raise NotWritten("the disk is full")
+
+        with txaware.connect(url) as messaging:
+            tx = messaging.coordinator.start_short()
+            monkeypatch.setattr(coordinator, "commit", disk_is_full)
+            refused = refused_commit(url, tx.transaction_id, "far")
+            assert refused["error"] == "TransactionNotInProgress"
+            assert "the disk is full" in refused["message"]
+            assert standing(coordinator, tx.transaction_id).state == INVALID
+            monkeypatch.setattr(coordinator, "commit", commit)
+            messaging.coordinator.abort(tx)
+            assert payloads(owner.poll("far", isolation="committed")) == []
+            assert coordinator.outcome(tx) is Outcome.ROLLED_BACK
+
+
+def refused_commit(url: str, pointer: int, *topics: str, **more: Any) -> dict[str, Any]:
+    publishes = [{"topic": topic, "messages": ["eA=="]} for topic in topics]
+    with pytest.raises(HTTPError) as refused:
+        ask(f"{url}/v1/transactions/{pointer}/commit", {"publishes": publishes, **more})
+    with refused.value as answer:
+        found: dict[str, Any] = json.loads(answer.read())
+    return found
 
 
 def ask(url: str, body: dict[str, Any]) -> Any:

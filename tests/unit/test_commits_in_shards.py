@@ -1,63 +1,98 @@
-"""A commit with rows in other shards writes them once, whatever home answers."""
+"""A commit with rows that it does not carry writes them once, whatever home answers."""
 
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from txaware.errors import TransactionNotInProgress, Unavailable
-from txaware.server.routes.commits import CommitRoutes
+from txaware.errors import (
+    NotWritten,
+    TransactionConflict,
+    TransactionNotInProgress,
+    TransactionOutcomeUnknown,
+    TxAwareError,
+    Unavailable,
+)
+from txaware.server.routes.commits import RowsAhead
 
-NOTHING: dict[str, list[Any]] = {"publishes": [], "positions": []}
+Tell = Callable[..., object]
 
 
 class Home:
-    """A coordinator, the parts in other shards and the owners, all in one."""
+    """A coordinator, other shards and owners, all in one: what was done in which order.
 
-    def __init__(self) -> None:
+    `fails` are what the steps raise, by their names.
+    """
+
+    def __init__(self, fails: dict[str, Exception]) -> None:
         self.did: list[str] = []
-        self.is_away = True
-        self.barrier = SimpleNamespace(began_here=lambda _: True)
+        self.fails = fails
+        self.is_of_this_life = True
+        self.barrier = SimpleNamespace(is_of_this_life=lambda _: self.is_of_this_life)
+        self.rows = RowsAhead(self, partial(self.do, "ended"))
 
-    def write(self, _: object, pointer: int) -> None:
-        self.did.append(f"write {pointer}")
+    def do(self, step: str, *_: object) -> None:
+        """Does one step."""
+        self.did.append(step)
+        if step in self.fails:
+            raise self.fails[step]
 
-    def commit(self, tx: Any) -> None:
-        self.did.append(f"commit {tx.transaction_id}")
-        if self.is_away:
-            raise Unavailable("home's disk is full")
+    def invalidate(self, _: object) -> None:
+        self.do("invalidate")
 
-    def invalidate(self, tx: Any) -> None:
-        self.did.append(f"invalidate {tx.transaction_id}")
-
-    def ended(self, pointer: int) -> None:
-        self.did.append(f"ended {pointer}")
-
-
-def routes_of(home: Home) -> CommitRoutes:
-    context: Any = SimpleNamespace(
-        coordinator=home, service=None, owners=home, parts_elsewhere=home
-    )
-    return CommitRoutes(context, transactions=SimpleNamespace())  # type: ignore[arg-type]
+    def commit(self) -> None:
+        """Commits transaction 7, whose rows no commit carries."""
+        tx: Any = SimpleNamespace(transaction_id=7)
+        self.rows.commit(tx, partial(self.do, "write"), partial(self.do, "commit"))
 
 
-def test_a_repeat_behind_home_that_failed_ends_it_and_writes_nothing_again() -> None:
-    home = Home()
-    routes, tx = routes_of(home), SimpleNamespace(transaction_id=7)
-    parts: Any = ["a part"]
-    with pytest.raises(Unavailable, match="disk is full"):
-        routes._commit_in_shards(NOTHING, parts, tx)  # type: ignore[arg-type]
-    home.is_away = False
+@pytest.mark.parametrize(
+    "unknown", [Unavailable("no answer"), TransactionOutcomeUnknown("who knows")]
+)
+def test_a_repeat_of_what_is_unknown_ends_it_and_writes_nothing_again(
+    unknown: TxAwareError,
+) -> None:
+    home = Home({"commit": unknown})
+    with pytest.raises(type(unknown)):
+        home.commit()
+    assert home.did == ["write", "commit"]
+    home.fails.clear()
     with pytest.raises(TransactionNotInProgress, match="an earlier request"):
-        routes._commit_in_shards(NOTHING, parts, tx)  # type: ignore[arg-type]
-    assert home.did == ["write 7", "commit 7", "invalidate 7", "ended 7"]
+        home.commit()
+    assert home.did[2:] == ["invalidate", "ended"]
+
+
+@pytest.mark.parametrize(
+    "refusal", [TransactionConflict("row a"), NotWritten("the disk is full")]
+)
+def test_a_refusal_behind_the_rows_ends_it(refusal: TxAwareError) -> None:
+    home = Home({"commit": refusal})
+    with pytest.raises(TransactionNotInProgress, match=str(refusal)) as raised:
+        home.commit()
+    assert not isinstance(raised.value, NotWritten)
+    assert home.did == ["write", "commit", "invalidate", "ended"]
+
+
+@pytest.mark.parametrize("error", [Unavailable("a shard is away"), OSError("full")])
+def test_rows_that_may_be_written_in_part_end_it(error: Exception) -> None:
+    home = Home({"write": error})
+    with pytest.raises(TransactionNotInProgress, match=str(error)):
+        home.commit()
+    assert home.did == ["write", "invalidate", "ended"]
+
+
+def test_one_of_an_earlier_life_is_ended_before_anything_is_written() -> None:
+    home = Home({})
+    home.is_of_this_life = False
+    with pytest.raises(TransactionNotInProgress, match="an earlier request"):
+        home.commit()
+    assert home.did == ["invalidate", "ended"]
 
 
 def test_a_commit_that_home_made_is_over() -> None:
-    home = Home()
-    home.is_away = False
-    routes = routes_of(home)
-    parts: Any = ["a part"]
-    routes._commit_in_shards(NOTHING, parts, SimpleNamespace(transaction_id=8))  # type: ignore[arg-type]
-    assert home.did == ["write 8", "commit 8"]
-    assert not routes._written_elsewhere
+    home = Home({})
+    home.commit()
+    assert home.did == ["write", "commit"]
+    assert not home.rows._written

@@ -2,8 +2,7 @@
 
 import secrets
 from base64 import b64encode
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, NoReturn
@@ -13,7 +12,6 @@ from coordinator.remote.calls import COMMIT
 from coordinator.remote.wire import (
     check_known,
     fields_of,
-    flag_of,
     list_of,
     pointers_of,
 )
@@ -25,7 +23,6 @@ from txaware.errors import (
     ProducerFenced,
     RequestTooLarge,
     TransactionNotInProgress,
-    TransactionOutcomeUnknown,
     TransactionTooLarge,
     TxAwareError,
     Unavailable,
@@ -33,7 +30,6 @@ from txaware.errors import (
 )
 from txaware.model.interfaces import CargoCounted
 from txaware.model.markers import producer_change
-from txaware.model.messages import PublishResponse
 from txaware.model.partitions import partition_name
 from txaware.model.requests import checked_payloads
 from txaware.model.rows import checked_changes_of_rows
@@ -120,6 +116,51 @@ CARRIED = Body(
 )
 
 
+class RowsAhead:
+    """Commits transactions with rows that no commit carries, and writes them before.
+
+    Whatever refuses such a commit once rows may be written ends the transaction: what
+    its client takes back would not be all, and an abort would show the rest. A repeat
+    ends it as well, and so does a request in a life after the first one: some of the
+    rows may be there. One whose outcome is not known may be open still, and the next
+    request ends it.
+    """
+
+    def __init__(self, coordinator: Any, ended: Callable[[int], object]) -> None:
+        self._coordinator, self._ended = coordinator, ended
+        # Open transactions whose rows are written, or on their way.
+        self._written: set[int] = set()
+
+    def commit(
+        self, tx: Transaction, write: Callable[[], None], commit: Callable[[], None]
+    ) -> None:
+        """Writes, and then commits; `write` returns once all is on disk."""
+        pointer = tx.transaction_id
+        in_this_life = self._coordinator.barrier.is_of_this_life(pointer)
+        if not in_this_life or pointer in self._written:
+            self._end(tx, "rows of an earlier request may be written")
+        self._written.add(pointer)
+        try:
+            write()
+        except Exception as error:
+            self._end(tx, f"a part of its rows was not written, {error}")
+        try:
+            commit()
+        except TxAwareError as error:
+            if not changed_nothing(error):
+                raise
+            self._end(tx, str(error))
+        self._written.discard(pointer)
+
+    def _end(self, tx: Transaction, why: str) -> NoReturn:
+        self._coordinator.invalidate(tx)
+        self._ended(tx.transaction_id)
+        self._written.discard(tx.transaction_id)
+        raise TransactionNotInProgress(
+            f"transaction {tx.transaction_id} has ended without a commit: {why}"
+        )
+
+
 class CommitRoutes:
     """Commits, and writes what comes in the same request: both or neither.
 
@@ -134,8 +175,7 @@ class CommitRoutes:
         self._coordinator: Any = server_context.coordinator
         self._service = server_context.service
         self._owners = server_context.owners
-        # Open transactions whose rows are in other shards, or on their way there.
-        self._written_elsewhere: set[int] = set()
+        self._rows_ahead = RowsAhead(self._coordinator, self._owners.ended)
 
     def routes(self) -> list[Route]:
         """Returns this route."""
@@ -163,7 +203,7 @@ class CommitRoutes:
             if asked is None:
                 self._check_owner(request, pointer, fields)
             tx, changes = self._transactions.coordinator.asked_commit(pointer, fields)
-            if asked is not None and self._has_parts_elsewhere(asked):
+            if asked is not None and self._split(asked)[1]:
                 return False
             producers = [] if asked is None else asked["producers"]
             may_wait = self._service.producing.may_wait
@@ -196,8 +236,7 @@ class CommitRoutes:
         if asked is None:
             answer = self._transactions.called(request, COMMIT)
             return self._transactions.passed_on(request, answer)
-        is_repeated = flag_of(fields, "repeat")
-        commit = partial(self._commit_with, asked, is_repeated=is_repeated)
+        commit = partial(self._commit_with, asked)
         self._transactions.coordinator.commit_by(pointer, fields, commit)
         self._owners.ended(pointer)
         return DONE_IN_JSON
@@ -227,57 +266,51 @@ class CommitRoutes:
         self._owners.used((pointer,), request.principal)
         self._owners.check(pointers_of(fields, "checkpoints"), request.principal)
 
-    def _commit_with(
-        self, asked: Fields, tx: Transaction, *, is_repeated: bool
-    ) -> None:
-        if self._server_context.parts_elsewhere is not None:
-            here, elsewhere = self._placed(asked["publishes"])
-            asked = {**asked, "publishes": here}
-            if elsewhere:
-                self._commit_in_shards(asked, elsewhere, tx)
-                return
-        self._commit_here(asked, tx, is_repeated=is_repeated)
-
-    def _commit_in_shards(
-        self, asked: Fields, elsewhere: list[PartElsewhere], tx: Transaction
-    ) -> None:
-        """Writes the rows of other shards, and then commits with those that are here.
-
-        Whatever refuses the commit once rows may be written ends the transaction: what
-        its client takes back would not be all. A repeat may find some of them written,
-        and so may a request in a life after the first one.
-        """
-        parts, pointer = self._server_context.parts_elsewhere, tx.transaction_id
-        assert parts is not None
-        in_this_life = self._coordinator.barrier.began_here(pointer)
-        if not in_this_life or pointer in self._written_elsewhere:
-            self._end_in_part(tx, "rows of an earlier request may be in other shards")
-        self._written_elsewhere.add(pointer)
+    def _commit_with(self, asked: Fields, tx: Transaction) -> None:
         try:
-            parts.write(elsewhere, pointer)
-        except Exception as error:
-            self._end_in_part(tx, f"a part of its rows was not written, {error}")
-        try:
-            self._commit_here(asked, tx, is_repeated=False)
-        except (Unavailable, TransactionOutcomeUnknown):
-            raise  # it may be open still: the next request does not write them again
+            asked, elsewhere = self._split(asked)
+            cargoes = [*self._cargoes(asked, tx)] if any(asked.values()) else []
+            ahead = self._ahead(asked)
         except TxAwareError as error:
-            self._end_in_part(tx, str(error))
-        self._written_elsewhere.discard(pointer)
+            if self._stays_open(tx, error):
+                raise
+            # It may have committed before, which is for a repeat to find out.
+            raise TransactionNotInProgress(str(error)) from error
+        commit = partial(self._commit_cargoes, cargoes, tx)
+        if ahead or elsewhere:
+            write = partial(self._write, ahead, elsewhere, tx)
+            self._rows_ahead.commit(tx, write, commit)
+        else:
+            commit()
+        for cargo in cargoes:
+            cargo.count()
 
-    def _end_in_part(self, tx: Transaction, why: str) -> NoReturn:
-        self._coordinator.invalidate(tx)
-        self._owners.ended(tx.transaction_id)
-        self._written_elsewhere.discard(tx.transaction_id)
-        raise TransactionNotInProgress(
-            f"transaction {tx.transaction_id} has ended without a commit: {why}"
-        )
+    def _commit_cargoes(self, cargoes: list[CargoCounted], tx: Transaction) -> None:
+        if cargoes:
+            self._coordinator.commit_with(tx, joined(cargoes))
+        else:  # publishes without messages, or all of them ahead
+            self._coordinator.commit(tx)
 
-    def _has_parts_elsewhere(self, asked: Fields) -> bool:
-        """Tells whether a commit publishes in shards that other servers have."""
+    def _write(
+        self,
+        ahead: dict[str, Listed],
+        elsewhere: list[PartElsewhere],
+        tx: Transaction,
+    ) -> None:
+        """Writes what no commit carries to shards that are here, and to others."""
+        for topic, listed in ahead.items():
+            self._service.publish(topic, listed, transaction=tx)
+        if elsewhere:
+            parts = self._server_context.parts_elsewhere
+            assert parts is not None
+            parts.write(elsewhere, tx.transaction_id)
+
+    def _split(self, asked: Fields) -> tuple[Fields, list[PartElsewhere]]:
+        """Returns what is for this server, and what is for shards that others have."""
         if self._server_context.parts_elsewhere is None:
-            return False
-        return bool(self._placed(asked["publishes"])[1])
+            return asked, []
+        here, elsewhere = self._placed(asked["publishes"])
+        return {**asked, "publishes": here}, elsewhere
 
     def _placed(
         self, publishes: list[CommittedPublish]
@@ -305,27 +338,6 @@ class CommitRoutes:
                     elsewhere.append(PartElsewhere(handle.shard, name, part))
         return here, elsewhere
 
-    def _commit_here(
-        self, asked: Fields, tx: Transaction, *, is_repeated: bool
-    ) -> None:
-        if not any(asked.values()):
-            self._coordinator.commit(tx)
-            return
-        try:
-            cargoes, ahead = [*self._cargoes(asked, tx)], self._ahead(asked)
-        except TxAwareError as error:
-            if self._stays_open(tx, error):
-                raise
-            # It may have committed before, which is for a repeat to find out.
-            raise TransactionNotInProgress(str(error)) from error
-        with self._written_ahead(ahead, tx, is_repeated=is_repeated):
-            if cargoes:
-                self._coordinator.commit_with(tx, joined(cargoes))
-            else:  # publishes without messages, or all of them ahead
-                self._coordinator.commit(tx)
-        for cargo in cargoes:
-            cargo.count()
-
     def _ahead(self, asked: Fields) -> dict[str, Listed]:
         """Returns the messages that are in other shards than the journal."""
         return {
@@ -333,42 +345,6 @@ class CommitRoutes:
             for topic, listed in _topics(asked).items()
             if listed and not self._service.is_carried(topic)
         }
-
-    @contextmanager
-    def _written_ahead(
-        self, ahead: dict[str, Listed], tx: Transaction, *, is_repeated: bool
-    ) -> Iterator[None]:
-        """Publishes before the commit, and takes that back where it is refused.
-
-        A repeat does not know what was written before, by a server that may have died
-        since: what is still open then is ended, and begins anew.
-        """
-        if ahead and is_repeated and self._coordinator.invalidate(tx):
-            self._owners.ended(tx.transaction_id)
-            raise TransactionNotInProgress(
-                f"transaction {tx.transaction_id} has written to several shards, and "
-                f"whether all of it is not known: it was ended"
-            )
-        written: list[tuple[str, PublishResponse]] = []
-        try:
-            for topic, listed in ahead.items():
-                found = self._service.publish(topic, listed, transaction=tx)
-                if found is not None:
-                    written.append((topic, found))
-            yield
-        except TxAwareError as error:
-            if written and changed_nothing(error):
-                self._take_back(written, tx)
-            raise
-
-    def _take_back(
-        self, written: list[tuple[str, PublishResponse]], tx: Transaction
-    ) -> None:
-        try:
-            for topic, response in written:
-                self._service.rollback(topic, response)
-        except TxAwareError:
-            self._coordinator.invalidate(tx)
 
     def _stays_open(self, tx: Transaction, refusal: TxAwareError) -> bool:
         """Tells whether no request before has committed it, nor will.
