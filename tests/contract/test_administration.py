@@ -1,10 +1,12 @@
 """Looking inside without consuming, counters, and an orderly end."""
 
+import random
 import threading
 from typing import Any
 
 import pytest
 
+from tests.support.concurrency import until
 from tests.support.messagings import Site, commit, payloads, publish, table_of
 from txaware.errors import TransactionRefused, Unavailable
 from txaware.messaging import Messaging
@@ -37,6 +39,26 @@ def test_peek_shows_every_row_and_what_became_of_it(messaging: Messaging) -> Non
     assert [row.size_bytes for row in messaging.peek("t", limit=2)] == [5, 4]
     assert messaging.peek("t", start=rows[3].id)[0] == rows[3]
     assert messaging.position("g", "t") is None
+
+
+def test_sizes_of_topics_say_which_is_the_largest(messaging: Messaging) -> None:
+    """A store on disk tells of what it has put into files, which it does by itself."""
+    messaging.create_topic("audit:other")
+    messaging.create_topic("small")
+    messaging.create_topic("parts", partitions=2)
+    messaging.create_topic("gone")
+    messaging.delete_topic("gone")
+    tx = messaging.coordinator.start_short()
+    for _ in range(10):  # so much that no store keeps all of it back
+        large = [random.randbytes(64 << 10) for _ in range(10)]
+        messaging.store("t", large, transaction=tx)
+        messaging.publish("parts.1", large)
+    assert until(lambda: messaging.topic_sizes()["parts"] > 1 << 20)
+    assert until(lambda: messaging.topic_sizes()["t"] > 1 << 20)
+    sizes = messaging.topic_sizes()
+    assert sizes.keys() == {"t", "small", "parts"}
+    assert sizes["small"] < 100
+    assert messaging.topic_sizes("audit").keys() == {"other"}
 
 
 def test_inspect_counts_a_topic(site: Site) -> None:

@@ -432,6 +432,7 @@ GOOD: dict[tuple[str, str], Make] = {
     ),
     ("GET", TOPIC + "/peek"): lambda _: Good(query={"limit": "1", "startFrom": "0"}),
     ("GET", TOPIC + "/inspect"): _PLAIN,
+    ("GET", "/v1/namespaces/{namespace}/sizes"): _PLAIN,
     ("GET", TOPIC + "/splits"): lambda _: Good(
         query={"from": FIRST, "to": LAST, "partBytes": "1000"}
     ),

@@ -42,6 +42,7 @@ NEEDS = {
     ("PUT", T + "/properties"): ADMIN,
     ("PATCH", T + "/properties"): ADMIN,
     ("GET", NS + "/topics"): EVERYBODY,
+    ("GET", NS + "/sizes"): MONITOR,
     ("GET", "/v1/namespaces"): EVERYBODY,
     ("POST", T + "/publish"): PUBLISHER,
     ("POST", T + "/store"): WRITER,

@@ -157,6 +157,7 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
         **{"topic": "orders", "start": s.first, "until": 2**40, "text": "B"},
         **{"key": None, "header": None, "header_value": None, "limit": 2},
     },
+    operator.TOPIC_SIZES: lambda _: {"namespace": "default"},
     operator.INSPECT: lambda s: {"topic": "orders"},
     operator.SPLITS: lambda s: {
         **{"topic": "orders", "start": s.first, "stop": s.last},

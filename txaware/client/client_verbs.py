@@ -126,6 +126,7 @@ class OperatorMethods:
     peek = ClientVerb(OperatorService.peek, AdminCalls.peek)
     namespaces = declared(LIST_NAMESPACES)
     search = declared(operator.SEARCH)
+    topic_sizes = declared(operator.TOPIC_SIZES)
     inspect = declared(operator.INSPECT)
     splits = declared(operator.SPLITS)
     lag_ms = ClientVerb(OperatorService.lag_ms, AdminCalls.lag_ms)

@@ -296,6 +296,7 @@ class OperatorVerbs:
     peek = passed_on(OperatorService.peek, to="_administration")
     search = passed_on(OperatorService.search, to="_administration")
     namespaces = passed_on(OperatorService.namespaces, to="_administration")
+    topic_sizes = passed_on(OperatorService.topic_sizes, to="_administration")
     inspect = passed_on(OperatorService.inspect, to="_administration")
     splits = passed_on(OperatorService.splits, to="_administration")
     lag_ms = passed_on(OperatorService.lag_ms, to="_administration")

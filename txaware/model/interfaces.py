@@ -251,6 +251,12 @@ class OperatorService(Protocol):
     def namespaces(self) -> list[str]:
         """Returns all namespaces that have a topic, in order."""
 
+    def topic_sizes(self, namespace: str = "default") -> dict[str, int]:
+        """Returns about how many bytes the store has of each topic of a namespace.
+
+        The store tells it without reading, so that what it wrote last may be missing.
+        """
+
     def inspect(self, topic: str) -> TopicReport:
         """Reports counts, sizes, times and who blocks a topic; reads all rows of it."""
 

@@ -249,6 +249,18 @@ SEARCH = Verb(
     example={"key": "YW5u", "text": "refund", "limit": 10},
     load=load,
 )
+TOPIC_SIZES = Verb(
+    does=OperatorService.topic_sizes,
+    method="GET",
+    path="/v1/namespaces/{namespace}/sizes",
+    number=99,
+    request=places.InNamespace,
+    answer=dict[str, int],
+    right=monitor,
+    work=Work.SLOW,
+    summary="About how many bytes the store has of each topic of a namespace.",
+    tag=TAG,
+)
 INSPECT = Verb(
     does=OperatorService.inspect,
     method="GET",

@@ -55,9 +55,10 @@ from txaware.service.read.split_planner import TopicSplits
 from txaware.service.retention.clean_up import Retention
 from txaware.service.retention.open_plans import OpenPlans
 from txaware.service.store_context import StoreContext
+from txaware.service.topic_handles import PartitionedTopic
 from txaware.service.transfer.backup import backup_chunks
 from txaware.store.interfaces import KeepsJournal
-from txaware.store.keys import row_key
+from txaware.store.keys import MESSAGE, PAYLOAD, after, row_key
 from txaware.store.packed_rows import count_messages
 
 log = logging.getLogger(__name__)
@@ -152,6 +153,20 @@ class Administration:
     def namespaces(self) -> list[str]:
         """Returns the namespaces that have a topic."""
         return self._service.namespaces()
+
+    def topic_sizes(self, namespace: str = "default") -> dict[str, int]:
+        """Returns about how many bytes the store has of each topic of a namespace."""
+        sizes: dict[str, int] = {}
+        for topic in self._service.topics(namespace):
+            with suppress(TopicNotFound):  # it is deleted meanwhile
+                sizes[topic] = self._size_bytes(f"{namespace}:{topic}")
+        return sizes
+
+    def _size_bytes(self, topic: str) -> int:
+        place = self._service.found(topic)
+        handles = place.handles() if isinstance(place, PartitionedTopic) else [place]
+        starts = [tag + one.prefix for one in handles for tag in (MESSAGE, PAYLOAD)]
+        return sum(self._table.size_bytes(start, after(start)) for start in starts)
 
     def inspect(self, topic: str, *, go_on: GoOn | None = None) -> TopicReport:
         """Reads all of a topic; returns counts, sizes, times and what blocks it.

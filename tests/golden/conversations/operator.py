@@ -21,6 +21,7 @@ def operators(talk: Talk) -> None:
     talk.post(T + "/search", {"text": "A", "limit": 1})
     talk.post(T + "/search", {"headerValue": "YQ=="})
     talk.get(T + "/inspect")
+    talk.get("/v1/namespaces/default/sizes")
     assert peeked
     first, last = "0" * 40, "f" * 40
     talk.get(f"{T}/splits?from={first}&to={last}&partBytes=1")
