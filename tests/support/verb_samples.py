@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
+import msgspec
 
 from coordinator.prepared_transactions import two_phases
 from coordinator.transaction import Transaction
@@ -27,6 +28,7 @@ from txaware.protocol import (
     transactions,
 )
 from txaware.protocol.verb import Verb
+from txaware.protocol.verbs import VERBS
 
 
 @attrs.frozen
@@ -157,7 +159,6 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
         **{"topic": "orders", "start": s.first, "until": 2**40, "text": "B"},
         **{"key": None, "header": None, "header_value": None, "limit": 2},
     },
-    operator.TOPIC_SIZES: lambda _: {"namespace": "default"},
     operator.INSPECT: lambda s: {"topic": "orders"},
     operator.SPLITS: lambda s: {
         **{"topic": "orders", "start": s.first, "stop": s.last},
@@ -167,17 +168,12 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
         **{"topic": "orders", "start": s.first, "stop": s.last},
         "snapshot": s.tx,
     },
-    operator.METRICS: lambda _: {},
-    operator.CHECK: lambda _: {},
-    operator.CLEAN_UP: lambda _: {},
     operator.PLAN_CLEAN_UP: lambda _: {"pieces": 2},
     operator.CLEAN_PIECE: lambda s: {"plan": s.plan(), "piece": 0},
     operator.FINISH_CLEAN_UP: lambda s: {"plan": s.plan()},
     operator.PRUNE: lambda _: {"exclusive": True},
-    operator.LIST_SHARDS: lambda _: {},
     operator.ADD_SHARDS: lambda _: {"count": 1},
     operator.GIVE_SHARD: lambda _: {"shard": 0, "server": "1"},
-    operator.LIST_KEEPERS: lambda _: {},
     operator.REPORT_KEEPER: lambda _: {"name": "notes", "smallest_pointer": 7},
     operator.FORGET_KEEPER: lambda _: {"name": "notes"},
     groups.POSITION: lambda _: {"group": "billing", "topic": "orders"},
@@ -224,7 +220,6 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
         "members": {"ann": {"orders": [0]}},
     },
     producers.OPEN_PRODUCER: lambda _: {"transactional_id": "another"},
-    producers.LIST_PRODUCERS: lambda _: {},
     producers.DESCRIBE_PRODUCER: lambda s: {"producer_id": s.producer_id},
     producers.FORGET_PRODUCER: lambda s: {"producer_id": s.producer_id},
     jobs.PUSH: lambda _: {"name": "pushes", "messages": [b"a"], "delay_s": 5},
@@ -277,18 +272,14 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
         **{"transactional_id": "loader", "transaction": s.tx, "key": "monday"}
     },
     transactions.BEGIN: lambda _: {"timeout_s": 30},
-    transactions.SNAPSHOT: lambda _: {},
     transactions.LIST_TRANSACTIONS: lambda _: {"state": "invalid"},
     transactions.DESCRIBE_TRANSACTION: lambda s: s.begun(),
-    transactions.COORDINATOR_STATUS: lambda _: {},
-    transactions.COUNT_TRANSACTIONS: lambda _: {},
     transactions.CAN_COMMIT: lambda s: s.begun() | {"changes": [b"k"]},
     transactions.PERSIST: lambda s: s.begun() | {"participants": ["notes"]},
     transactions.ABORT: lambda s: s.begun() | {"checkpoints": []},
     transactions.INVALIDATE: lambda s: s.begun() | {"kind": "short"},
     transactions.CHECKPOINT: lambda s: s.begun(),
     transactions.PREPARE: lambda s: s.named() | s.begun(),
-    transactions.LIST_PREPARED: lambda _: {},
     transactions.COMMIT_PREPARED: lambda s: s.waits(),
     transactions.ROLLBACK_PREPARED: lambda s: s.waits(),
     topics.CREATE_TOPIC: lambda _: {
@@ -300,5 +291,11 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     topics.REPLACE_TOPIC: lambda _: {"topic": "changed", "ttl_s": 5},
     topics.UPDATE_TOPIC: lambda _: {"topic": "changed", "properties": {"owner": None}},
     topics.LIST_TOPICS: lambda _: {"namespace": "default"},
-    topics.LIST_NAMESPACES: lambda _: {},
+}
+# One that needs no field is called as it is.
+SAMPLES |= {
+    verb: lambda _: {}
+    for verb in VERBS
+    if verb not in SAMPLES
+    and not any(field.required for field in msgspec.structs.fields(verb.request))
 }
