@@ -4,6 +4,8 @@ python -m tests.benchmarks commit|before|producers|sender|hbase|spark|queue --he
 python -m tests.benchmarks web|large|memory|scheduler|page|cluster --help
 """
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -14,8 +16,8 @@ import click
 
 from coordinator.errors import install_with
 from tests.benchmarks import before as before_figures
+from tests.benchmarks import chosen_sync, commit_path
 from tests.benchmarks import cluster as cluster_figures
-from tests.benchmarks import commit_path
 from tests.benchmarks import hbase as hbase_figures
 from tests.benchmarks import large as large_figures
 from tests.benchmarks import memory as memory_figures
@@ -243,6 +245,32 @@ def commit(*, directory: Path, transactions: int) -> None:
             for step in steps(trial, transactions=transactions):
                 click.echo(step.line())
             click.echo()
+
+
+@benchmarks.command()
+@click.option(
+    "--sync-us",
+    type=click.IntRange(1, 999_999),
+    default=100,
+    help="Let each sync take so many microseconds; the default is 100.",
+)
+@click.option("--only", metavar="a,b,...", default="a,b,f", help="As of embedded.")
+@click.option("--quick", is_flag=True, help="Measure little.")
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("/dev/shm"),
+    help="Measure in this directory; the default is one in memory, /dev/shm.",
+)
+def sync(*, sync_us: int, only: str, quick: bool, directory: Path) -> None:
+    """Runs `txaware bench embedded` on a disk whose sync takes a chosen time.
+
+    Needs a C compiler. SQLite has the same disk.
+    """
+    asked = ["--only", only, "--directory", str(directory), *["--quick"] * quick]
+    command = [sys.executable, "-m", "txaware", "bench", "embedded", *asked]
+    with chosen_sync.syncs_take(sync_us) as environment:
+        raise SystemExit(subprocess.run(command, env=environment).returncode)
 
 
 @benchmarks.command()

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 # So many new objects are there when it looks for cycles among them, and so often does
-# it look at older ones. Hardly anything here is a cycle: counts free nearly all.
+# it look at older ones. Counts free what has ended, as no request and no transaction is
+# a cycle: one would keep its body until then (tests/http/test_http_garbage.py).
 NEW, OLDER, OLDEST = 50_000, 20, 100
 
 
