@@ -18,8 +18,8 @@ MOST_LINES = 100
 # What the last line of a block says, where it says how it went.
 LAST = {"workflow_scheduler": '"state": "succeeded"'}
 # A block ends within 30 s of a machine at rest, which this one is not while other tests
-# run: the time that passes bounds only a block that hangs. What a block costs is bound
-# by the processor's time, as no block waits for anything but its own programs.
+# run: the time that passes bounds only a block that hangs. What it costs is bounded by
+# the processor's time, as no block waits for anything but its own programs.
 MOST_PROCESSOR_S, TIMEOUT_S = 30, 240
 
 

@@ -35,6 +35,18 @@ LONG = {
 }
 
 
+# The states in tables that are out of the panel, and times that stand on each other.
+HIDDEN = """
+const boxes = (what) => [...document.querySelectorAll(what)]
+  .map((one) => one.getBoundingClientRect());
+const meet = (a, b) =>
+  a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+const texts = boxes("svg:not([role]) text");
+return [
+  ...boxes("td .state").filter(({ left, width }) => width && left > innerWidth - 20),
+  ...texts.filter((one, at) => texts.slice(at + 1).some((other) => meet(one, other))),
+]
+"""
 # How many edges are within a box somewhere on their way.
 HIDDEN_EDGES = """
 const all = (what) => [...document.querySelectorAll(`svg ${what}`)];
@@ -278,6 +290,7 @@ def test_names_and_texts_of_others_are_shown_and_run_nowhere(
         browser.show(width=360, height=740)
         assert browser.driver.title != "stolen"
         assert not browser.all("main script, main b")
+        assert browser.run(HIDDEN) == []
         assert browser.run("return document.documentElement.scrollWidth") <= 360
 
 

@@ -23,7 +23,8 @@ export function timeline(runs, nowMs, width) {
   const isOver = begun.length > 0 && begun.every((run) => run.ended_ms);
   const last = isOver ? Math.max(...begun.map((run) => run.ended_ms)) : nowMs;
   const first = Math.min(last - 60_000, ...begun.map((run) => run.launched_ms));
-  const height = LANES * LANE + 34;
+  const isNarrow = width < 400; // its end is told below its beginning
+  const height = LANES * LANE + (isNarrow ? 52 : 34);
   const place = (ms) => ((ms - first) / (last - first)) * (width - 2) + 1;
   const svg = drawn("svg", { width, height, "aria-hidden": "true" });
   const free = new Array(LANES).fill(-1);
@@ -46,9 +47,12 @@ export function timeline(runs, nowMs, width) {
   }
   const bottom = LANES * LANE + 6;
   svg.append(drawn("path", { class: "axis", d: `M1 ${bottom}H${width - 1}` }));
-  const text = (x, anchor, ms) =>
-    drawn("text", { class: "soft", x, y: bottom + 20, "text-anchor": anchor }, shownTime(ms));
-  svg.append(text(1, "start", first), text(width - 1, "end", last));
+  const text = (x, y, anchor, ms) =>
+    drawn("text", { class: "soft", x, y, "text-anchor": anchor }, shownTime(ms));
+  svg.append(
+    text(1, bottom + 20, "start", first),
+    text(width - 1, bottom + (isNarrow ? 38 : 20), "end", last),
+  );
   return svg;
 }
 

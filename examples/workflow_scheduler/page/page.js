@@ -94,7 +94,7 @@ function showAll({ workflows, count }) {
     one.last_state ? state(one.last_state) : "never ran",
     one.wake_ms ? shownTime(one.wake_ms) : "",
   ]);
-  const heads = [["Workflow", ""], ["Is", ""], ["Running", "number"], ["Pending", "number"],
+  const heads = [["Workflow", ""], ["Is", ""], ["Running", "number wide"], ["Pending", "number wide"],
     ["Last run", ""], ["Next look", "wide"]];
   const problems = workflows.filter((one) => one.problem).map((one) =>
     made("p", { className: "problem" }, `${one.name}: ${one.problem}`));
