@@ -4,6 +4,7 @@ import itertools
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +17,11 @@ from examples.workflow_scheduler.runs import Run, Told, WorkflowState
 from examples.workflow_scheduler.scheduler import Scheduler
 from examples.workflow_scheduler.store import SHARDS, Store, inbox_of, shard_of
 from examples.workflow_scheduler.triggers import DATA, EVENTS, DefinitionError
-from examples.workflow_scheduler.worker import MOST_LOG_CHARS, MOST_LOG_LINES
+from examples.workflow_scheduler.worker import (
+    MOST_LOG_CHARS,
+    MOST_LOG_LINES,
+    StepWorker,
+)
 from tests.support.messagings import Site
 from tests.support.workflow_office import TRUE, Office
 
@@ -201,14 +206,15 @@ class Died(BaseException):
 
 
 class Mortal:
-    """A store that dies at one of the calls that write."""
+    """A store whose owner dies at one of the calls that write."""
 
-    def __init__(self, scheduler: Scheduler, at: int) -> None:
-        self.calls, self._at, self._store = 0, at, scheduler.store
+    def __init__(self, owner: Scheduler | StepWorker, at: int) -> None:
+        self.calls, self._at, self._store = 0, at, owner.store
+        owner.store = cast(Store, self)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
-        if name not in ("tell", "put_state", "put_run", "push", "tell_runs"):
+        if not name.startswith(("tell", "put_", "push")):
             return found
 
         def call(*arguments: Any, **options: Any) -> Any:
@@ -235,7 +241,6 @@ def test_wherever_a_scheduler_dies_each_message_is_in_one_count(office: Office) 
             office.site.messaging.publish(topic, [published[-1].encode()])
         scheduler = office.scheduler(f"scheduler {at}")
         mortal = Mortal(scheduler, at)
-        scheduler.store = cast(Store, mortal)
         try:
             scheduler.run_until_idle()
         except Died:
@@ -300,6 +305,25 @@ def test_a_clock_that_is_set_back_makes_no_time_come_twice(office: Office) -> No
 
 
 # Constraints
+
+
+def test_a_run_begins_no_sooner_than_the_delay_after_the_one_before(
+    office: Office,
+) -> None:
+    office.deploy({"load": {**ON_EVENT, "delay": "60s"}})
+    for mark in ("a", "b", "c"):
+        office.event("load", "arrived", mark=mark)
+    office.work()
+    for count in (1, 2):
+        assert office.states("load").count("succeeded") == count
+        office.advance_s(59.9)
+        office.work()
+        assert office.states("load").count("succeeded") == count
+        office.advance_s(0.1)
+        office.work()
+    assert office.states("load") == ["succeeded"] * 3
+    times = [run.launched_ms for run in office.runs("load")]
+    assert [later - earlier for earlier, later in pairwise(times)] == [60_000] * 2
 
 
 def test_no_more_runs_than_the_concurrency_go_on_at_once(office: Office) -> None:
@@ -573,6 +597,44 @@ def test_a_step_ends_once_however_often_it_is_handed_out(office: Office) -> None
     office.work()
     assert called == ["load-1"]
     assert office.states("load") == ["succeeded"]
+
+
+def test_wherever_a_worker_dies_its_step_ends_once_with_what_it_returned(
+    office: Office,
+) -> None:
+    def first(step: StepContext) -> dict[str, str]:
+        total = step.messaging.table("totals")
+        total.put(step.run.encode(), (total.get(step.run.encode()) or b"") + b"+")
+        return {"of": step.run}
+
+    hand_on = {"command": ["sh", "-c", 'echo "$TXAWARE_STEPS" > $TXAWARE_RESULT']}
+    steps = {"first": {"call": "here:first"}, "second": {**hand_on, "after": ["first"]}}
+    office.deploy({"load": {**ON_EVENT, "steps": steps}}, {("load", "first"): first})
+    queue = office.site.messaging.queue("workflow-steps-default")
+    for at in itertools.count(1):
+        office.event("load", "arrived", mark=str(at))
+        worker = office.worker()
+        mortal = Mortal(worker, at)
+        try:
+            office.scheduler().run_until_idle()
+            while (job := queue.pop()) is not None:
+                worker.carry_out(job)
+                job.commit()
+                office.scheduler().run_until_idle()
+        except Died:
+            office.advance_s(31)  # its lease ends
+            office.work()
+        else:
+            break
+    assert mortal.calls > 5
+    totals = office.site.messaging.table("totals")
+    runs = office.runs("load")
+    assert len(runs) == at
+    for run in runs:
+        assert run.state == "succeeded", run
+        first_result = {"first": {"of": run.run}}
+        assert run.token == {**first_result, "second": first_result}
+        assert totals.get(run.run.encode()) == b"+"
 
 
 def test_the_late_end_of_an_attempt_is_none_of_the_next(office: Office) -> None:
