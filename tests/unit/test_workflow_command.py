@@ -79,7 +79,7 @@ def test_what_is_too_long_for_an_environment_is_in_a_file() -> None:
 
 def test_a_child_that_goes_on_writing_beside_the_result_harms_nobody() -> None:
     script = (
-        '(trap "" TERM; cd $(dirname $TXAWARE_RESULT)'
+        '(trap "" TERM; cd $(dirname $TXAWARE_RESULT) || exit'
         "; for n in $(seq 400); do echo > $n; done) > /dev/null 2>&1 & echo said"
     )
     assert ended("sh", "-c", script) == CommandEnd("succeeded", text="said\n")
