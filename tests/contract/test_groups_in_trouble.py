@@ -1,5 +1,6 @@
 """Groups in trouble: storms of joins, one name twice, rewinds within a move."""
 
+import logging
 import threading
 
 import attrs
@@ -163,3 +164,17 @@ def test_a_topic_that_goes_under_a_member_leaves_it_the_others(site: Site) -> No
         assert found == [b"two"]
         assert member.assignment == {"audit": [0]}
         member.commit()
+
+
+def test_the_log_says_who_got_what_of_whom_and_why(
+    groups: GroupService, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="txaware.service.groups"):
+        first, second = Member.join(groups, "a"), Member.join(groups, "b")
+        settle(first, second, partitions=3)
+        [(_, moved)] = second.held
+        first.leave()
+    said = caplog.text
+    assert f"b has partition {moved} of orders, which a had" in said
+    assert "a left, with 2 partitions" in said
+    assert groups.group("billing").why == "a left"

@@ -1,9 +1,9 @@
 """Members under kills, beside Kafka's consumers: what was handled twice, counted.
 
-`python -m tests.benchmarks.kafka.members [SECONDS]` has three members handle a topic of
-four partitions, kills, stops and replaces them in the same order for each way, and
-counts the rows that say what was handled. `--member ADDRESS NAME STRATEGY FORM` is one
-of Kafka's.
+`python -m tests.benchmarks.kafka.members [SECONDS [WAY]]` has three members handle a
+topic of four partitions, kills, stops and replaces them in the same order for each way,
+and counts the rows that say what was handled. `--member ADDRESS NAME STRATEGY FORM` is
+one of Kafka's.
 """
 
 import random
@@ -109,9 +109,18 @@ class KafkaMember:
         except self._kafka.KafkaException as error:
             print(f"not committed: {error}", file=sys.stderr)
             self._producer.abort_transaction()
-            for place in self._consumer.committed(self._consumer.assignment()):
-                place.offset = max(place.offset, 0)
-                self._consumer.seek(place)
+            self._go_back()
+
+    def _go_back(self) -> None:
+        """Goes to where its group stands, once no transaction may change that."""
+        places = self._consumer.assignment()
+        while places:
+            found = self._consumer.committed(places, ANSWERS_S)
+            for place in found:
+                if place.error is None:
+                    place.offset = max(place.offset, 0)  # it has none yet
+                    self._consumer.seek(place)
+            places = [place for place in found if place.error is not None]
 
 
 # ---- what befalls members
@@ -176,7 +185,7 @@ class Members:
 
 def suffered(
     command: Callable[[str], list[str]],
-    publish: Callable[[int, bytes], object],
+    publish: Callable[[int, list[bytes]], object],
     read: Callable[[], Sequence[bytes]],
     seconds: float,
 ) -> Counted:
@@ -196,10 +205,11 @@ def suffered(
         hitting.start()
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s:
+            numbers = range(published, published + BATCH)
             for partition in range(PARTITIONS):
-                publish(partition, b"%d" % published)
-            published += 1
-            time.sleep(0.02)
+                publish(partition, [b"%d" % number for number in numbers])
+            published += BATCH
+            time.sleep(0.1)
         hits_end.set()
         hitting.join()
         wanted = {
@@ -236,8 +246,9 @@ def of_kafka(directory: Path, strategy: str, form: str, seconds: float) -> Count
         )
         reader.assign([kafka.TopicPartition(HANDLED, 0, 0)])
 
-        def publish(partition: int, payload: bytes) -> None:
-            producer.produce(TOPIC, payload, partition=partition)
+        def publish(partition: int, payloads: list[bytes]) -> None:
+            for payload in payloads:
+                producer.produce(TOPIC, payload, partition=partition)
             producer.poll(0)
 
         def read() -> list[bytes]:
@@ -259,8 +270,8 @@ def of_ours(directory: Path, seconds: float) -> Counted:
         make_topics(messaging)
         told = Told(messaging)
 
-        def publish(partition: int, payload: bytes) -> None:
-            messaging.publish(f"{TOPIC}.{partition}", [payload])
+        def publish(partition: int, payloads: list[bytes]) -> None:
+            messaging.publish(f"{TOPIC}.{partition}", payloads)
 
         def read() -> list[bytes]:
             return [line.rpartition(b" ")[0] for line in told.read()]
@@ -284,6 +295,7 @@ def main() -> None:
         KafkaMember(*sys.argv[2:]).run(until_input_ends())
         return
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS
+    way = sys.argv[2] if len(sys.argv) > 2 else ""
     with _places() as place:
         ways: dict[str, Callable[[], Counted]] = {
             "txaware, members": lambda: of_ours(place(), seconds)
@@ -294,6 +306,8 @@ def main() -> None:
                     of_kafka, place(), strategy, form, seconds
                 )
         for name, count in ways.items():
+            if way not in name:
+                continue
             found = count()
             print(
                 f"{name}: {found.handled:,} handled, {found.doubles} twice, "

@@ -239,6 +239,7 @@ def test_the_members_of_a_group_are_shown_live(
         assert payloads(ann.poll(timeout_s=20)) == [b"0"]
         go(page, "groups/billing/parts.0")
         page.reads("#group-generation", "Generation 1", "ann joined")
+        page.reads("#group-facts", "It stands at the beginning")
         row_reads(page, "ann", "parts.0, parts.1", "1", table="members")
         ann.commit()
         row_reads(page, "ann", "parts.0, parts.1", "0", table="members")

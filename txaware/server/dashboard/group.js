@@ -117,7 +117,8 @@ function show(group) {
   draw("group-rows", rows, behind.rows, group && `${words.count(group.rows)}${group.hasMore ? "+" : ""}`, words.shortCount);
   const facts = find("group-facts");
   const position = group?.position ?? null;
-  const place = position === null ? "at the beginning" : `after ${words.time(parseInt(position.slice(0, 16), 16))}`;
+  const isBeginning = position === null || position === BEGINNING;
+  const place = isBeginning ? "at the beginning" : `after ${words.time(parseInt(position.slice(0, 16), 16))}`;
   const seen = group ? `somebody last read for it ${words.duration(group.aloneMs)} ago` : "";
   setText(child(facts, "span", "facts"), group ? `It stands ${place}; ${seen}; ` : "It has no position there; it gets one when it first reads. ");
   link(facts, "name", "messages from there", address(["topics", shown.topic], { from: position ?? "oldest" }));
@@ -126,7 +127,7 @@ function show(group) {
   const why = shown.refused.group ?? shown.refused.consume;
   setText(find("group-refused"), why ? `It cannot be moved here: ${why}.` : "").hidden = !why;
   find("group-moves").hidden = Boolean(why);
-  find("rewind").disabled = position === null || position === BEGINNING;
+  find("rewind").disabled = isBeginning;
 }
 
 function draw(id, chart, values, now, format) {
