@@ -16,7 +16,8 @@ import pytest
 from tests.support.workers import SERVERS
 
 SEPARATE = ("soak", "benchmark")  # run where `-m` names them
-# Crashes, rights, and what holds everywhere are in every run, but for what is marked.
+# Crashes, rights, and what holds everywhere are in every run, but for what is marked;
+# of a file of crashes one test is run in a real HBase.
 WHOLE_FOLDERS = ("crash",)
 WHOLE_FILES = re.compile("ledger|visib|equiv|architecture|security")
 STORES = ("contract", "unit", "docs")
@@ -109,12 +110,14 @@ def _long(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     begun: set[tuple[Path, bool]] = set()
     for (path, _), same in cases.items():
         found |= {item for item in same if item.get_closest_marker("long")}
-        if _is_whole(path):
+        if WHOLE_FILES.search(path.stem):
             continue
         java = [item for item in same if _has_any(item, SERVERS)]
         if java:
             found |= set(java[(path, True) not in begun and _is_smoke(path) :])
             begun.add((path, True))
+        if path.parent.name in WHOLE_FOLDERS:
+            continue
         plain = [item for item in same if item not in java]
         if not plain:
             continue
@@ -131,12 +134,7 @@ def _long(items: Iterable[pytest.Item]) -> set[pytest.Item]:
 
 def _is_smoke(path: Path) -> bool:
     """Tells whether the first test of a file says that its server works at all."""
-    return path.parent.name in SERVERS
-
-
-def _is_whole(path: Path) -> bool:
-    is_whole = WHOLE_FILES.search(path.stem) is not None
-    return is_whole or path.parent.name in WHOLE_FOLDERS
+    return path.parent.name in (*SERVERS, *WHOLE_FOLDERS)
 
 
 def _further(same: list[pytest.Item]) -> set[pytest.Item]:

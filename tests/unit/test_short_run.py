@@ -131,6 +131,30 @@ def test_a_history_is_made_of_the_first_two_seeds(stores: pytest.Pytester) -> No
     assert len(names(stores, "--long")) == 12
 
 
+CRASHES = """
+import pytest
+
+pytestmark = pytest.mark.parametrize(
+    "kind", ["memory", pytest.param("hbase", marks=pytest.mark.hbase)]
+)
+
+def test_first(kind): ...
+
+def test_second(kind): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "more"), [("races", []), ("visibility", ["second[hbase]"])]
+)
+def test_crashes_are_tried_once_in_a_real_hbase_and_what_is_visible_always(
+    stores: pytest.Pytester, name: str, more: list[str]
+) -> None:
+    stores.mkdir("crash").joinpath(f"test_{name}.py").write_text(CRASHES)
+    kept = ["first[memory]", "first[hbase]", "second[memory]", *more]
+    assert names(stores, "crash") == kept
+
+
 STEPS = """
 def test_steps(every):
     steps = every(5)
