@@ -29,8 +29,9 @@ def test_the_relay_carries_rows_over_from_sqlite(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "shop.db")
     with txaware.connect(f"leveldb:{tmp_path / 'data'}") as messaging:
         shop = participants.sqlite(messaging, connection, relay=False)
-        figure = carried_over(messaging, shop, "SQLite", floor=50_000)
-        assert figure.report(at_least=1)
+        figures = carried_over(messaging, shop, "SQLite", floor=50_000)
+        kept = [one.report(at_least=1) for one in figures]
+        assert all(kept)
     connection.close()
 
 
@@ -42,25 +43,39 @@ def test_the_relay_carries_rows_over_from_postgres(tmp_path: Path) -> None:
             shop = participants.postgres(
                 messaging, connection, outbox=True, relay=False
             )
-            figure = carried_over(messaging, shop, "PostgreSQL", floor=20_000)
-            assert figure.report(at_least=1)
+            figures = carried_over(messaging, shop, "PostgreSQL", floor=20_000)
+            kept = [one.report(at_least=1) for one in figures]
+            assert all(kept)
             connection.close()
     finally:
         server.close()
 
 
-def carried_over(messaging: Messaging, shop: Any, name: str, *, floor: int) -> Figure:
-    """Rows a second that a relay carries over, beside how many these have to be."""
+def carried_over(
+    messaging: Messaging, shop: Any, name: str, *, floor: int
+) -> list[Figure]:
+    """Rows a second that a relay carries over, beside how many these have to be.
+
+    And those of a second of its processor, for a machine that others use.
+    """
     messaging.create_topic("t")
-    found: list[float] = []
+    by_time: list[float] = []
+    by_processor: list[float] = []
     for _ in range(ROUNDS):
         with messaging.transaction(shop):
             messaging.publisher("t").publish_all([bytes(100)] * ROWS)
-        began_s = time.perf_counter()
+        began_s, spent_s = time.perf_counter(), time.process_time()
         assert shop.relay() == ROWS
-        found.append(ROWS / (time.perf_counter() - began_s))
+        by_time.append(ROWS / (time.perf_counter() - began_s))
+        by_processor.append(ROWS / (time.process_time() - spent_s))
     limits = [float(floor)] * ROUNDS
-    return Figure(f"relay from {name}", "rows/s", found, limits, "the floor")
+    return [
+        Figure(f"relay from {name}", unit, found, limits, "the floor")
+        for unit, found in (
+            ("rows/s", by_time),
+            ("rows/s of its processor", by_processor),
+        )
+    ]
 
 
 def test_a_row_is_visible_soon_after_its_commit_in_sqlite(tmp_path: Path) -> None:

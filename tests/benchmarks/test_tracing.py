@@ -4,15 +4,18 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import (
+    BatchSpanProcessor,
+    SpanExporter,
+    SpanExportResult,
+)
 
 import txaware
 from coordinator.tracing import API
@@ -20,9 +23,24 @@ from txaware.messaging import Messaging
 
 pytestmark = pytest.mark.benchmark
 
-COMMITS, ROUNDS = 50, 60
-MOST_OF_OURS, MOST_OFF = 0.2, 1.03
+COMMITS, ROUNDS = 50, 30
+MOST_ON, MOST_OFF = 1.2, 1.03
 HEADERS = {"traceparent": b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01"}
+
+
+class Names(SpanExporter):
+    """Keeps the names of spans: thousands of spans kept would be looked at as garbage.
+
+    A program sends them away.
+    """
+
+    def __init__(self) -> None:
+        self.found: set[str] = set()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Notes the names."""
+        self.found |= {span.name for span in spans}
+        return SpanExportResult.SUCCESS
 
 
 @pytest.fixture
@@ -58,12 +76,12 @@ def commits_beside_spans(messaging: Messaging, tracer: Any) -> None:
         tracer.start_span("commit", attributes=named).end()
 
 
-def test_a_commit_takes_little_beside_the_spans_that_tell_of_it(
+def test_a_commit_that_spans_tell_of_takes_a_fifth_more(
     messaging: Messaging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     provider = TracerProvider()
-    exporter = InMemorySpanExporter()
-    provider.add_span_processor(BatchSpanProcessor(exporter))
+    names = Names()
+    provider.add_span_processor(BatchSpanProcessor(names))
     tracer = provider.get_tracer("by hand")
 
     def traced() -> None:
@@ -82,11 +100,10 @@ def test_a_commit_takes_little_beside_the_spans_that_tell_of_it(
         f"made by hand {by_hand_us:.0f}: {by_hand_us / off_us:.2f}; ours {ours:.2f}",
         end=" ",
     )
-    assert ours <= MOST_OF_OURS
     provider.force_flush()
     provider.shutdown()
-    names = {span.name for span in exporter.get_finished_spans()}
-    assert names == {"publish t", "commit"}
+    assert names.found == {"publish t", "commit"}
+    assert on_us / off_us <= MOST_ON
 
 
 def test_a_commit_that_nothing_tells_of_takes_nothing_more(

@@ -25,7 +25,7 @@ from txaware.messaging import connect
 DATABASE, SERVER = "BENCHMARK_DATABASE", "BENCHMARK_SERVER"
 CONNECTIONS = 8
 FLOOR = 0.8
-START_S = 30
+START_S = 120
 POST = 'wrk.method = "POST"'
 UNITS: dict[str, Callable[["Rates"], float]] = {
     "requests/s": lambda rates: rates.by_time,

@@ -22,7 +22,7 @@ from txaware.model.labels import (
 )
 from txaware.model.message_fields import tagged_fields
 from txaware.model.messages import Message, MessageId, Outgoing
-from txaware.model.requests import Payload, checked_payloads, usual_bytes
+from txaware.model.requests import Payload, alike, checked_payloads, usual_bytes
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 headers = st.dictionaries(names, st.binary(max_size=300), max_size=5)
@@ -202,16 +202,19 @@ def test_a_message_as_a_dict_is_json() -> None:
     )
     | st.binary(max_size=9)
 )
-def test_a_message_that_is_measured_at_once_has_the_size_of_the_whole_check(
+def test_a_message_that_is_checked_at_once_is_as_the_whole_check_has_it(
     message: Any,
 ) -> None:
     at_once = usual_bytes(message)
     try:
-        found = checked_payloads([message], limit_bytes=1 << 20).size_bytes
+        both = checked_payloads([message, b"beside"], limit_bytes=1 << 20)
+        found = checked_payloads([message], limit_bytes=1 << 20)
     except BadRequest:
         assert at_once == 0
+        assert alike([message]) is None
     else:
-        assert at_once in (0, found)
+        assert at_once in (0, found.size_bytes)
+        assert found == both.part(0, 1)
 
 
 def test_events_with_the_same_headers_have_those_of_their_own_beside_them() -> None:

@@ -74,6 +74,19 @@ class Labels:
         return self.keys.count(None) > 0 or any(self.headers)
 
     @property
+    def alone(self) -> bytes:
+        """The packed headers that all messages have, where they have nothing else.
+
+        Events of one class have the same, and so has all that one call publishes in a
+        trace. Empty for any others.
+        """
+        first = self.headers[0] if self.sizes is None and self.headers else NO_HEADERS
+        count = len(self.headers)
+        if not first or self.headers.count(first) < count:
+            return NO_HEADERS
+        return first if self.keys.count(None) == count else NO_HEADERS
+
+    @property
     def size_bytes(self) -> int:
         """The size of all keys and headers together."""
         if self.sizes is not None:

@@ -11,6 +11,7 @@ import attrs
 from txaware.errors import BadRequest
 from txaware.model.labels import (
     NO_HEADERS,
+    FixedHeaders,
     Labels,
     more_of,
     packed_fields,
@@ -380,10 +381,13 @@ def outgoing(
 ) -> Any:
     """Returns a message with what is said beside it; as it is where nothing is said.
 
-    What an `Outgoing` has is replaced by what is said.
+    What an `Outgoing` has is replaced by what is said. Headers that are said are packed
+    here, and never again.
     """
     if key is None and headers is None and expire_after_s is None:
         return payload
+    if headers.__class__ is dict:
+        headers = FixedHeaders(cast(dict[str, bytes], headers))
     said = payload if isinstance(payload, Outgoing) else Outgoing(payload)
     return Outgoing(
         said.payload,

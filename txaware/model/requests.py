@@ -212,7 +212,8 @@ def _checked(messages: Iterable[Payload]) -> Payloads:
 def alike(listed: list[Payload]) -> Payloads | None:
     """Returns messages that are all bytes, or all have a key and nothing else.
 
-    None for any others, right or wrong. The caller keeps the list as it is.
+    One alone may have headers. None for any others, right or wrong. The caller keeps
+    the list as it is.
     """
     kind = type(listed[0]) if listed else bytes
     if kind is bytes:
@@ -221,7 +222,26 @@ def alike(listed: list[Payload]) -> Payloads | None:
             return Payloads(plain, len(plain[0]))
         sizes = _exact_sizes(plain)
         return Payloads(plain, sum(sizes)) if len(sizes) == len(plain) else None
-    return _all_keyed(cast(list[Outgoing], listed)) if kind is Outgoing else None
+    if kind is not Outgoing:
+        return None
+    described = cast(list[Outgoing], listed)
+    if len(described) == 1 and described[0].headers is not None:
+        return _with_headers(described[0])
+    return _all_keyed(described)
+
+
+def _with_headers(message: Outgoing) -> Payloads | None:
+    """Returns a message with headers, and perhaps a key, as the whole check does.
+
+    Each message in a trace has headers, and each event of a class.
+    """
+    size_bytes = usual_bytes(message)
+    headers = packed(message.headers) if size_bytes else NO_HEADERS
+    if not headers:
+        return None
+    return Payloads(
+        [message.payload], size_bytes, None, Labels([message.key], [headers])
+    )
 
 
 def _exact_sizes(values: Iterable[Any]) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from coordinator.tracing import Headers, Tracing, active
 from txaware.errors import BadRequest
-from txaware.model.labels import MAX_HEADERS_BYTES, FixedHeaders, packed_bytes
+from txaware.model.labels import FixedHeaders
 from txaware.model.messages import Outgoing
 
 
@@ -23,12 +23,10 @@ def carrying(payload: Any, context: Mapping[str, bytes]) -> Any:
         return Outgoing(said.payload, said.key, context, said.expire_after_s)
     if not isinstance(headers, Mapping):
         return payload  # which is refused
-    both = {**context, **headers}
     try:
-        if packed_bytes(both) > MAX_HEADERS_BYTES:
-            return payload
-    except (AttributeError, TypeError, BadRequest):
-        return payload  # as above
+        both = FixedHeaders({**context, **headers})
+    except (TypeError, BadRequest):  # too large for both, or refused, as above
+        return payload
     return Outgoing(said.payload, said.key, both, said.expire_after_s)
 
 

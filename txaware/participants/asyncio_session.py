@@ -38,7 +38,7 @@ from txaware.participants.sqlite import path_of
 
 R = TypeVar("R")
 
-# What a pool knows of a connection of SQLite: its file.
+# What a pool knows of a connection: its file of SQLite, or the name of its database.
 PLACE = "txaware place"
 
 
@@ -71,6 +71,8 @@ class LentDatabase(AwaitedDatabase):
 
     _session: Any
     _mark: object
+    # What the pool keeps for the connection.
+    known: dict[Any, Any]
 
     def _marked(self) -> None:
         self._mark = self._session.sync_session.get_transaction()
@@ -92,9 +94,6 @@ class LentDatabase(AwaitedDatabase):
 
 class LentSqlite(LentDatabase, AsyncSqlite):
     """A file of SQLite, over the connection of a session."""
-
-    # What the pool keeps for the connection.
-    known: dict[Any, Any]
 
     def _name(self) -> Steps[str]:
         if PLACE not in self.known:
@@ -125,6 +124,12 @@ class LentPostgres(LentDatabase, AsyncDecidingPostgres):
     _begins_with_steps = False
     # The id of the transaction, once a row of the outbox has told it.
     _xid: str | None = None
+
+    def _name(self) -> Steps[str]:
+        if PLACE not in self.known:
+            self.known[PLACE] = yield from super()._name()
+        name: str = self.known[PLACE]
+        return name
 
     def _require_idle(self) -> None:
         if not isinstance(self.connection, AsyncpgConnection) or self.is_autocommit:
@@ -309,7 +314,6 @@ class AsyncSqlalchemySession(SqlalchemySession, DecidesInLoop):
         options: dict[str, Any] = {"relay": self._relay, "drive": self._drive}
         if library == "aiosqlite":
             made: Any = deciding(LentSqlite, self._awaited, connection, **options)
-            made.known = lent.known
         elif library not in ("psycopg", "asyncpg"):
             raise BadRequest(
                 f"sessions of asyncio to SQLite by aiosqlite, and to PostgreSQL by "
@@ -323,7 +327,7 @@ class AsyncSqlalchemySession(SqlalchemySession, DecidesInLoop):
                 connection = AsyncpgConnection(connection, lent=True, begin=begin)
             made = deciding(LentPostgres, self._awaited, connection, **options)
             made.is_autocommit = lent.is_autocommit
-        made._session = self.session
+        made._session, made.known = self.session, lent.known
         return made
 
     def _prepared(self, connection: Any, library: str) -> Any:

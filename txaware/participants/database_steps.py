@@ -8,6 +8,7 @@ import asyncio
 import inspect
 from collections.abc import Generator
 from concurrent.futures import CancelledError
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from txaware.errors import MisusedTransaction
@@ -55,7 +56,12 @@ async def awaited(steps: Steps[T]) -> T:
 
 def library_of(connection: object) -> str:
     """Names the library that a connection is of; nothing is imported for that."""
-    found = [kind.__module__.partition(".")[0] for kind in type(connection).__mro__]
+    return _library_of(type(connection))
+
+
+@cache
+def _library_of(connection: type) -> str:
+    found = [kind.__module__.partition(".")[0] for kind in connection.__mro__]
     return next((one for one in found if one in LIBRARIES), found[0])
 
 

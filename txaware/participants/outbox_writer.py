@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 SAVEPOINT = "txaware_rows"
 HAS_TABLES = "txaware has its tables"
+# Made once: each has all its fields checked, and a request makes an outbox.
+DEFAULTS = Settings()
 
 
 class WritesRows:
@@ -66,7 +68,7 @@ class WritesRows:
     ) -> None:
         self._given = given
         self._clock_ms = clock_ms
-        self._limit_bytes = (settings or Settings()).message_limit_bytes
+        self._limit_bytes = (settings or DEFAULTS).message_limit_bytes
         # What is known of the connection; that of a session's outlives it in the pool.
         self._known: dict[Any, Any] = {}
         self._made_some = False

@@ -47,30 +47,34 @@ class SqlDialect(ABC):
     def cursor(self, connection: Any) -> Steps[Any]:
         """Makes a cursor whose rows are tuples, whatever the program has chosen."""
 
+    def executed(self, connection: Any, own: str, values: Sequence[Any]) -> Steps[Any]:
+        """Runs a statement in the words of the driver; returns such a cursor."""
+        cursor = yield from self.cursor(connection)
+        yield cursor.execute(own, values)
+        return cursor
+
     @abstractmethod
     def is_outside(self, connection: Any) -> bool:
         """Tells whether a statement would be in no transaction, and commit."""
 
     def rows(self, connection: Any, sql: str, *values: object) -> Steps[list[Any]]:
         """Reads rows as tuples; a statement without rows has none."""
-        cursor = yield from self.cursor(connection)
-        yield cursor.execute(self.own(sql), values)
+        cursor = yield from self.executed(connection, self.own(sql), values)
         return list((yield cursor.fetchall())) if cursor.description else []
 
     def change(self, connection: Any, sql: str, *values: object) -> Steps[int]:
         """Changes rows; returns how many, as far as the driver tells."""
-        cursor = yield from self.cursor(connection)
-        yield cursor.execute(self.own(sql), values)
+        cursor = yield from self.executed(connection, self.own(sql), values)
         return int(cursor.rowcount)
 
     def change_many(
         self, connection: Any, sql: str, rows: Sequence[Sequence[Any]]
     ) -> Steps[None]:
         """Runs a statement for each of some rows."""
-        cursor = yield from self.cursor(connection)
         if len(rows) == 1:  # for many a driver does more
-            yield cursor.execute(self.own(sql), rows[0])
+            yield from self.executed(connection, self.own(sql), rows[0])
         else:
+            cursor = yield from self.cursor(connection)
             yield cursor.executemany(self.own(sql), rows)
 
     def executing(self, connection: Any) -> Execute:

@@ -1,7 +1,7 @@
 """A connection of ours to a user's file of SQLite, and how SQLite is spoken to."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -41,6 +41,12 @@ class SqliteDialect(SqlDialect):
     def cursor(self, connection: Any) -> Steps[Any]:
         """Makes a cursor whose rows are tuples."""
         cursor = yield connection.cursor()
+        cursor.row_factory = None
+        return cursor
+
+    def executed(self, connection: Any, own: str, values: Sequence[Any]) -> Steps[Any]:
+        """Runs a statement in one call: aiosqlite asks its thread for each."""
+        cursor = yield connection.execute(own, values)
         cursor.row_factory = None
         return cursor
 

@@ -15,7 +15,7 @@ import attrs
 
 from txaware.errors import StoreCorrupted
 from txaware.model.interfaces import Write
-from txaware.model.labels import Labels
+from txaware.model.labels import NO_HEADERS, Labels
 from txaware.model.requests import Payloads
 
 # As in CDAP's LevelDB tables: 0 payload, 1 pointer and payload, 2 pointer only.
@@ -324,10 +324,13 @@ def message_rows(
 ) -> list[Write]:
     """Returns the rows of a request, as fast as most of them allow."""
     labels = payloads.labels
-    if payloads.expire_after_s is not None or (labels is not None and labels.is_mixed):
+    said, expires = NO_HEADERS, payloads.expire_after_s is not None
+    if labels is not None and not expires:
+        said = labels.alone
+    if expires or (labels is not None and labels.is_mixed and not said):
         return _mixed_rows(prefix, payloads, keys, pointer=pointer, more=more)
-    if labels is None:
-        head = value_head(pointer, more=more)
+    if labels is None or said:
+        head = value_head(pointer, more={**more, HEADERS: said} if said else more)
         return [
             (prefix + key, head + payload)
             for key, payload in zip(keys, payloads.payloads, strict=True)
@@ -356,19 +359,11 @@ def _mixed_rows(
     labels = payloads.labels or Labels.nothing(count)
     after_s = payloads.expire_after_s or [None] * count
     columns = zip(labels.headers, labels.keys, after_s, strict=True)
-    # Events of one class all have the same headers, and often nothing else.
-    alike: dict[bytes, bytes] = {}
-
-    def head(key: bytes, each: tuple[bytes, bytes | None, float | None]) -> bytes:
-        headers, label, seconds = each
-        if label is not None or seconds is not None:
-            return value_head(pointer, more=_columns(key, more, *each))
-        if headers not in alike:
-            alike[headers] = value_head(pointer, more=_columns(key, more, *each))
-        return alike[headers]
-
     return [
-        (prefix + key, head(key, each) + payload)
+        (
+            prefix + key,
+            value_head(pointer, more=_columns(key, more, *each)) + payload,
+        )
         for key, payload, each in zip(keys, payloads.payloads, columns, strict=True)
     ]
 
