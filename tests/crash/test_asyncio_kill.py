@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -101,12 +102,15 @@ def test_a_kill_at_any_step_leaves_each_handled_once(
     shop.make_table()
     with messaging.serve() as server:
         run = Run(messaging, server.url, shop, way)
-        steps = [*range(run.work(at=NEVER))]
-        assert len(steps) > 2 * FEW
+        took = run.work(at=NEVER)
+        assert took > 2 * FEW
         if kills:
-            steps = random.Random(kind).sample(steps, kills)
-        killed = [run.work(at=step) < 0 for step in steps]
-        assert sum(killed) >= len(steps) * 3 // 4, "a block may take a step less"
+            steps = random.Random(kind).sample(range(took), kills)
+            killed = [run.work(at=step) < 0 for step in steps]
+            assert any(killed)
+        else:  # until there is no such step: another block may take more, or fewer
+            assert any(run.work(at=step) >= 0 for step in count(0))
+            assert run.tries > 2 * FEW
         if way == "writes":
             found = run.outcome()
             assert len(found) == len({*found})

@@ -1,5 +1,7 @@
 """Every python block in the documents runs, and prints the text block after it."""
 
+import ast
+import builtins
 import contextlib
 import importlib.util
 import io
@@ -43,6 +45,32 @@ def test_a_page_is_true_from_its_first_line_to_its_last(
     for _ in range(2 if pytestconfig.getoption("--long") else 1):
         with Reader(tmp_path) as reader:
             reader.read((ROOT / name).read_text())
+
+
+def test_each_program_for_a_framework_names_all_that_it_needs() -> None:
+    """Whoever copies one has none of the others; only cells of a notebook go on."""
+    page, _ = (ROOT / "docs" / "frameworks.md").read_text().split("## Notebooks")
+    programs = [text for kind, _, text in BLOCK.findall(page) if kind == "python"]
+    assert len(programs) >= 12
+    for program in programs:
+        assert named_elsewhere(program) == set(), program
+
+
+def named_elsewhere(program: str) -> set[str]:
+    """The names that a program reads, and nothing in it makes."""
+    read: set[str] = set()
+    made = {*dir(builtins)}
+    for node in ast.walk(ast.parse(program)):
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                read.add(name)
+            case ast.Name(id=name) | ast.arg(arg=name):
+                made.add(name)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                made.add(node.name)
+            case ast.alias():
+                made.add(node.asname or node.name.partition(".")[0])
+    return read - made
 
 
 @pytest.mark.spark
