@@ -56,12 +56,13 @@ async def awaited(steps: Steps[T]) -> T:
 
 def library_of(connection: object) -> str:
     """Names the library that a connection is of; nothing is imported for that."""
-    return _library_of(type(connection))
+    kind: Any = type(connection)
+    return _library_of(kind)
 
 
 @cache
-def _library_of(connection: type) -> str:
-    found = [kind.__module__.partition(".")[0] for kind in connection.__mro__]
+def _library_of(kind: Any) -> str:
+    found: list[str] = [each.__module__.partition(".")[0] for each in kind.__mro__]
     return next((one for one in found if one in LIBRARIES), found[0])
 
 
