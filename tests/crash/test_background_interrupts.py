@@ -25,9 +25,31 @@ from tests.support.interrupts import (
     places,
 )
 from txaware.client.connections import FairSemaphore
-from txaware.publish import AsyncPublisher, AtMostOncePublisher
+from txaware.model.messages import Outgoing
+from txaware.publish import AsyncPublisher, AtMostOncePublisher, Sender, SentFuture
+from txaware.publish.send_way import PlainWay
+from txaware.publish.sender import SenderOptions
 
-Publisher = AsyncPublisher | AtMostOncePublisher
+
+class SenderOfOne(Sender):
+    """A sender that is called as a publisher to one topic is."""
+
+    def __init__(
+        self, service: Any, topic: str, *, message_limit_bytes: int, linger_ms: float
+    ) -> None:
+        super().__init__(
+            partial(PlainWay, service, once=False),
+            SenderOptions(linger_ms=linger_ms),
+            message_limit_bytes=message_limit_bytes,
+        )
+        self._topic = topic
+
+    def publish(self, payload: bytes) -> SentFuture:
+        """Sends a message with a key, as most have one."""
+        return self.send(self._topic, payload, key=b"k")
+
+
+Publisher = AsyncPublisher | AtMostOncePublisher | SenderOfOne
 
 
 class Service:
@@ -38,9 +60,11 @@ class Service:
         self.go_on = threading.Event()
         self.go_on.set()
 
-    def publish(self, topic: str, messages: list[bytes]) -> None:
+    def publish(self, topic: str, messages: list[bytes | Outgoing]) -> None:
         assert self.go_on.wait(PATIENCE_S)
-        self.published += messages
+        self.published += [
+            one.payload if isinstance(one, Outgoing) else one for one in messages
+        ]
 
 
 @contextmanager
@@ -63,7 +87,7 @@ CALLS: dict[str, Callable[[Publisher], object]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("kind", [AsyncPublisher, AtMostOncePublisher])
+@pytest.mark.parametrize("kind", [AsyncPublisher, AtMostOncePublisher, SenderOfOne])
 def test_an_interrupt_at_any_place_stops_no_publisher(
     kind: type[Publisher], name: str
 ) -> None:

@@ -275,6 +275,7 @@ KEYS = [None, b"ann", b"bob", b"cid"]
     in_flight=st.integers(1, 5),
     one_by_one=st.booleans(),
     patient=st.booleans(),
+    most=st.sampled_from([1, 3, 64]),
 )
 def test_any_history_stores_each_message_once_and_in_order(
     seed: int,
@@ -285,10 +286,12 @@ def test_any_history_stores_each_message_once_and_in_order(
     in_flight: int,
     one_by_one: bool,
     patient: bool,
+    most: int,
 ) -> None:
     draw = random.Random(seed)
     world = World(
         in_flight=in_flight,
+        most_under_way=most,
         linger_s=0 if one_by_one else 0.005,
         give_up_after_s=1e12 if patient else 60,
     )
@@ -359,6 +362,66 @@ def test_several_requests_of_a_partition_are_under_way() -> None:
     assert [one.payloads for one in world.flying] == [(b"1",), (b"2",), (b"3",)]
     world.arrive(world.flying.pop(0), answered=True)
     assert [one.payloads for one in world.flying] == [(b"2",), (b"3",), (b"4", b"5")]
+
+
+def test_many_partitions_take_turns() -> None:
+    world = World(linger_s=0, most_under_way=4)
+    world.store.topics["a"] = 20
+    for number in range(20):
+        world.put("a", None, number=number)
+        world.put("a", None, number=number)
+    world.turn()
+    turns: list[int] = []
+    while world.flying:
+        assert len(world.flying) <= 4
+        turns.append(world.flying[0].name[1])
+        world.arrive(world.flying.pop(0), answered=True)
+    assert turns == [*range(20)]
+    world.check_over()
+
+
+def test_a_server_that_hangs_holds_up_the_others_for_a_while_only() -> None:
+    world = World(linger_s=0, most_under_way=1)
+    world.store.topics["a"] = 2
+    world.put("a", None, number=0)
+    other = world.put("a", None, number=1)
+    world.turn()
+    assert world.machine.turn(3).next_s == 5
+    world.now_s = 5
+    world.turn()
+    world.arrive(world.flying.pop(), answered=True)
+    assert other.result(0).partition == 1
+    assert len(world.flying) == 1
+    world.settle()
+    world.check_over()
+
+
+def test_what_never_has_its_turn_is_unavailable_in_time() -> None:
+    world = World(linger_s=0, most_under_way=1)
+    world.store.topics["a"] = 3
+    *tried, last = (world.put("a", None, number=number) for number in range(3))
+    world.turn()
+    world.now_s = 61
+    world.turn()
+    assert isinstance(last.exception(0), Unavailable)
+    assert len(world.flying) == 2
+    world.settle()
+    assert [future.result(0).partition for future in tried] == [0, 1]
+    world.check_over()
+
+
+def test_topics_are_counted_a_few_at_once_and_none_waits_too_long_for_that() -> None:
+    world = World(linger_s=0, most_under_way=2)
+    machine = world.machine
+    futures = [world.put(topic, b"key") for topic in "abcd"]
+    assert machine.turn(0).count == ["a", "b"]
+    assert machine.turn(0).count == []
+    machine.counted("b", 1, 0)
+    assert machine.turn(0).count == ["c"]
+    for batch in machine.turn(61).over:
+        batch.tell()
+    assert [future.done() for future in futures] == [False, False, False, True]
+    assert isinstance(futures[3].exception(0), Unavailable)
 
 
 def test_the_first_batch_of_a_line_goes_alone() -> None:

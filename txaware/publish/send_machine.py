@@ -42,6 +42,9 @@ LOOK_AGAIN_S = 10.0
 # The store forgets a sender that publishes nothing for an hour. What may be stored is
 # sent again for so long, whatever the options say.
 DOUBTFUL_S = 3000.0
+# A batch that is not answered for so long leaves its turn to others, so that a server
+# that hangs holds up nobody for longer.
+SLOW_S = 5.0
 # Each batch that is under way has the next one linger so many times longer.
 LONGER = 4
 
@@ -54,12 +57,16 @@ def _is_number(field: Any, _: object) -> bool:
 class SendLimits:
     """The limits of a batch, of the queue and of what is under way, and the times.
 
-    `in_flight` counts batches of one partition. What is under way counts for the queue,
+    `in_flight` counts batches of one partition. Once `most_under_way` are, of all
+    partitions, the others wait for their turn, as topics do that are not counted yet.
+    What is under way counts for the queue,
     too. A message alone is always let in, whatever its size. Batches go compressed
     where a `compression` is named.
     """
 
     in_flight: int = MOST_IN_FLIGHT
+    # More at once are not answered sooner, and in their time-outs not at all.
+    most_under_way: int = 64
     linger_s: float = 0.005
     batch_limit_bytes: int = 256 << 10
     batch_limit_messages: int = 10_000
@@ -231,9 +238,15 @@ class SendMachine:
         self._next_s = NEVER_S
         self._identity = _drawn()
         self._to_visit: dict[Line, None] = {}
+        # Lines that wait until fewer batches are under way, in their order, and when
+        # they are looked at all the same.
+        self._queued: dict[Line, float] = {}
         self._to_count: dict[str, None] = {}
+        self._asked = 0  # topics that are counted now
         self._open: dict[Line, None] = {}
         self._lines: dict[SendBatch, Line] = {}  # of those under way
+        # Those that are not slow yet, and when they went out.
+        self._fresh: dict[SendBatch, float] = {}
         self._timers: list[tuple[float, int, Line]] = []
         self._serial = count()
         self._over: list[SendBatch] = []
@@ -386,23 +399,34 @@ class SendMachine:
         """
         while self._timers and self._timers[0][0] <= now_s:
             self._to_visit[heapq.heappop(self._timers)[2]] = None
+        while self._fresh and next(iter(self._fresh.values())) <= now_s - SLOW_S:
+            del self._fresh[next(iter(self._fresh))]
         actions = Actions()
+        while self._queued and not self._is_busy:
+            line = next(iter(self._queued))
+            del self._queued[line]
+            actions.send.extend(self._visit(line, now_s))
         while self._to_visit:
             line = next(iter(self._to_visit))
             del self._to_visit[line]
             if line.number is None:
                 self._visit_loose(line, now_s)
+            elif self._is_busy:
+                self._queue(line, now_s)
             else:
                 actions.send.extend(self._visit(line, now_s))
         actions.count = self._topics_to_count()
         actions.over, self._over = self._over, []
-        actions.next_s = self._next_s = self._timers[0][0] if self._timers else NEVER_S
+        actions.next_s = self._timers[0][0] if self._timers else NEVER_S
+        if self._queued and self._fresh:
+            slow_s = next(iter(self._fresh.values())) + SLOW_S
+            actions.next_s = min(actions.next_s, slow_s)
+        self._next_s = actions.next_s
         return actions
 
     def counted(self, topic: str, partitions: int, now_s: float) -> None:
         """Takes how many partitions a topic has; what waited for that goes to them."""
-        lines = self.topics[topic]
-        lines.is_asked, lines.asked_s = False, now_s
+        lines = self._answered(topic, now_s)
         self._fine(lines.loose)
         before, gone = lines.partitions, lines.row[partitions:]
         if not gone:
@@ -417,8 +441,7 @@ class SendMachine:
 
     def not_counted(self, topic: str, error: BaseException, now_s: float) -> None:
         """Takes why the partitions could not be counted, which is tried again."""
-        lines = self.topics[topic]
-        lines.is_asked, lines.asked_s = False, now_s
+        lines = self._answered(topic, now_s)
         if lines.partitions or not lines.loose.batches:
             return  # what was known is good enough, or nobody asks any more
         loose = lines.loose
@@ -500,9 +523,27 @@ class SendMachine:
             self._next_s = time_s
         heapq.heappush(self._timers, (time_s, next(self._serial), line))
 
+    @property
+    def _is_busy(self) -> bool:
+        return len(self._fresh) >= self.limits.most_under_way
+
+    def _queue(self, line: Line, now_s: float) -> None:
+        """Has a line wait for its turn; gives up what has waited for too long."""
+        if line.batches and now_s >= self._expires_s(line.batches[0]):
+            most = self.limits.most_under_way
+            busy = Unavailable(f"{most} other batches were under way for too long")
+            self._expire(line, now_s, line.error or busy)
+        if not line.batches or now_s < self._queued.get(line, -NEVER_S):
+            return
+        oldest = line.batches[0]
+        self._queued[line] = NEVER_S  # it is visited when what is under way is back
+        if not oldest.is_under_way:
+            self._queued[line] = self._expires_s(oldest)
+            self._visit_at(line, self._queued[line])
+
     def _visit(self, line: Line, now_s: float) -> Iterator[SendBatch]:
         """Yields the batches of a line that go out now."""
-        self._expire(line, now_s)
+        self._expire(line, now_s, line.error)
         self._count_again(line.topic, now_s)
         most = self.limits.in_flight if line.is_begun else 1
         if line.error is not None:
@@ -529,6 +570,7 @@ class SendMachine:
             batch.was_first = batch is line.batches[0]
             line.in_flight += 1
             self._lines[batch] = line
+            self._fresh[batch] = now_s
             yield batch
         self._pop_over(line)
 
@@ -567,6 +609,7 @@ class SendMachine:
 
     def _returned(self, batch: SendBatch) -> Line:
         line = self._lines.pop(batch)
+        self._fresh.pop(batch, None)
         batch.is_under_way = False
         line.in_flight -= 1
         self._visit_soon(line)
@@ -640,13 +683,13 @@ class SendMachine:
             return expires_s
         return min(expires_s, batch.doubted_s + DOUBTFUL_S)
 
-    def _expire(self, line: Line, now_s: float) -> None:
-        """Gives up what waits for too long in a line that takes nothing."""
-        while line.error is not None and line.batches:
+    def _expire(self, line: Line, now_s: float, error: BaseException | None) -> None:
+        """Gives up what waits for too long in a line that takes nothing: an `error`."""
+        while error is not None and line.batches:
             batch = line.batches[0]
             if batch.is_under_way or now_s < self._expires_s(batch):
                 return
-            self._give_up(line, batch, line.error)
+            self._give_up(line, batch, error)
             self._pop_over(line)
 
     def _give_up(self, line: Line, batch: SendBatch, error: BaseException) -> None:
@@ -688,10 +731,19 @@ class SendMachine:
     # What has no partition yet.
 
     def _topics_to_count(self) -> list[str]:
-        wanted, self._to_count = list(self._to_count), {}
+        free = max(0, self.limits.most_under_way - self._asked)
+        wanted = list(islice(self._to_count, free))
+        self._asked += len(wanted)
         for topic in wanted:
+            del self._to_count[topic]
             self.topics[topic].is_asked = True
         return wanted
+
+    def _answered(self, topic: str, now_s: float) -> TopicLines:
+        lines = self.topics[topic]
+        lines.is_asked, lines.asked_s = False, now_s
+        self._asked -= 1
+        return lines
 
     def _count_again(self, topic: TopicLines, now_s: float) -> None:
         """Asks from time to time whether partitions were added."""
@@ -703,15 +755,20 @@ class SendMachine:
         if topic.partitions:
             self._distribute(topic, now_s)
             return
-        self._expire(line, now_s)
+        error = line.error
+        if error is None and topic.name in self._to_count:
+            error = Unavailable("other topics were counted for too long")
+        self._expire(line, now_s, error)
         if not line.batches or topic.is_asked:
             return
+        again_s = self._expires_s(line.batches[0])
         if line.error is None or now_s >= line.pause_until_s:
             self._to_count[topic.name] = None
+            if len(self._to_count) + self._asked <= self.limits.most_under_way:
+                return  # it is counted in this turn
         else:
-            self._visit_at(
-                line, min(line.pause_until_s, self._expires_s(line.batches[0]))
-            )
+            again_s = min(line.pause_until_s, again_s)
+        self._visit_at(line, again_s)
 
     def _place_all(self, topic: TopicLines) -> None:
         """Gives what waited for the number of partitions to these."""
