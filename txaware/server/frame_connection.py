@@ -59,8 +59,8 @@ UNREAD_BYTES = 1 << 20
 # So many requests that may come again, of so many bytes, are known of a connection.
 MOST_KNOWN, KNOWN_BYTES = 1024, 1024
 CUT_S = 0.05
-# So many frames of one connection are taken before others have their turn: a read may
-# bring ten thousand requests, which take a third of a second.
+# A read may bring ten thousand requests, which take a third of a second. Of more frames
+# than these so many are taken before others have their turn.
 TURN_FRAMES = 32
 _NUMBERS = 2**32 - 1
 
@@ -90,6 +90,36 @@ class FrameLimits:
             del self._of_holder[holder]
 
 
+class FrameTurns:
+    """Connections that have sent many frames at once: one has its turn at a time.
+
+    Others are read between two turns, however many wait here.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[FrameConnection] = deque()
+
+    def wait(self, connection: "FrameConnection") -> None:
+        """Has a connection take its frames when its turn comes, until none is left."""
+        self._waiting.append(connection)
+        if len(self._waiting) == 1:
+            connection.loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        connection = self._waiting[0]
+        try:
+            has_more = connection.take_turn()
+        except BaseException:
+            has_more = False
+            raise
+        finally:
+            self._waiting.popleft()
+            if has_more:
+                self._waiting.append(connection)
+            if self._waiting:
+                connection.loop.call_soon(self._next)
+
+
 @attrs.frozen(eq=False)
 class FrameRules:
     """Grants the upgrade to connections of a server, and has what all of them share."""
@@ -101,6 +131,7 @@ class FrameRules:
     settings: Settings
     answers: AnswerMemory
     connection_limits: ConnectionLimits
+    turns: FrameTurns = attrs.field(factory=FrameTurns, init=False)
 
     def upgraded(
         self, guest: Any, url: bytes, listed: Headers
@@ -296,18 +327,19 @@ class FrameConnection(asyncio.Protocol):
             self._untaken.extend(frames)
         elif len(frames) > TURN_FRAMES:
             self._untaken.extend(frames)
-            self._take_turn()
+            self._waits_for_turn = True
+            self.rules.turns.wait(self)
+            self._read_or_not()
         else:
             self._take_all(frames)
 
-    def _take_turn(self) -> None:
-        """Takes the frames of one turn; others have theirs before what is left."""
+    def take_turn(self) -> bool:
+        """Takes the frames of one turn; True where some are left for the next one."""
         untaken = self._untaken
         count = min(len(untaken), TURN_FRAMES)
         self._waits_for_turn = len(untaken) > count
-        if self._waits_for_turn:
-            self.loop.call_soon(self._take_turn)
         self._take_all([untaken.popleft() for _ in range(count)])
+        return self._waits_for_turn and not self.is_closed
 
     def _take_all(self, frames: list[Frame]) -> None:
         self._is_taking = True
