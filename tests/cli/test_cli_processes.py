@@ -520,15 +520,20 @@ def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
         )
         assert ended.returncode == 2
         assert said in ended.stderr
-    ports = [*PROGRAM, "--set", "own_ports=1-x", "serve", "--processes", "2"]
-    ended = subprocess.run(
-        [*ports, "--data", str(tmp_path / "d"), "--port", "0"],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-    assert ended.returncode == 2
-    assert "own_ports" in ended.stderr
+    for setting, code, said in (
+        ("own_ports=1-x", 2, "own_ports"),
+        ("advertise=127.0.0.3", 3, "is not reached at 127.0.0.3:"),
+    ):
+        ports = [*PROGRAM, "--set", setting, "serve", "--processes", "2"]
+        ended = subprocess.run(
+            [*ports, "--data", str(tmp_path / "d"), "--port", "0"],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+        assert ended.returncode == code, ended.stderr
+        assert said in ended.stderr
+    assert not (tmp_path / "d" / "shards").exists()
 
 
 def test_a_shard_of_another_store_is_told(tmp_path: Path) -> None:

@@ -3,13 +3,18 @@
 import itertools
 import random
 from collections import Counter
+from typing import cast
 
 import pytest
 
 from txaware.errors import BadRequest
+from txaware.server.cluster.cluster_part import ClusterPart
+from txaware.server.cluster.home_session import HomeSession
+from txaware.server.cluster.sealed_calls import SealedCalls
 from txaware.server.cluster.server_map import ServerEntry
 from txaware.server.cluster.server_sessions import (
     GREET_S,
+    SPEAKS,
     SUSPECT_S,
     Orders,
     SentHello,
@@ -234,3 +239,45 @@ def test_a_shard_is_given_to_a_server_that_is_named(world: World) -> None:
 def test_home_is_in_no_session_of_its_own(world: World) -> None:
     with pytest.raises(BadRequest, match="has no session"):
         world.sessions.hello(SentHello(world.entry("home"), [], 0))
+
+
+def test_a_server_of_another_version_is_refused(world: World) -> None:
+    sent = SentHello(world.entry("b"), [], 7, speaks=SPEAKS + 1)
+    with pytest.raises(BadRequest, match=r"b, http://b:1, has another version"):
+        world.sessions.hello(sent)
+    assert world.sessions.server_map.server("b") is None
+
+
+class Home:
+    """Answers one server's HELLO: as another version, or as one that refuses it."""
+
+    def __init__(self, answer: Orders | BadRequest) -> None:
+        self._answer = answer
+
+    def perform(self, *_: object) -> Orders:
+        if isinstance(self._answer, BadRequest):
+            raise self._answer
+        return self._answer
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_server_that_cannot_be_one_of_home_s_says_why(
+    world: World, is_told: bool
+) -> None:
+    server_map = world.sessions.server_map
+    other = Orders(server_map, [1], [], speaks=SPEAKS + 1)
+    home = Home(BadRequest("no: has another version") if is_told else other)
+    followed = list[Orders]()
+    session = HomeSession(
+        world.entry("b"),
+        ClusterPart("b", bytes(32), server_map, token="t"),
+        cast(SealedCalls, home),
+        holds=list,
+        follow=followed.append,
+        take_map=followed.append,  # type: ignore[arg-type]
+    )
+    session.close()
+    assert session.refused is not None
+    assert "another version" in str(session.refused)
+    assert not (session.is_home_away or session.has_begun.is_set())
+    assert not followed

@@ -35,6 +35,7 @@ from txaware.model.settings import Settings
 from txaware.model.shards import HOME
 from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.home_shards import wait_for_servers
+from txaware.server.cluster.own_address import own_url, require_reached
 from txaware.server.cluster.parent_link import ParentLink, Sign, channel
 from txaware.server.cluster.producers_at_home import ask_home
 from txaware.server.cluster.remote_rows import RemoteRows
@@ -48,7 +49,7 @@ from txaware.server.cluster.server_map import (
 from txaware.server.cluster.server_seal import SECRET_BYTES
 from txaware.server.cluster.topic_copies import HomeCopies
 from txaware.server.parts_elsewhere import PartsElsewhere
-from txaware.server.server import BACKLOG, LOOPBACK, Access, HttpServer, bound
+from txaware.server.server import BACKLOG, Access, HttpServer, bound
 from txaware.server.server_file import own_certificate
 from txaware.server.write_entries import shard_shown
 from txaware.service.administration import Administration
@@ -387,22 +388,16 @@ def own_sockets(
         apart = [
             opened.enter_context(bound(host, one, backlog=BACKLOG)) for one in ports
         ]
-        scheme = "https" if is_tls else "http"
-        name = settings.advertise or _host_for_others(host)
+        require_reached(host, apart[0].getsockname()[1], settings)
 
         def url(one: socket.socket) -> str:
-            shown = f"[{name}]" if ":" in name else name
-            return f"{scheme}://{shown}:{one.getsockname()[1]}"
+            return own_url(host, one.getsockname()[1], settings, is_tls=is_tls)
 
         entries = [
             ServerEntry(str(number), url(shared), url(own))
             for number, own in enumerate(apart, 1)
         ]
         yield entries, [(shared, own) for own in apart]
-
-
-def _host_for_others(host: str) -> str:
-    return socket.gethostname() if host in LOOPBACK else host
 
 
 def checked_ports(text: str, processes: int) -> list[int]:

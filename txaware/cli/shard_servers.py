@@ -30,6 +30,7 @@ from txaware.model.shards import HOME
 from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.home_session import HomeSession
 from txaware.server.cluster.home_shards import HomeShards
+from txaware.server.cluster.own_address import own_url, require_reached
 from txaware.server.cluster.producers_at_home import ask_home
 from txaware.server.cluster.remote_rows import RemoteRows
 from txaware.server.cluster.sealed_calls import SealedCalls, publish_part
@@ -40,7 +41,7 @@ from txaware.server.cluster.shard_holder import ShardHolder
 from txaware.server.cluster.shard_uses import ShardUses
 from txaware.server.cluster.topic_copies import HomeCopies
 from txaware.server.parts_elsewhere import PartsElsewhere
-from txaware.server.server import BACKLOG, LOOPBACK, Access, HttpServer, bound
+from txaware.server.server import BACKLOG, Access, HttpServer, bound
 from txaware.server.server_file import own_certificate
 from txaware.service.administration import Administration
 from txaware.shards.opening import make_further
@@ -129,12 +130,10 @@ def serve_shards(session: Session, options: dict[str, Any], stop: Stop) -> None:
     settings, host = session.settings, options["host"]
     with ExitStack() as opened:
         own = opened.enter_context(bound(host, options["port"], backlog=BACKLOG))
-        name = settings.advertise or (
-            socket.gethostname() if host in LOOPBACK else host
-        )
-        shown = f"[{name}]" if ":" in name else name
-        scheme = "http" if options["certificate"] is None else "https"
-        url = f"{scheme}://{shown}:{own.getsockname()[1]}"
+        port = own.getsockname()[1]
+        require_reached(host, port, settings)
+        is_tls = options["certificate"] is not None
+        url = own_url(host, port, settings, is_tls=is_tls)
         listening = _Listening(
             session=session,
             options=options,
@@ -386,6 +385,8 @@ class _Member:
             opened.enter_context(closing(session))
             holder.tell = session.tell
             while not stop.wait(TICK_S):
+                if session.refused is not None:
+                    raise session.refused
                 if session.has_begun.is_set():
                     on_ready()
                 if stop.must_reload():

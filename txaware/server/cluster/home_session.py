@@ -6,14 +6,19 @@ from collections.abc import Callable
 import msgspec
 
 from txaware.client.calls.call import Call, reading
-from txaware.errors import ShardAway, TxAwareError
+from txaware.errors import BadRequest, ShardAway, TxAwareError
 from txaware.model.shards import HOME
 from txaware.protocol.rights import operator
 from txaware.protocol.verb import Repeat
 from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.sealed_calls import SealedCalls, require_server
 from txaware.server.cluster.server_map import ServerEntry, ServerMap
-from txaware.server.cluster.server_sessions import BEAT_S, Orders, SentHello
+from txaware.server.cluster.server_sessions import (
+    BEAT_S,
+    Orders,
+    SentHello,
+    require_same,
+)
 from txaware.server.exchange import Reply, Request
 from txaware.server.routing import Route
 
@@ -48,7 +53,8 @@ class HomeSession:
     """A server's end: a thread says HELLO, and passes on what home says.
 
     `holds` returns the shards that are here; `follow` is told what is to be, and waits
-    for nothing. While home does not answer, `is_home_away`.
+    for nothing. While home does not answer, `is_home_away`. Where this server cannot be
+    one of home's, `refused` says why, and the session ends.
     """
 
     def __init__(
@@ -69,6 +75,7 @@ class HomeSession:
         self._is_ending = threading.Event()
         self._leaving = threading.Event()
         self.is_home_away = False
+        self.refused: BadRequest | None = None
         self.has_begun = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name="txaware-home-session", daemon=True
@@ -95,6 +102,10 @@ class HomeSession:
             self._news.clear()
             try:
                 orders = self._said()
+                require_same(orders.speaks, "home")
+            except BadRequest as error:
+                self.refused = error
+                return
             except TxAwareError:
                 self.is_home_away = True
                 self._news.wait(BEAT_S)

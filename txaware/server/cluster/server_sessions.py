@@ -22,8 +22,20 @@ log = logging.getLogger(__name__)
 # A server says that it lives at this interval; what one has that was silent for so long
 # is offered to others, who take it if its owner has ended.
 BEAT_S, SUSPECT_S = 1.0, 3.0
+# What servers say to each other: those of another version cannot share a store.
+SPEAKS = 1
 # A new home waits so long for servers that have shards from before.
 GREET_S = 1.5
+
+
+def require_same(speaks: int, other: str) -> None:
+    """Raises `BadRequest` where another server says other things to servers."""
+    if speaks != SPEAKS:
+        raise BadRequest(
+            f"{other} has another version of txaware, which speaks {speaks} with other "
+            f"servers, and here it is {SPEAKS}: all servers of a store have to be of "
+            f"one; end those of the other first"
+        )
 
 
 class SentHello(msgspec.Struct, array_like=True):
@@ -33,6 +45,7 @@ class SentHello(msgspec.Struct, array_like=True):
     holds: list[int]
     epoch: int
     is_leaving: bool = False
+    speaks: int = SPEAKS
 
 
 class Orders(msgspec.Struct, array_like=True):
@@ -44,6 +57,7 @@ class Orders(msgspec.Struct, array_like=True):
     server_map: ServerMap
     has: list[int]
     seizes: list[int]
+    speaks: int = SPEAKS
 
     def has_news_for(self, sent: SentHello) -> bool:
         """Tells whether it says anything to who has said this."""
@@ -101,6 +115,7 @@ class ServerSessions:
 
     def hello(self, sent: SentHello) -> Orders:
         """Takes what a server says; returns what it is to have."""
+        require_same(sent.speaks, f"server {sent.entry.id}, {sent.entry.own},")
         with self._lock:
             self._heard(sent)
             return self._orders(sent.entry.id)
