@@ -279,5 +279,6 @@ def test_a_server_that_cannot_be_one_of_home_s_says_why(
     session.close()
     assert session.refused is not None
     assert "another version" in str(session.refused)
-    assert not (session.is_home_away or session.has_begun.is_set())
+    assert not session.is_home_away
+    assert not session.has_begun.is_set()
     assert not followed
