@@ -32,10 +32,23 @@ def test_ten_power_cuts_lose_tear_and_double_nothing(
     assert cuts.tally.acknowledged > 0
 
 
+def test_power_cuts_of_one_shard_alone_lose_tear_and_double_nothing(
+    tmp_path: Path, library: Path
+) -> None:
+    cuts = PowerCuts(tmp_path, library, seed=os.getpid(), seconds=0.6, shards=3)
+    cuts.life(5)
+    cuts.life(5)
+    assert cuts.tally.findings == []
+    assert cuts.tally.acknowledged > 0
+
+
 @pytest.mark.soak
+@pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("seed", range(5))
-def test_two_hundred_power_cuts(tmp_path: Path, library: Path, seed: int) -> None:
-    cuts = PowerCuts(tmp_path, library, seed=seed)
+def test_two_hundred_power_cuts(
+    tmp_path: Path, library: Path, seed: int, shards: int
+) -> None:
+    cuts = PowerCuts(tmp_path, library, seed=seed, shards=shards)
     for _ in range(4):
         cuts.life(10)
     print(cuts.tally)
@@ -47,15 +60,20 @@ def test_two_hundred_power_cuts(tmp_path: Path, library: Path, seed: int) -> Non
 RARE = {"syncs no names": pytest.mark.soak}
 
 
+@pytest.mark.parametrize("shards", [1, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "fault", [pytest.param(name, marks=RARE.get(name, ())) for name in FAULTS]
 )
 def test_a_planted_fault_is_found(
-    tmp_path: Path, library: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    library: Path,
+    fault: str,
+    shards: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lives, "FILES", ("none",))
     monkeypatch.setattr(lives, "NAMES", ("none",))
-    cuts = PowerCuts(tmp_path, library, seed=1, seconds=0.6, fault=fault)
+    cuts = PowerCuts(tmp_path, library, seed=1, seconds=0.6, fault=fault, shards=shards)
     while not cuts.tally.findings:
         assert cuts.tally.images < (600 if fault in RARE else 60), "it is not found"
         cuts.life(6)

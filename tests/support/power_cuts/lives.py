@@ -26,6 +26,7 @@ from tests.support.power_cuts.recording import (
 from tests.support.power_cuts.simulated_disk import SimulatedDisk, Survival
 from txaware.errors import StoreCorrupted
 from txaware.messaging import Messaging
+from txaware.model.shards import HOME
 
 MODULE = ["-m", "tests.support.power_cuts.load"]
 AFTER = "after"  # a topic for what is written to a disk that was found
@@ -56,7 +57,11 @@ class Tally:
 
 
 class PowerCuts:
-    """A directory through several lives, with images of each that are looked at."""
+    """A directory through several lives, with images of each that are looked at.
+
+    With several `shards` the power is cut of one of them alone, each time of another;
+    all others have what their process wrote, as it is killed at that moment.
+    """
 
     def __init__(
         self,
@@ -66,10 +71,12 @@ class PowerCuts:
         seed: int,
         seconds: float = 1,
         fault: str | None = None,
+        shards: int = 1,
     ) -> None:
         self.tally = Tally()
         self._place, self._library = place, library
         self._seed, self._seconds, self._fault = seed, seconds, fault
+        self._shards = shards
         self._chance = random.Random(seed)
         # What clients were told in earlier lives, as far as the cut let them.
         self._told: list[Path] = []
@@ -104,6 +111,7 @@ class PowerCuts:
         for number in range(2):
             name = f"told-{self._lives}-{number}"
             program = [*MODULE, str(below), name, str(self._seconds)]
+            program.append(str(self._shards))
             if self._fault is not None:
                 program.append(self._fault)
             kills = self._chance.choice([None, self._chance.randint(100, 3000)])
@@ -132,9 +140,15 @@ class PowerCuts:
             files=self._chance.choice(FILES),
             names=self._chance.choice(NAMES),
         )
+        shard = self._chance.randrange(self._shards)
         where = f"seed {self._seed}, {to}, {survival}"
         to.mkdir()
         disk.image(survival, to / "below")
+        if self._shards > 1:
+            where += f", of shard {shard} alone"
+            kept = Survival(self._chance, files="all", names="all")
+            disk.image(kept, to / "kept")
+            _cut_of_one(shard, to / "below" / DATA, to / "kept" / DATA)
         told = list(_told(disk, to))
         data = to / "below" / DATA
         data.mkdir(exist_ok=True)
@@ -165,13 +179,14 @@ class PowerCuts:
     def _opened(self, data: Path, survival: Survival) -> Messaging:
         """Opens an image; a hole in what was not synced may have to be accepted."""
         url = f"leveldb:{data}"
+        looking = attrs.evolve(LOOKING, shards=self._shards)
         try:
-            return txaware.connect(url, settings=LOOKING)
+            return txaware.connect(url, settings=looking)
         except StoreCorrupted:
             if survival.files != "hole":
                 raise
             self.tally.damaged += 1
-            accepting = attrs.evolve(LOOKING, accept_damage=True)
+            accepting = attrs.evolve(looking, accept_damage=True)
             return txaware.connect(url, settings=accepting)
 
     def _goes_on(
@@ -185,6 +200,21 @@ class PowerCuts:
         seen = [one for poll in history.polls for one, _ in poll.seen]
         last = bytes(messaging.poll(AFTER, limit=10_000)[-1].id)
         assert last[:10] > max(seen, default=b"")[:10], "a time again"
+
+
+def _cut_of_one(shard: int, cut: Path, kept: Path) -> None:
+    """Makes of a disk after a cut one where only a shard has lost anything."""
+    source, target, place = cut, kept, Path("shards") / str(shard)
+    if shard == HOME:
+        source, target, place = kept, cut, place.parent
+    shutil.rmtree(target / place, ignore_errors=True)
+    if (source / place).exists():
+        (target / place).parent.mkdir(parents=True, exist_ok=True)
+        (source / place).rename(target / place)
+    if target is kept and kept.exists():
+        shutil.rmtree(cut, ignore_errors=True)
+        cut.parent.mkdir(exist_ok=True)
+        kept.rename(cut)
 
 
 def _nameless(record: list[Entry], disk: SimulatedDisk) -> Iterator[int]:

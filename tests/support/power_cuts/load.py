@@ -1,9 +1,10 @@
 """Many threads of load on a directory, by a process that is recorded.
 
-    python -m tests.support.power_cuts.load BELOW NAME SECONDS [FAULT]
+    python -m tests.support.power_cuts.load BELOW NAME SECONDS SHARDS [FAULT]
 
 The data lies in BELOW/data, and what clients were told in BELOW/NAME. So the record
-also tells what was said before which write. A fault is one that the test has to find.
+also tells what was said before which write. The topics lie in so many shards. A fault
+is one that the test has to find.
 """
 
 import sys
@@ -14,6 +15,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import attrs
 
 import txaware
 from coordinator import TransactionContext
@@ -96,13 +99,14 @@ def steps(messaging: Messaging, notes: Notes, name: str) -> list[Callable[[], ob
     ]
 
 
-def load(below: Path, name: str, seconds: float) -> None:
+def load(below: Path, name: str, seconds: float, shards: int) -> None:
     """Works so long, closes the data, opens it again and works on."""
+    settings = attrs.evolve(SETTINGS, shards=shards)
     with (below / name).open("w", buffering=1) as file:
         notes = Notes(file)
         for life in ("one", "two"):
             with txaware.connect(
-                f"leveldb:{below / DATA}", settings=SETTINGS
+                f"leveldb:{below / DATA}", settings=settings
             ) as messaging:
                 work(messaging, notes, f"{name}.{life}", seconds / 2)
 
@@ -147,7 +151,7 @@ FAULTS: dict[str, Callable[[], None]] = {
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 4:
-        FAULTS[sys.argv[4]]()
+    if len(sys.argv) > 5:
+        FAULTS[sys.argv[5]]()
     with suppress(Unavailable):
-        load(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]))
+        load(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4]))
