@@ -53,6 +53,7 @@ class Tally:
     entries: int = 0
     acknowledged: int = 0
     damaged: int = 0
+    apart: int = 0  # topics that lay in another shard than the first
     findings: list[Finding] = attrs.field(factory=list)
 
 
@@ -171,6 +172,8 @@ class PowerCuts:
         with self._opened(data, survival) as messaging:
             check(messaging)
             look(messaging, log, "look")
+            shards = [messaging.topic(name).shards for name in THREE.all]
+            self.tally.apart += sum(one not in ((), (HOME,)) for one in shards)
             self._goes_on(messaging, history, pointers)
         history = History.read([*told, log])
         found = anomalies(history.publishes, history.polls)

@@ -101,13 +101,18 @@ def steps(messaging: Messaging, notes: Notes, name: str) -> list[Callable[[], ob
 
 def load(below: Path, name: str, seconds: float, shards: int) -> None:
     """Works so long, closes the data, opens it again and works on."""
-    settings = attrs.evolve(SETTINGS, shards=shards)
+    settings = SETTINGS
+    if shards > 1:  # where topics of settings are home's
+        settings = attrs.evolve(SETTINGS, shards=shards, topics="")
     with (below / name).open("w", buffering=1) as file:
         notes = Notes(file)
         for life in ("one", "two"):
             with txaware.connect(
                 f"leveldb:{below / DATA}", settings=settings
             ) as messaging:
+                for number, topic in enumerate(THREE.all if shards > 1 else ()):
+                    place = [number % shards]
+                    messaging.create_topic(topic, shards=place, exist_ok=True)
                 work(messaging, notes, f"{name}.{life}", seconds / 2)
 
 
