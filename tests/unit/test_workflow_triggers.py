@@ -126,6 +126,32 @@ def test_the_times_of_fifty_days_are_those_of_the_cron_library(
     assert found == cron_library(expression, first, last.astimezone(ZoneInfo(zone)))
 
 
+@pytest.mark.parametrize(
+    ("zone", "changes"),
+    [
+        ("Europe/Berlin", "2026-03-29T01:00Z"),
+        ("Europe/Berlin", "2026-10-25T01:00Z"),
+        ("Australia/Lord_Howe", "2026-04-04T15:00Z"),
+        ("Australia/Lord_Howe", "2026-10-03T15:30Z"),
+    ],
+)
+def test_times_are_the_same_wherever_a_look_begins(zone: str, changes: str) -> None:
+    """Each ten minutes of the twelve hours around a change of the clocks."""
+    change_ms = int(datetime.fromisoformat(changes).timestamp() * 1000)
+    last_ms = change_ms + 8 * 3_600_000
+
+    def times(after_ms: int) -> list[int]:
+        found = clock.times(after_ms, began_ms=0)
+        return list(takewhile(lambda time_ms: time_ms <= last_ms, found))
+
+    for expression in [*EXPRESSIONS, "* * * * *"]:
+        clock = cron(expression, zone=zone)
+        whole = times(change_ms - 30 * 3_600_000)
+        for tens in range(-36, 37):
+            after_ms = change_ms + tens * 600_000
+            assert times(after_ms) == [one for one in whole if one > after_ms]
+
+
 @given(st.integers(1, 10**6), st.integers(0, 10**7), st.integers(1, 100))
 def test_periods_end_at_whole_periods_since_they_began(
     period_s: int, after_s: int, began_s: int
