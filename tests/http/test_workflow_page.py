@@ -317,6 +317,8 @@ def test_what_is_not_there_and_what_is_away_is_said(
 ) -> None:
     browser.open(f"{server.url}runs/nightly-7")
     browser.reads("#connection", "No answer: no run is called nightly-7")
+    browser.open(f"{server.url}runs/nightly-7%E0%A4")
+    browser.reads("#connection", "No answer: no run is called nightly-7%E0%A4")
     browser.driver.get("about:blank")
     assert browser.complaints(but="409") == []
 

@@ -7,9 +7,17 @@ const MOST_ROWS = 50;
 
 const main = document.getElementById("main");
 const connection = document.getElementById("connection");
-const [, kind = "", name = ""] = location.pathname.split("/").map(decodeURIComponent);
+const [, kind = "", name = ""] = location.pathname.split("/").map(decoded);
 let shown = "";
 let search = "";
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // it was cut where it was pasted
+  }
+}
 
 function made(tag, options = {}, ...inside) {
   const { className = "", ...attributes } = options;
