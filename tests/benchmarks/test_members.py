@@ -148,7 +148,7 @@ def test_twenty_members_settle(tmp_path: Path) -> None:
         child = subprocess.Popen(
             [
                 *(sys.executable, "-m", "tests.support.member_child", server.url),
-                *("child", str(SESSION_S), "0", "-"),
+                *("child", str(SESSION_S), "0", "-", ""),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
