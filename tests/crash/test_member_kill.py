@@ -74,7 +74,9 @@ def live_through(
         stuck = catch_up(messaging, told.read, published, rewinds)
         if stuck and chosen.embedded:
             os.kill(server.pid, signal.SIGUSR1)  # it says what its threads do
-        assert stuck == [], (stuck, rewinds, numbers_of(told.read()))
+        if stuck:
+            print(*rewinds, sep="\n")
+        assert stuck == [], (stuck, numbers_of(told.read()))
         nemesis.leave()
         for static in messaging.group(GROUP).members:
             messaging._parts.groups.leave_group(GROUP, static.member)

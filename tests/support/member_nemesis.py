@@ -501,11 +501,17 @@ class Nemesis:
             one.kill() if blow == "kill" else one.leave()
 
     def _rewind(self, publishing: Publishing, told: Told) -> None:
-        """Takes a partition back while its member commits."""
+        """Takes a partition back while its member commits.
+
+        Not one that is still to handle again what the rewind before took it back to: a
+        second one further on would have the first come to nothing, rightly.
+        """
         numbers = numbers_of(told.read())
         if not numbers:
             return
         partition = self._chance.choice([*numbers])
+        if _not_again(partition, numbers[partition], self.rewinds):
+            return
         ids = publishing.ids[partition]
         number = numbers[partition][-1] - self._chance.randrange(BACK)
         number = min(max(0, number), len(ids) - 1)  # the last may not be known yet
