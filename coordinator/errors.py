@@ -21,8 +21,6 @@ TxAwareError
 └── MissingExtra                an optional part is not installed: install it
 """
 
-from typing import ClassVar
-
 
 class TxAwareError(Exception):
     """The root of all errors that this project raises on purpose.
@@ -31,7 +29,7 @@ class TxAwareError(Exception):
     After any other error it may have had one.
     """
 
-    changed_nothing: ClassVar[bool] = False
+    changed_nothing: bool = False
     # An error of a server is shown without the frames that it came through.
     is_from_server: bool = False
 

@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-import random
+import secrets
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -78,7 +78,7 @@ class ZooKeeperDiscovery:
             raise Unavailable(
                 f"no Tephra is announced in {self._path} of {self._hosts}"
             )
-        found = json.loads(random.choice(announced))
+        found = json.loads(secrets.choice(announced))
         return str(found["hostname"]), int(found["port"])
 
 

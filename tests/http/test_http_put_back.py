@@ -164,7 +164,7 @@ def test_a_commit_whose_answer_was_lost_is_not_said_to_have_happened(
     server.put_back()
     again: Any = client.coordinator
     with pytest.raises((TransactionNotInProgress, TransactionOutcomeUnknown)):
-        again._post_for(tx, calls.COMMIT, repeat=True)
+        again._ask_for(tx, calls.COMMIT, repeat=True)
     assert committed(client) == [b"new"]
 
 

@@ -1,6 +1,6 @@
 """Ports of this machine that nobody listens at."""
 
-import random
+import secrets
 import socket
 
 
@@ -8,7 +8,7 @@ def free_port() -> int:
     """Below those that the system gives to clients: one that connects while nobody
     listens could be given the port itself, and would speak to itself."""
     while True:
-        port = random.randrange(20_000, 30_000)
+        port = 20_000 + secrets.randbelow(10_000)
         with socket.socket() as tried:
             try:
                 tried.bind(("127.0.0.1", port))

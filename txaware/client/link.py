@@ -2,7 +2,6 @@
 
 import logging
 import os
-import random
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ import attrs
 from txaware.client.http11 import Deadline, HttpRequest
 from txaware.client.settings import ClientSettings
 from txaware.errors import BadRequest
+from txaware.model.chance import CHANCE
 from txaware.model.loopback import KNOWN_HOSTS, is_local
 from txaware.protocol.frames import SERVER
 
@@ -110,7 +110,7 @@ class Link:
         settings: ClientSettings | None = None,
         seal: bytes | None = None,
         clock_s: Callable[[], float] = time.monotonic,
-        jitter: Callable[[float, float], float] = random.uniform,
+        jitter: Callable[[float, float], float] = CHANCE.uniform,
     ) -> None:
         self.places = _places(url)
         self.place = self.places[0]

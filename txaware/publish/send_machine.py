@@ -5,7 +5,6 @@ wakes is elsewhere (`send_loop.py`), so that a history needs neither threads nor
 """
 
 import heapq
-import random
 import secrets
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from txaware.errors import (
     Unavailable,
     changed_nothing,
 )
+from txaware.model.chance import CHANCE
 from txaware.model.compression import Compression
 from txaware.model.messages import MessageId
 from txaware.model.partitions import partition_of
@@ -92,7 +92,7 @@ class Retries:
     most: int | None = None
     first_s: float = 0.05
     longest_s: float = 5.0
-    jitter: Callable[[float, float], float] = random.uniform
+    jitter: Callable[[float, float], float] = CHANCE.uniform
 
     def allow(self, error: BaseException, tries: int) -> bool:
         """Tells whether a batch that failed so often is sent again."""

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from random import uniform
 from typing import Any
 
 import attrs
@@ -16,6 +15,7 @@ from coordinator.context import TransactionContext
 from coordinator.interfaces import TransactionAware
 from coordinator.tracing import active
 from txaware.errors import LeaseLost, TransactionConflict, TxAwareError, error_report
+from txaware.model.chance import CHANCE
 from txaware.model.queues import QueueDescriptor
 from txaware.queue.job import Job
 from txaware.queue.participants_of_threads import (
@@ -200,7 +200,7 @@ class Handling:
         job, pause_s = handled.job, self._options.pause_s(handled.job.deliveries)
         is_conflict = isinstance(error, TransactionConflict)
         if is_conflict and self._options.transaction:
-            pause_s = uniform(0, CONFLICT_PAUSE_S)
+            pause_s = CHANCE.uniform(0, CONFLICT_PAUSE_S)
         if handled.is_late:
             return JobOutcome("lost")
         is_over = job.is_over

@@ -1,13 +1,13 @@
 """The options of a worker, and the figures that it counts."""
 
 from collections.abc import Callable, Iterable
-from random import random
 from typing import TypedDict
 
 import attrs
 
 from coordinator.interfaces import TransactionAware
 from txaware.consume.subscribe_options import number_above_zero
+from txaware.model.chance import CHANCE
 from txaware.queue.participants_of_threads import MakesParticipant
 
 THREADS = 1
@@ -47,7 +47,9 @@ class WorkerOptions:
     """The time that a thread waits for a job before it looks whether it is to stop: an
     idle worker stops within it."""
 
-    def pause_s(self, failures: int, *, random: Callable[[], float] = random) -> float:
+    def pause_s(
+        self, failures: int, *, random: Callable[[], float] = CHANCE.random
+    ) -> float:
         """Returns how long a job waits that failed so often."""
         doubled_s = self.first_pause_s * 2.0 ** min(failures - 1, 60)
         return min(doubled_s, self.longest_pause_s) * (0.5 + random() / 2)

@@ -145,7 +145,7 @@ class Begins:
             return None
         try:
             _check_length(owners, principal, kind, timeout_s)
-            return self._noted(caller, self._engine.begin(kind, timeout_s=timeout_s))
+            return self._noted(caller, self._begin(kind, timeout_s))
         finally:
             owners.give_back(principal)
 
@@ -162,12 +162,20 @@ class Begins:
                 raise owners.too_many(principal)
         try:
             if not self._server_context.coordinator_may_wait():
-                begun = self._engine.begin(kind, timeout_s=timeout_s)
+                begun = self._begin(kind, timeout_s)
             else:
-                begun = await in_thread(self._engine.begin, kind, timeout_s=timeout_s)
+                begun = await in_thread(self._begin, kind, timeout_s)
             return self._noted(caller, begun)
         finally:
             owners.give_back(principal)
+
+    def _begin(self, kind: str, timeout_s: float | None) -> Transaction:
+        """Begins one. Where that fails a repeat may begin another: it has no name."""
+        try:
+            return self._engine.begin(kind, timeout_s=timeout_s)
+        except TxAwareError as error:
+            error.changed_nothing = True
+            raise
 
     def _noted(self, caller: Caller, begun: Transaction) -> Transaction:
         self._owners.began(begun.transaction_id, caller.principal, caller.peer)
