@@ -95,4 +95,4 @@ def test_a_commit_that_home_made_is_over() -> None:
     home = Home({})
     home.commit()
     assert home.did == ["write", "commit"]
-    assert not home.rows._written
+    assert not home.rows._first

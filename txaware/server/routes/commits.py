@@ -128,8 +128,9 @@ class RowsAhead:
 
     def __init__(self, coordinator: Any, ended: Callable[[int], object]) -> None:
         self._coordinator, self._ended = coordinator, ended
-        # Open transactions whose rows are written, or on their way.
-        self._written: set[int] = set()
+        # Open transactions whose rows are written, or on their way, by the request that
+        # was the first one: of two at once in two threads as well.
+        self._first: dict[int, object] = {}
 
     def commit(
         self, tx: Transaction, write: Callable[[], None], commit: Callable[[], None]
@@ -137,9 +138,10 @@ class RowsAhead:
         """Writes, and then commits; `write` returns once all is on disk."""
         pointer = tx.transaction_id
         in_this_life = self._coordinator.barrier.is_of_this_life(pointer)
-        if not in_this_life or pointer in self._written:
+        request = object()
+        is_first = self._first.setdefault(pointer, request) is request
+        if not in_this_life or not is_first:
             self._end(tx, "rows of an earlier request may be written")
-        self._written.add(pointer)
         try:
             write()
         except Exception as error:
@@ -150,12 +152,12 @@ class RowsAhead:
             if not changed_nothing(error):
                 raise
             self._end(tx, str(error))
-        self._written.discard(pointer)
+        self._first.pop(pointer, None)
 
     def _end(self, tx: Transaction, why: str) -> NoReturn:
         self._coordinator.invalidate(tx)
         self._ended(tx.transaction_id)
-        self._written.discard(tx.transaction_id)
+        self._first.pop(tx.transaction_id, None)
         raise TransactionNotInProgress(
             f"transaction {tx.transaction_id} has ended without a commit: {why}"
         )
