@@ -110,6 +110,21 @@ def test_an_interrupt_at_any_place_stops_no_publisher(
     assert places(interrupt) > 5
 
 
+def test_an_interrupt_of_a_publish_that_wakes_the_sender_stops_nothing() -> None:
+    """The sender sleeps without an end then: nothing else wakes it."""
+
+    def interrupt(place: int) -> bool:
+        with publishing(AsyncPublisher) as (_, publisher):
+            publisher.publish(b"before")
+            assert elsewhere(partial(publisher.flush, PATIENCE_S))
+            found = interrupted_at(place, partial(publisher.publish, b"i"))
+            elsewhere(partial(publisher.publish, b"after"))
+            assert elsewhere(partial(publisher.flush, PATIENCE_S))
+        return found
+
+    assert places(interrupt) > 5
+
+
 def test_an_interrupt_at_any_place_of_a_new_publisher_leaves_no_thread() -> None:
     def interrupt(place: int) -> bool:
         before = set(threading.enumerate())

@@ -78,15 +78,18 @@ class SendLoop:
         self._changes: list[asyncio.Future[None]] = []
 
     def wake(self) -> None:
-        """Has the loop take a turn soon; called under the lock."""
-        if not self._is_woken:
-            self._is_woken = True
-            if self._loop is None or self._event is None:
-                return
+        """Has the loop take a turn soon; called under the lock.
+
+        It is noted last: an interrupt (Ctrl-C) before that has the next call wake it.
+        """
+        if self._is_woken:
+            return
+        if self._loop is not None and self._event is not None:
             if asyncio._get_running_loop() is self._loop:
                 self._event.set()
             else:
                 self._loop.call_soon_threadsafe(self._event.set)
+        self._is_woken = True
 
     def close_soon(self) -> None:
         """Has the loop end once all that was taken is over."""
