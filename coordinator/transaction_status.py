@@ -100,6 +100,15 @@ class TransactionCounts:
     oldest_ms: int | None
     invalid: int
 
+    def fields(self) -> dict[str, Any]:
+        """Returns it as JSON has it."""
+        return {
+            "status": self.status,
+            "open": self.open,
+            "oldestMs": self.oldest_ms,
+            "invalid": self.invalid,
+        }
+
 
 @runtime_checkable
 class TellsStandings(Protocol):

@@ -204,15 +204,7 @@ class CoordinatorRoutes:
         )
 
     def _state(self, _: Fields) -> Answer:
-        found = self._one.counts()
-        return json_answer(
-            {
-                "status": found.status,
-                "open": found.open,
-                "oldestMs": found.oldest_ms,
-                "invalid": found.invalid,
-            }
-        )
+        return json_answer(self._one.counts().fields())
 
     def _start(self, fields: Fields) -> Answer:
         kind = fields.get("type", "short")

@@ -1,26 +1,35 @@
 """Publishes to a server whose disk is full for a while, and copies that come late."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import txaware
 from tests.support.full_disk import FullDisk
-from tests.support.http_raw import serving
+from tests.support.http_raw import Served, serving
 from tests.support.messagings import payloads
 from txaware.errors import NotWritten, Unavailable
 from txaware.model.producers import ProducerService
 
 
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> FullDisk:
+    return FullDisk(monkeypatch)
+
+
+@pytest.fixture
+def served(disk: FullDisk, tmp_path: Path) -> Iterator[Served]:
+    """A server on that disk."""
+    with serving(f"leveldb:{tmp_path / 'data'}") as opened:
+        yield opened
+
+
 def test_what_a_full_disk_refused_and_a_late_copy_stored_hides_no_later_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    disk: FullDisk, served: Served
 ) -> None:
     """A middlebox delivers a request twice; a line that was cut delivers it late."""
-    disk = FullDisk(monkeypatch)
-    with (
-        serving(f"leveldb:{tmp_path / 'data'}") as served,
-        txaware.connect(served.url) as messaging,
-    ):
+    with txaware.connect(served.url) as messaging:
         producer = messaging.producer()
         disk.is_full = True
         with pytest.raises(Unavailable, match="No space left") as refused:
@@ -34,13 +43,9 @@ def test_what_a_full_disk_refused_and_a_late_copy_stored_hides_no_later_message(
 
 
 def test_a_plain_publish_that_a_full_disk_refused_may_come_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    disk: FullDisk, served: Served
 ) -> None:
-    disk = FullDisk(monkeypatch)
-    with (
-        serving(f"leveldb:{tmp_path / 'data'}") as served,
-        txaware.connect(served.url) as messaging,
-    ):
+    with txaware.connect(served.url) as messaging:
         messaging.publish("t", [b"first"])
         disk.is_full = True
         with pytest.raises(Unavailable, match="No space left") as refused:

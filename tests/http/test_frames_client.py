@@ -6,7 +6,8 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -355,12 +356,19 @@ def test_a_token_that_is_withdrawn_is_told_at_the_next_call(tmp_path: Path) -> N
                 messaging.topics()
 
 
-def test_a_call_that_may_not_be_repeated_is_unknown(
-    served: Served, transport: Transport
-) -> None:
+@contextmanager
+def waits(served: Served, transport: Transport) -> Iterator[Future[Any]]:
+    """A call that may be made once, which the server has and does not answer."""
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(transport.perform, WAITS_ONCE)
         assert until(lambda: [one for one in lines_of(served) if one._streams])
+        yield waiting
+
+
+def test_a_call_that_may_not_be_repeated_is_unknown(
+    served: Served, transport: Transport
+) -> None:
+    with waits(served, transport) as waiting:
         (line,) = lines_of(served)
         line.loop.call_soon_threadsafe(line.cut)
         with pytest.raises(Unavailable, match="connection was lost"):
@@ -407,9 +415,7 @@ def test_a_client_that_is_closed_tells_those_who_wait(served: Served) -> None:
 def test_a_request_that_was_sent_is_not_repeated_when_its_connection_is_closed(
     served: Served, transport: Transport
 ) -> None:
-    with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(transport.perform, WAITS_ONCE)
-        assert until(lambda: [one for one in lines_of(served) if one._streams])
+    with waits(served, transport) as waiting:
         (connection,) = transport._framed.values()
         connection.close()
         with pytest.raises(Unavailable, match="connection was lost"):

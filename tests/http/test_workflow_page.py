@@ -161,6 +161,17 @@ def test_no_edge_of_the_graph_is_behind_a_step(
     assert hidden == 0
 
 
+def await_cancelled(browser: Browser, office: Office) -> None:
+    """Waits until the run is cancelled, and the page says so."""
+
+    def has_ended() -> bool:
+        office.scheduler().run_until_idle()
+        return office.states("nightly") == ["cancelled"]
+
+    browser.wait(has_ended, "a run that is cancelled")
+    browser.reads("main", "cancelled by hand")
+
+
 def test_a_run_is_cancelled_once_that_was_asked(
     browser: Browser, server: PageServer, office: Office
 ) -> None:
@@ -177,12 +188,7 @@ def test_a_run_is_cancelled_once_that_was_asked(
     browser.click(".buttons button")
     browser.click("#yes")
 
-    def is_cancelled() -> bool:
-        office.scheduler().run_until_idle()
-        return office.states("nightly") == ["cancelled"]
-
-    browser.wait(is_cancelled, "a run that is cancelled")
-    browser.reads("main", "cancelled by hand")
+    await_cancelled(browser, office)
 
 
 def test_a_workflow_is_paused_and_goes_on(
@@ -236,12 +242,7 @@ def test_a_run_is_cancelled_by_keyboard_and_the_focus_is_always_seen(
     assert focused(browser) == "yes"
     browser.press(Keys.ENTER)
 
-    def is_cancelled() -> bool:
-        office.scheduler().run_until_idle()
-        return office.states("nightly") == ["cancelled"]
-
-    browser.wait(is_cancelled, "a run that is cancelled")
-    browser.reads("main", "cancelled by hand")
+    await_cancelled(browser, office)
     assert focused(browser) == "nightly-1"  # and not on another button in its place
     browser.press(Keys.TAB, Keys.TAB)
     assert focused(browser) == "Run again"

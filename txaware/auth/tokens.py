@@ -57,7 +57,7 @@ class Tokens:
 
     @property
     def state(self) -> object:
-        """What is known now: another object once tokens or rules may have changed."""
+        """Stands for what is known: another object once tokens or rules may differ."""
         return self._known
 
     def principal(self, authorization: str | None) -> Principal:

@@ -202,7 +202,7 @@ def _administration_of(parts: Parts) -> Administration:
 
 @attrs.frozen
 class _HomeParts:
-    """What home has beside the store: the servers it knows, and the ways to them."""
+    """Holds what home needs beside the store: its servers, and the ways to them."""
 
     known: StoreShards
     sessions: ServerSessions

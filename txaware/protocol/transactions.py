@@ -56,7 +56,7 @@ from txaware.protocol.rights import (
     operator,
     to_prepare,
 )
-from txaware.protocol.values import structured, unstructured
+from txaware.protocol.values import structured
 from txaware.protocol.verb import (
     Form,
     In,
@@ -338,7 +338,9 @@ COUNT_TRANSACTIONS = _looks(
     number=98,
     request=Nothing,
     answer=Form(
-        unstructured, lambda _, sent: structured(TransactionCounts, sent), _COUNTS
+        TransactionCounts.fields,
+        lambda _, sent: structured(TransactionCounts, sent),
+        _COUNTS,
     ),
     right=monitor,
     summary="How many there are.",

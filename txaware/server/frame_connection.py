@@ -62,6 +62,7 @@ CUT_S = 0.05
 # A read may bring ten thousand requests, which take a third of a second. Of more frames
 # than these so many are taken before others have their turn.
 TURN_FRAMES = 32
+# A connection's number is one of so many, by chance.
 _NUMBERS = 2**32 - 1
 
 
@@ -106,12 +107,9 @@ class FrameTurns:
             connection.loop.call_soon(self._next)
 
     def _next(self) -> None:
-        connection = self._waiting[0]
+        connection, has_more = self._waiting[0], False
         try:
             has_more = connection.take_turn()
-        except BaseException:
-            has_more = False
-            raise
         finally:
             self._waiting.popleft()
             if has_more:

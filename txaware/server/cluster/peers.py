@@ -137,7 +137,10 @@ MOST_ANSWER_BYTES = 1 << 30
 
 @attrs.define
 class _Silence:
-    """How long a connection has said nothing while calls were under way."""
+    """Counts the looks at a connection that says nothing while calls are under way.
+
+    `heard` is how often something had come by it; `question` is what it was asked.
+    """
 
     heard: int
     looks: int = 0
