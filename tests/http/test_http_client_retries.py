@@ -36,11 +36,18 @@ from txaware.client.calls.service_calls import ServiceCalls
 from txaware.client.calls.verb_calls import steps_of
 from txaware.errors import Unavailable
 from txaware.model.messages import MessageId, PublishResponse
+from txaware.model.producers import ProducerIdentity
 from txaware.protocol.topics import LIST_TOPICS
 from txaware.protocol.verb import Repeat
 
 NAMES = answers(200, ["t"], Txaware_Instance="one")
 BUSY = refuses(503, "Unavailable", Retry_After="2", Txaware_Instance="one")
+NOT_KNOWN = refuses(
+    *(503, "Unavailable", "the server was started anew"),
+    Txaware_Outcome="unknown",
+    Txaware_Instance="two",
+    Retry_After="1",
+)
 LOST: list[Act] = [loses_answer, cuts_head, cuts_body]
 Verb = Callable[[HttpService], object]
 
@@ -124,18 +131,35 @@ KEYED: dict[str, Verb] = {
 def test_an_unknown_outcome_is_raised_and_not_asked_for_again(
     server: ScriptedServer, service: HttpService, name: str
 ) -> None:
-    server.script = [
-        loses_answer,
-        refuses(
-            *(503, "Unavailable", "the server was started anew"),
-            Txaware_Outcome="unknown",
-            Txaware_Instance="two",
-            Retry_After="1",
-        ),
-    ]
+    server.script = [loses_answer, NOT_KNOWN]
     with pytest.raises(Unavailable, match=r"^the server was started anew$"):
         KEYED[name](service)
     assert len(server.lines) == 2
+
+
+def test_a_producer_is_opened_anew_where_it_is_not_known_whether_it_was(
+    server: ScriptedServer, service: HttpService
+) -> None:
+    opened = answers(201, {"producerId": 7, "epoch": 2}, Txaware_Instance="two")
+    server.script = [loses_answer, NOT_KNOWN, loses_answer, opened]
+    assert service.open_producer("p").identity == ProducerIdentity(7, 2)
+    first, second, third, fourth = server.of("/producers")
+    keys = [one.headers["idempotency-key"] for one in (first, second, third, fourth)]
+    assert keys[0] == keys[1] != keys[2] == keys[3]
+    assert "txaware-instance" not in third.headers
+    assert [one.headers["txaware-instance"] for one in (second, fourth)] == [
+        "one",
+        "two",
+    ]
+
+
+def test_a_producer_is_not_opened_anew_for_ever(
+    server: ScriptedServer, service: HttpService
+) -> None:
+    server.script = [loses_answer, NOT_KNOWN] * 100
+    with pytest.raises(Unavailable):
+        service.open_producer("p")
+    assert server.script  # it gave up before
 
 
 def test_after_a_restart_the_first_tries_are_meant_for_the_new_instance(

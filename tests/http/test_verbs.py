@@ -35,7 +35,7 @@ from txaware.protocol import (
     transactions,
 )
 from txaware.protocol.fields import REQUIRED
-from txaware.protocol.verb import Repeat, Verb
+from txaware.protocol.verb import Verb
 from txaware.protocol.verbs import VERBS
 
 AnyVerb = Verb[..., Any]
@@ -284,7 +284,7 @@ def read_by(read: Callable[[bytes], Any], body: str) -> Any:
 def test_it_has_one_route_that_asks_for_its_right(verb: AnyVerb) -> None:
     (route,) = [r for r in ROUTES if (r.method, r.path) == (verb.method, verb.path)]
     assert route.allow is verb.right
-    assert route.keyed == (verb.repeat is Repeat.KEYED)
+    assert route.keyed == verb.repeat.is_keyed
 
 
 def test_each_verb_goes_by_frames() -> None:

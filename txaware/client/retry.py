@@ -71,12 +71,16 @@ class Retry(Generic[T]):
         self._failed = self._unable = 0
         # The instance a first try may have reached, and whether its answer was lost.
         self._asked: bytes | None = None
-        self._in_doubt = False
-        self._headers = [(b"Accept", call.accept)]
         # The path and the body of HTTP, once they are needed.
         self._http: tuple[str, bytes] | None = None
-        if call.repeat is Repeat.KEYED:
-            self._headers.append((b"Idempotency-Key", link.new_key()))
+        self._begin()
+
+    def _begin(self) -> None:
+        """Makes the next try a first one, which nobody knows yet."""
+        self._in_doubt = False
+        self._headers = [(b"Accept", self.call.accept)]
+        if self.call.repeat.is_keyed:
+            self._headers.append((b"Idempotency-Key", self._link.new_key()))
 
     @property
     def waits(self) -> bool:
@@ -89,7 +93,7 @@ class Retry(Generic[T]):
         call, headers = self.call, self._headers
         if not self._in_doubt:
             self._asked = self.place.instance
-        elif call.repeat is Repeat.KEYED and self._asked is not None:
+        elif call.repeat.is_keyed and self._asked is not None:
             headers = [*headers, (b"Txaware-Instance", self._asked)]
         return self._link.request(
             call.method,
@@ -119,7 +123,7 @@ class Retry(Generic[T]):
 
         Raises `Unavailable` where the first try went another way and has a key.
         """
-        is_form = self.call.framed is not None and self.call.repeat is Repeat.KEYED
+        is_form = self.call.framed is not None and self.call.repeat.is_keyed
         if self._in_doubt and is_form and way != self.way:
             raise Unavailable(
                 f"{self.place.url}: the connection was lost, and the server that "
@@ -164,7 +168,7 @@ class Retry(Generic[T]):
     @property
     def _may_repeat(self) -> bool:
         """True when what may have been done is asked again: its instance is known."""
-        if self.call.repeat is Repeat.KEYED:
+        if self.call.repeat.is_keyed:
             return self._asked is not None
         return self.call.repeat is Repeat.HARMLESS
 
@@ -180,6 +184,11 @@ class Retry(Generic[T]):
         """
         retry_after = answer.header(_RETRY_AFTER)
         if answer.header(_OUTCOME) is not None:
+            if self.call.repeat is Repeat.ANEW:
+                self._begin()
+                self._again(self._backoff_s())
+                if self.pause_s is not None:
+                    raise error_of(answer)
             return
         is_ours = answer.header(_INSTANCE) is not None
         if retry_after is None:

@@ -47,7 +47,8 @@ class Forget(Struct, forbid_unknown_fields=True, rename="camel"):
 
 
 # It is keyed, so that a first try that comes late does not fence the instance that the
-# second one opened. One whose answer was lost is never used, and expires.
+# second one opened. One whose answer was lost is never used, and expires; so a server
+# that was started since the first try is asked for another.
 OPEN_PRODUCER = Verb(
     does=ProducerService.open_producer,
     method="POST",
@@ -56,7 +57,7 @@ OPEN_PRODUCER = Verb(
     request=Open,
     answer=ProducerOpened,
     right=anybody,
-    repeat=Repeat.KEYED,
+    repeat=Repeat.ANEW,
     work=Work.COORDINATOR,
     summary="Opens a producer, which belongs to the caller; with a name, a new "
     "instance: older ones are fenced, and what they left open has ended.",

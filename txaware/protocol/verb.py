@@ -46,12 +46,20 @@ class Repeat(enum.Enum):
     """The choice where nobody knows whether a request was answered.
 
     Harmless requests are sent again. Keyed ones are too, since the server knows them
-    again by their key and gives the answer that it gave. Others are not.
+    again by their key and gives the answer that it gave. A server that was started in
+    between does not know them: then one that may begin anew is sent as another request,
+    since whoever waits for its answer needs that alone. Others are not sent again.
     """
 
     HARMLESS = "harmless"
     KEYED = "keyed"
+    ANEW = "keyed, and anew"
     NEVER = "never"
+
+    @property
+    def is_keyed(self) -> bool:
+        """True when a request has a key, by which a server knows it again."""
+        return self in (Repeat.KEYED, Repeat.ANEW)
 
 
 class Work(enum.Enum):

@@ -14,7 +14,7 @@ from txaware.client.server_info import ServerInfo
 from txaware.errors import BadRequest
 from txaware.model.requests import checked_payloads
 from txaware.model.signatures import signed_as
-from txaware.protocol.verb import GiveBack, Repeat, Verb
+from txaware.protocol.verb import GiveBack, Verb
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,7 +70,7 @@ def performed(calls: ServerCalls, verb: Verb[P, T], asked: Any) -> Steps[T]:
     waits is asked again where the server waits for less.
     """
     until_s = calls.clock_s() + getattr(asked, verb.waits) if verb.waits else 0.0
-    if verb.repeat is Repeat.KEYED:
+    if verb.repeat.is_keyed:
         yield from calls.info()
     if verb.waits is None:
         if verb.formats is not None and verb.formats.has_messages:

@@ -70,7 +70,7 @@ def _route(performer: VerbPerformer) -> Route:
         in_a_task(begin),
         verb.right,
         waits=verb.waits is not None,
-        keyed=verb.repeat is Repeat.KEYED,
+        keyed=verb.repeat.is_keyed,
         harmless=verb.repeat is Repeat.HARMLESS,
         begin=begin,
     )

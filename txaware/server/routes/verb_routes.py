@@ -70,7 +70,7 @@ def _route(performer: VerbPerformer, own: Written | None) -> Route:
         in_a_task(begin),
         verb.right,
         waits=verb.waits is not None,
-        keyed=verb.repeat is Repeat.KEYED,
+        keyed=verb.repeat.is_keyed,
         harmless=verb.repeat is Repeat.HARMLESS,
         query=tuple(field.name for field in verb.shape.query.values()),
         begin=begin if performer.is_soon else None,
