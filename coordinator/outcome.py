@@ -3,7 +3,10 @@
 import enum
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Self
+
+import attrs
 
 from coordinator.errors import BadRequest
 from coordinator.transaction import checked_pointer
@@ -20,6 +23,26 @@ class Outcome(enum.Enum):
     ROLLED_BACK = "rolled back"
     IN_PROGRESS = "in progress"
     FORGOTTEN = "forgotten"
+
+
+@attrs.frozen
+class KnownOutcome:
+    """The outcome of a pointer, and the id of the life that gave it out.
+
+    The id is empty for lives of earlier versions, and where the coordinator has none.
+    """
+
+    outcome: Outcome
+    life: str
+
+    def fields(self) -> dict[str, Any]:
+        """Returns it as JSON has it."""
+        return {"outcome": self.outcome.value, "life": self.life}
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """Reads its JSON form; a server of before tells no life."""
+        return cls(Outcome(fields["outcome"]), str(fields.get("life", "")))
 
 
 class Aborts:

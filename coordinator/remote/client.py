@@ -25,7 +25,7 @@ from coordinator.errors import (
     Unavailable,
 )
 from coordinator.interfaces import Cargo, Told
-from coordinator.outcome import Outcome, checked_written
+from coordinator.outcome import KnownOutcome, Outcome, checked_written
 from coordinator.pointers import Pointers
 from coordinator.prepared_transactions import PreparedTransaction, checked_prepared_name
 from coordinator.remote import calls
@@ -401,17 +401,17 @@ class RemoteCoordinator:
         """
         # Without a name for it the question is that of before, for a server of before.
         named = {"life": life} if life else {}
-        answer = self._ask(calls.OUTCOME, checked_written(tx), **named)
-        return _field(answer, "outcome", Outcome)
+        return self._known_outcome(checked_written(tx), **named).outcome
 
     def life_of(self, tx: Transaction | int) -> str:
         """Returns the id of the life that gave out a pointer; empty without one."""
         pointer = checked_written(tx)
         known = self._lives.get(pointer)
-        if known is None:
-            answer = _object(self._ask(calls.OUTCOME, pointer))
-            known = str(answer.get("life", ""))
-        return known
+        return self._known_outcome(pointer).life if known is None else known
+
+    def _known_outcome(self, pointer: int, **life: str) -> KnownOutcome:
+        answer = _object(self._ask(calls.OUTCOME, pointer, **life))
+        return _read(lambda: KnownOutcome.of(answer))
 
     def decide(
         self, tx: Transaction | int, *, committed: bool, life: str | None = None

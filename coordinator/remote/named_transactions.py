@@ -1,13 +1,20 @@
 """Transactions of a coordinator as requests name them: by their id."""
 
 import base64
+import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from coordinator.errors import BadRequest, PreparedNotFound
 from coordinator.interfaces import Coordinator
-from coordinator.optional_ports import life_of, note_writers
-from coordinator.outcome import Outcome
+from coordinator.optional_ports import (
+    KnowsLives,
+    life_of,
+    note_writers,
+    outcome_of,
+)
+from coordinator.outcome import KnownOutcome, Outcome, checked_written
 from coordinator.pointers import Pointers
 from coordinator.prepared_transactions import (
     PreparedTransaction,
@@ -27,17 +34,40 @@ from coordinator.transaction_status import (
 )
 
 KINDS = tuple(one.name.lower() for one in TransactionType)
+# What a person may decide of a transaction whose outcome nobody knows.
+DECIDABLE = (Outcome.COMMITTED.value, Outcome.ROLLED_BACK.value)
+# One that is open for longer hangs, where nobody has it any more.
+HANGING_S = 900
+
+
+def now_ms() -> int:
+    """Returns the time of this machine."""
+    return time.time_ns() // 1_000_000
+
+
+def as_it_is(_: int, standing: Standing) -> Standing:
+    """Adds nothing to what is known of a transaction."""
+    return standing
 
 
 class NamedTransactions:
     """Calls a coordinator for transactions that are named by their id.
 
     Beside the id stands what a coordinator has to know of one: whether its `kind` is
-    short or long, and its further write pointers, the `checkpoints`.
+    short or long, and its further write pointers, the `checkpoints`. `told` adds to a
+    standing the facts known of the client that began it.
     """
 
-    def __init__(self, coordinator: Coordinator) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        *,
+        clock_ms: Callable[[], int] = now_ms,
+        told: Callable[[int, Standing], Standing] = as_it_is,
+    ) -> None:
         self._coordinator = coordinator
+        self._clock_ms = clock_ms
+        self._told = told
 
     def begin(
         self, kind: str = "short", *, timeout_s: float | None = None
@@ -54,11 +84,67 @@ class NamedTransactions:
 
     def standings(self, *, state: str = OPEN) -> list[Standing]:
         """Returns all that are open or invalid, the oldest first."""
-        return standings(self._coordinator, checked_state(state))
+        found = standings(self._coordinator, checked_state(state))
+        return [self._told(one.transaction_id, one) for one in found]
 
     def standing(self, transaction: int) -> Standing:
         """Returns one, whatever became of it."""
-        return standing(self._coordinator, checked_id(transaction))
+        found = standing(self._coordinator, checked_id(transaction))
+        return self._told(found.transaction_id, found)
+
+    def find_hanging(self, *, older_than_s: float = HANGING_S) -> list[Standing]:
+        """Returns those that are open for longer, and that nobody has any more."""
+        older_than_ms = checked_older_than(older_than_s) * 1000
+        before_ms = int(self._clock_ms() - older_than_ms)
+        found = self.standings()
+        return [one for one in found if one.is_hanging(before_ms=before_ms)]
+
+    def invalid_size(self) -> int:
+        """Counts the invalid pointers."""
+        return self._coordinator.invalid_size()
+
+    def truncate(
+        self, *, before_ms: int | None = None, pointers: Sequence[int] | None = None
+    ) -> bool:
+        """Forgets invalid pointers, those named or those begun before a time.
+
+        Returns True if any was forgotten.
+        """
+        before = None if before_ms is None else checked_before_ms(before_ms)
+        listed = checked_pointer_list(() if pointers is None else pointers, "pointers")
+        checked_truncation(before_ms, pointers)
+        if before is not None:
+            return self._coordinator.truncate_invalid_tx_before(before)
+        return self._coordinator.truncate_invalid_tx(listed)
+
+    def outcome(self, transaction: int, *, life: str | None = None) -> KnownOutcome:
+        """Tells what became of what was written with a pointer, and of which life.
+
+        With a `life` that of its own only.
+        """
+        coordinator, pointer = self._coordinator, checked_written(transaction)
+        if life is None:
+            found = coordinator.outcome(pointer)
+        else:
+            found = outcome_of(coordinator, pointer, life=checked_life(life))
+        return KnownOutcome(found, life_of(coordinator, pointer))
+
+    def decide(
+        self, transaction: int, outcome: str, *, life: str | None = None
+    ) -> None:
+        """Writes down the outcome of a pointer that nobody knows."""
+        coordinator = self._coordinator
+        pointer, decided = checked_id(transaction), checked_decision(outcome)
+        if not isinstance(coordinator, KnowsLives):
+            raise BadRequest(
+                f"{type(coordinator).__name__} takes no decisions: end what waits for "
+                f"an outcome where it is kept"
+            )
+        coordinator.decide(
+            pointer,
+            committed=decided == Outcome.COMMITTED.value,
+            life=None if life is None else checked_life(life),
+        )
 
     def status(self) -> str:
         """Returns `"OK"`, or a sentence about what is wrong."""
@@ -215,6 +301,54 @@ def checked_state(state: object) -> str:
     if not isinstance(state, str) or state not in STATES:
         raise BadRequest(f"state is one of {', '.join(STATES)}, not {state!r}")
     return state
+
+
+def checked_older_than(older_than_s: object) -> float:
+    """Returns a number of seconds; raises `BadRequest` for what is none."""
+    is_number_of_s = isinstance(older_than_s, int | float) and not isinstance(
+        older_than_s, bool
+    )
+    if not is_number_of_s or not 0 <= older_than_s * 1000 < math.inf:  # type: ignore[operator]
+        raise BadRequest("olderThanS is a number of seconds from 0 on")
+    return float(older_than_s)  # type: ignore[arg-type]
+
+
+def older_than_in_text(text: str) -> float:
+    """Reads that number of a query; raises `BadRequest` for other text."""
+    try:
+        return checked_older_than(float(text))
+    except ValueError as error:
+        raise BadRequest("olderThanS is a number of seconds from 0 on") from error
+
+
+def checked_truncation(before_ms: object, pointers: object) -> None:
+    """Raises `BadRequest` for both together, as nobody knows which is meant."""
+    if before_ms is not None and pointers is not None:
+        raise BadRequest("it takes beforeMs or pointers, not both")
+
+
+def checked_before_ms(before_ms: object) -> int:
+    """Returns a time in ms; raises `BadRequest` for what is none."""
+    return whole_number(before_ms, "beforeMs")
+
+
+def checked_life(life: object) -> str:
+    """Returns the id of a life; raises `BadRequest` for what is no text.
+
+    A coordinator knows what such an id looks like.
+    """
+    if not isinstance(life, str):
+        raise BadRequest(f"life: {shown(life)} is not the id of a life")
+    return life
+
+
+def checked_decision(outcome: object) -> str:
+    """Returns what may be decided; raises `BadRequest` for all else."""
+    if not isinstance(outcome, str) or outcome not in DECIDABLE:
+        raise BadRequest(
+            f"outcome is one of {', '.join(DECIDABLE)}, not {shown(outcome)}"
+        )
+    return outcome
 
 
 def checked_id(transaction: object) -> int:

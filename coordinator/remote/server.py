@@ -1,7 +1,5 @@
 """Answers requests to a coordinator, for any web server: method, path and body."""
 
-import math
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,14 +16,14 @@ from coordinator.errors import (
     Unavailable,
 )
 from coordinator.interfaces import Coordinator
-from coordinator.optional_ports import KnowsLives, life_of, outcome_of
-from coordinator.outcome import Outcome
 from coordinator.remote import calls
 from coordinator.remote.calls import RemoteCall, calls_at
 from coordinator.remote.named_transactions import (
     NamedTransactions,
-    checked_pointer_list,
+    as_it_is,
     named,
+    now_ms,
+    older_than_in_text,
     read_keys,
 )
 from coordinator.remote.wire import (
@@ -37,36 +35,14 @@ from coordinator.remote.wire import (
     fields_of,
     flag_of,
     json_answer,
-    life_in,
     query_of,
-    shown,
-    whole_number,
 )
 from coordinator.resolve_outcome import settle
 from coordinator.transaction import POINTERS_PER_MS, Transaction
-from coordinator.transaction_status import (
-    NEVER,
-    OPEN,
-    Standing,
-    standing,
-    standings,
-)
+from coordinator.transaction_status import NEVER, Standing, standing
 
-HANGING_S = 900
-# What a person may decide of a transaction whose outcome nobody knows.
-_PYTHON_NAMES = {"type": "kind", "transactionId": "transaction_id"}
-DECIDABLE = (Outcome.COMMITTED.value, Outcome.ROLLED_BACK.value)
 _Answers = Callable[[Fields], Answer]
 _AnswersOfOne = Callable[[int, Fields], Answer]
-
-
-def now_ms() -> int:
-    """Returns the time of this machine."""
-    return time.time_ns() // 1_000_000
-
-
-def _as_it_is(_: int, standing: Standing) -> Standing:
-    return standing
 
 
 class CoordinatorRoutes:
@@ -80,12 +56,11 @@ class CoordinatorRoutes:
         coordinator: Coordinator,
         *,
         clock_ms: Callable[[], int] = now_ms,
-        told: Callable[[int, Standing], Standing] = _as_it_is,
+        told: Callable[[int, Standing], Standing] = as_it_is,
     ) -> None:
-        self._told = told
         self._coordinator = coordinator
         self._clock_ms = clock_ms
-        one = self._one = NamedTransactions(coordinator)
+        one = self._one = NamedTransactions(coordinator, clock_ms=clock_ms, told=told)
         self._answers: dict[RemoteCall, _Answers] = {
             calls.START: self._start,
             calls.LIST: self._list,
@@ -102,7 +77,7 @@ class CoordinatorRoutes:
         self._answers_of_one: dict[RemoteCall, _AnswersOfOne] = {
             calls.DESCRIBE: self._describe,
             calls.OUTCOME: self._outcome,
-            calls.DECIDE: self._decide,
+            calls.DECIDE: partial(_done, one.decide, outcome=None),
             calls.COMMIT: _named_in(self._commit),
             calls.CAN_COMMIT: partial(_done, one.can_commit),
             calls.PERSIST: _answering("life", one.persist),
@@ -151,57 +126,17 @@ class CoordinatorRoutes:
             return error_answer(_status_of(error), type(error).__name__, str(error))
 
     def _list(self, fields: Fields) -> Answer:
-        found = self._one.standings(state=fields.get("state", OPEN))
-        return json_answer([self._fields(one) for one in found])
+        return json_answer([one.fields() for one in self._one.standings(**fields)])
 
     def _describe(self, pointer: int, _: Fields) -> Answer:
-        return json_answer(self._fields(self._one.standing(pointer)))
-
-    def _fields(self, found: Standing) -> Fields:
-        return self._told(found.transaction_id, found).fields()
+        return json_answer(self._one.standing(pointer).fields())
 
     def _outcome(self, pointer: int, fields: Fields) -> Answer:
-        coordinator = self._coordinator
-        if "life" not in fields:
-            found = coordinator.outcome(pointer)
-        else:
-            found = outcome_of(coordinator, pointer, life=life_in(fields))
-        life = life_of(coordinator, pointer)
-        return json_answer({"outcome": found.value, "life": life})
-
-    def _decide(self, pointer: int, fields: Fields) -> Answer:
-        coordinator, told = self._coordinator, fields.get("outcome")
-        if told not in DECIDABLE:
-            raise BadRequest(
-                f"outcome is one of {', '.join(DECIDABLE)}, not {shown(told)}"
-            )
-        if not isinstance(coordinator, KnowsLives):
-            raise BadRequest(
-                f"{type(coordinator).__name__} takes no decisions: end what waits for "
-                f"an outcome where it is kept"
-            )
-        coordinator.decide(
-            whole_number(pointer, "the transaction's id"),
-            committed=told == Outcome.COMMITTED.value,
-            life=life_in(fields) if "life" in fields else None,
-        )
-        return Answer(200)
+        return json_answer(self._one.outcome(pointer, **_read(fields)).fields())
 
     def _find_hanging(self, fields: Fields) -> Answer:
-        try:
-            older_than_ms = float(fields.get("olderThanS", HANGING_S)) * 1000
-            if not 0 <= older_than_ms < math.inf:
-                raise ValueError(older_than_ms)
-        except ValueError as error:
-            raise BadRequest("olderThanS is a number of seconds from 0 on") from error
-        before_ms = int(self._clock_ms() - older_than_ms)
-        found = (
-            self._told(one.transaction_id, one)
-            for one in standings(self._coordinator, OPEN)
-        )
-        return json_answer(
-            [one.fields() for one in found if one.is_hanging(before_ms=before_ms)]
-        )
+        sent = {key: older_than_in_text(text) for key, text in _read(fields).items()}
+        return json_answer([one.fields() for one in self._one.find_hanging(**sent)])
 
     def _state(self, _: Fields) -> Answer:
         return json_answer(self._one.counts().fields())
@@ -218,18 +153,10 @@ class CoordinatorRoutes:
         return json_answer({"status": self._coordinator.status()})
 
     def _invalid_size(self, _: Fields) -> Answer:
-        return json_answer({"invalidSize": self._coordinator.invalid_size()})
+        return json_answer({"invalidSize": self._one.invalid_size()})
 
     def _truncate(self, fields: Fields) -> Answer:
-        if len(fields) > 1:
-            raise BadRequest("it takes beforeMs or pointers, not both")
-        if "beforeMs" in fields:
-            before_ms = whole_number(fields["beforeMs"], "beforeMs")
-            done = self._coordinator.truncate_invalid_tx_before(before_ms)
-        else:
-            listed = checked_pointer_list(fields.get("pointers", []), "pointers")
-            done = self._coordinator.truncate_invalid_tx(listed)
-        return json_answer({"truncated": done})
+        return json_answer({"truncated": self._one.truncate(**_read(fields))})
 
     def _commit(self, tx: Transaction, fields: Fields) -> Answer:
         self._end(tx, fields, self._coordinator.commit)
@@ -304,10 +231,17 @@ def _answering(name: str, call: Callable[..., Any]) -> _AnswersOfOne:
 
 def _read(fields: Fields) -> dict[str, Any]:
     """Returns fields by their names in Python, with the bytes of changed keys."""
-    read = {_PYTHON_NAMES.get(name, name): value for name, value in fields.items()}
+    read = {_python_name(name): value for name, value in fields.items()}
     if "changes" in read:
         read["changes"] = read_keys(read["changes"])
     return read
+
+
+def _python_name(name: str) -> str:
+    """Returns the name of a parameter for that of a field, which is in camel case."""
+    if name == "type":
+        return "kind"
+    return "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
 
 
 def _checked_changes(fields: Fields) -> list[bytes] | None:

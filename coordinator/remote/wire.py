@@ -115,14 +115,6 @@ def list_of(fields: Fields, name: str) -> list[Any]:
     return listed
 
 
-def life_in(fields: Fields) -> str:
-    """Returns the id of a life in a body or a query."""
-    life = fields["life"]
-    if not isinstance(life, str):
-        raise BadRequest(f"life: {shown(life)} is not the id of a life")
-    return life
-
-
 def whole_number(value: object, name: str) -> int:
     """Returns the value; refuses all but a whole number that fits."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:

@@ -15,6 +15,8 @@ import attrs
 import pytest
 
 import txaware
+from coordinator.optional_ports import KnowsLives
+from coordinator.outcome import Outcome
 from coordinator.prepared_transactions import two_phases
 from coordinator.remote import calls
 from coordinator.transaction_status import OPEN, standing, standings
@@ -55,9 +57,7 @@ WAITS_ONCE = Call(
 
 
 # These have no declared verb: they go as requests of HTTP, in a frame too.
-BY_REQUEST = {"outcome", "decide", "invalid-size", "find-hanging", "truncate"} | {
-    *("enter", "hello", "leave", "ends", "commit"),
-}
+BY_REQUEST = {"enter", "hello", "leave", "ends", "commit"}
 
 
 @pytest.fixture
@@ -584,7 +584,13 @@ def test_a_transaction_goes_by_numbers(
     assert [one.name for one in two_phases(coordinator).prepared()] == ["p"]
     two_phases(coordinator).commit_prepared("p")
     coordinator.abort(coordinator.start_short())
+    assert isinstance(coordinator, KnowsLives)
+    assert coordinator.outcome(5, life="") is Outcome.FORGOTTEN
+    coordinator.decide(5, committed=True)
+    assert not coordinator.truncate_invalid_tx([5])
+    assert coordinator.invalid_size() == 2
     numbers = [head.verb for head in sent]
     assert ANY_ROUTE not in numbers
     assert numbers[:5] == [93, 94, 97, 95, 96]
-    assert numbers[5:] == [83, 84, 87, 86, 93, 88, 90, 90, 91, 93, 85]
+    assert numbers[5:16] == [83, 84, 87, 86, 93, 88, 90, 90, 91, 93, 85]
+    assert numbers[16:] == [103, 104, 102, 101]

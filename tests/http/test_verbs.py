@@ -74,6 +74,7 @@ SETTLED: dict[AnyVerb, Callable[[Any], Any]] = {
     transactions.LIST_TRANSACTIONS: lambda found: {one.state for one in found},
     transactions.DESCRIBE_TRANSACTION: lambda found: (found.state, found.type),
     transactions.COUNT_TRANSACTIONS: lambda found: found.status,
+    transactions.OUTCOME: lambda found: (found.outcome, len(found.life)),
     transactions.PERSIST: len,
     transactions.CHECKPOINT: len,
     transactions.LIST_PREPARED: len,
@@ -108,12 +109,13 @@ class Way:
             return (type(error).__name__, re.sub(r"\d{14,}", "N", said))
 
 
-def part_of(messaging: Any, port: str) -> Any:
+def part_of(site: Site, port: str) -> Any:
     """The part of a messaging that has the verbs of a port."""
+    messaging: Any = site.messaging
     if port == "BeginsTransactions" and messaging._parts.reach is None:
         return BeginsInTwoCalls(messaging)
     if port == "NamedTransactions" and messaging._parts.reach is None:
-        return NamedTransactions(messaging.coordinator)
+        return NamedTransactions(messaging.coordinator, clock_ms=site.clock)
     if port == "NamedTransactions":  # a RemoteCoordinator asks in another way
         return DeclaredTransactions(messaging._parts.administration)
     name = {
@@ -183,9 +185,9 @@ def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Way]]:
         awaited = txaware.connect_async(sites["asyncio"].messaging._parts.reach.url)  # type: ignore[union-attr]
 
         def call(site: Site) -> Callable[..., Any]:
-            return lambda verb, arguments: getattr(
-                part_of(site.messaging, verb.port), verb.name
-            )(**arguments, **verb.fixed)
+            return lambda verb, arguments: getattr(part_of(site, verb.port), verb.name)(
+                **arguments, **verb.fixed
+            )
 
         def call_awaited(verb: AnyVerb, arguments: dict[str, Any]) -> Any:
             by_hand = getattr(type(awaited), verb.name, None)

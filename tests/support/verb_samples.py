@@ -274,6 +274,12 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     transactions.BEGIN: lambda _: {"timeout_s": 30},
     transactions.LIST_TRANSACTIONS: lambda _: {"state": "invalid"},
     transactions.DESCRIBE_TRANSACTION: lambda s: s.begun(),
+    transactions.FIND_HANGING: lambda _: {"older_than_s": 900},
+    transactions.TRUNCATE: lambda _: {"pointers": [5]},
+    transactions.OUTCOME: lambda s: s.begun() | {"life": ""},
+    transactions.DECIDE: lambda _: {
+        **{"transaction": 5, "outcome": "committed", "life": "0123456789abcdef"}
+    },
     transactions.CAN_COMMIT: lambda s: s.begun() | {"changes": [b"k"]},
     transactions.PERSIST: lambda s: s.begun() | {"participants": ["notes"]},
     transactions.ABORT: lambda s: s.begun() | {"checkpoints": []},

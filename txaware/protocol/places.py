@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import attrs
 import msgspec
 
+from coordinator.outcome import checked_written
 from coordinator.remote.named_transactions import checked_id
 from txaware.model.groups import GroupName, checked_member
 from txaware.model.partitions import named_partition, partition_name
@@ -100,6 +101,11 @@ MEMBER = Place(
 TRANSACTION = Place(
     lambda pointer: {"transaction": str(checked_id(pointer))},
     lambda words: checked_id(int(words["transaction"])),
+)
+# What a coordinator that was put back from a copy never gave out is one as well.
+WRITTEN_POINTER = Place(
+    lambda pointer: {"transaction": str(checked_written(pointer))},
+    lambda words: checked_written(int(words["transaction"])),
 )
 
 

@@ -7,19 +7,29 @@ from typing import Annotated, Any
 from msgspec import Struct, field
 
 from coordinator import codec
+from coordinator.outcome import KnownOutcome, Outcome
 from coordinator.prepared_transactions import LONGEST_NAME as LONGEST_PREPARED
 from coordinator.prepared_transactions import NAME, PreparedTransaction
 from coordinator.remote.calls import ROOT
 from coordinator.remote.named_transactions import (
+    DECIDABLE,
+    HANGING_S,
     NamedTransactions,
+    checked_before_ms,
     checked_beginning,
     checked_checkpoints,
+    checked_decision,
     checked_keys,
     checked_kind,
+    checked_life,
     checked_name,
     checked_names,
+    checked_older_than,
+    checked_pointer_list,
     checked_prepared_id,
     checked_state,
+    checked_truncation,
+    older_than_in_text,
     read_keys,
 )
 from coordinator.remote.wire import BYTES as BYTES_TYPE
@@ -201,6 +211,40 @@ _STATE = Kind(
 )
 
 
+_STANDINGS = Form(
+    lambda found: [one.fields() for one in found],
+    lambda _, sent: [*map(Standing.of, sent)],
+    array(STANDING),
+)
+
+
+def _or_none(check: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Returns the `given` of a field that a program may leave out, and JSON too."""
+    return by(lambda value: None if value is None else check(value))
+
+
+_LIFE = Kind(by(checked_life), LIFE, given=_or_none(checked_life))
+_DECISION = Kind(
+    by(checked_decision),
+    {"enum": [*DECIDABLE]},
+    given=by(checked_decision),
+    missing=f"outcome is one of {', '.join(DECIDABLE)}, not null",
+)
+_OLDER_THAN = Kind(
+    by(checked_older_than),
+    {"type": "number", "minimum": 0},
+    given=by(checked_older_than),
+    read_text=by(older_than_in_text),
+)
+_BEFORE_MS = Kind(by(checked_before_ms), whole(0), given=_or_none(checked_before_ms))
+_FORGOTTEN = partial(checked_pointer_list, name="pointers")
+_POINTERS = Kind(by(_FORGOTTEN), POINTERS, given=_or_none(_FORGOTTEN), write=list)
+_TRUNCATE = any_of(
+    fields({"beforeMs": whole(0)}),
+    fields({}, {"pointers": POINTERS}),
+)
+
+
 # Those who end a transaction get an object without fields.
 _DONE = Form(_nothing, _no_value, {"type": "object", "maxProperties": 0})
 
@@ -220,6 +264,34 @@ class ListTransactions(Struct):
     """Says which are listed."""
 
     state: Annotated[str, _STATE] = OPEN
+
+
+class FindHanging(Struct, rename="camel"):
+    """Says how long those are open at least that hang."""
+
+    older_than_s: Annotated[float, _OLDER_THAN] = HANGING_S
+
+
+class Truncate(Struct, forbid_unknown_fields=True, rename="camel"):
+    """Says which invalid pointers are forgotten: those of before a time, or these."""
+
+    before_ms: Annotated[int | None, _BEFORE_MS] = None
+    pointers: Annotated[Sequence[int] | None, _POINTERS] = None
+
+
+class AskOutcome(Struct):
+    """Names a pointer that was written with, and its life where that is known."""
+
+    transaction: Annotated[int, places.WRITTEN_POINTER]
+    life: Annotated[str | None, _LIFE] = None
+
+
+class Decide(Struct, forbid_unknown_fields=True):
+    """Names a pointer that was written with, and says what became of it."""
+
+    transaction: Annotated[int, places.TRANSACTION]
+    outcome: Annotated[str, _DECISION]
+    life: Annotated[str | None, _LIFE] = None
 
 
 class NamesTransaction(Struct):
@@ -306,11 +378,7 @@ LIST_TRANSACTIONS = _looks(
     path=ROOT,
     number=95,
     request=ListTransactions,
-    answer=Form(
-        lambda found: [one.fields() for one in found],
-        lambda _, sent: [*map(Standing.of, sent)],
-        array(STANDING),
-    ),
+    answer=_STANDINGS,
     right=operator,
     summary="All that are open, or invalid.",
 )
@@ -344,6 +412,61 @@ COUNT_TRANSACTIONS = _looks(
     ),
     right=monitor,
     summary="How many there are.",
+)
+FIND_HANGING = _looks(
+    does=NamedTransactions.find_hanging,
+    path=ROOT + "/find-hanging",
+    number=100,
+    request=FindHanging,
+    answer=_STANDINGS,
+    right=operator,
+    summary="Those that are open for long, and that nobody has or has used since.",
+)
+INVALID_SIZE = _looks(
+    does=NamedTransactions.invalid_size,
+    path=ROOT + "/invalid-size",
+    number=101,
+    request=Nothing,
+    answer=In("invalidSize", Annotated[int, whole(0)]),
+    right=monitor,
+    summary="How many pointers are invalid.",
+)
+TRUNCATE = _of_one(
+    does=NamedTransactions.truncate,
+    path=ROOT + "/truncate",
+    number=102,
+    request=Truncate,
+    check=lambda asked: checked_truncation(asked.before_ms, asked.pointers),
+    answer=In("truncated", bool),
+    right=operator,
+    repeat=Repeat.NEVER,
+    summary="Forgets invalid pointers, those named or those begun before a time.",
+    example={"pointers": []},
+    schema=_TRUNCATE,
+)
+OUTCOME = _looks(
+    does=NamedTransactions.outcome,
+    path=ONE + "/outcome",
+    number=103,
+    request=AskOutcome,
+    answer=Form(
+        KnownOutcome.fields,
+        lambda _, sent: KnownOutcome.of(sent),
+        fields({"outcome": {"enum": [one.value for one in Outcome]}, "life": LIFE}),
+    ),
+    right=holder_or_operator,
+    summary="What became of what was written with a pointer.",
+)
+DECIDE = _of_one(
+    does=NamedTransactions.decide,
+    path=ONE + "/decide",
+    number=104,
+    request=Decide,
+    answer=_DONE,
+    right=operator,
+    repeat=Repeat.NEVER,
+    summary="Writes down the outcome of a pointer that nobody knows.",
+    example=None,
 )
 CAN_COMMIT = _of_one(
     does=NamedTransactions.can_commit,

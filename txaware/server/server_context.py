@@ -212,7 +212,9 @@ class ServerContext:
             "QueueService": self.queues,
             "GroupService": self.groups,
             "TableService": self.tables,
-            "NamedTransactions": NamedTransactions(self.coordinator),
+            "NamedTransactions": NamedTransactions(
+                self.coordinator, clock_ms=self.clock_ms, told=self.owners.told
+            ),
         }[port]
 
     def servers(self) -> ServerMap:

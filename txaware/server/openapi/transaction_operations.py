@@ -2,26 +2,20 @@
 
 from typing import Any
 
-from coordinator.outcome import Outcome
 from coordinator.remote import calls
 from coordinator.remote.calls import RemoteCall
-from coordinator.remote.server import DECIDABLE
 from txaware.protocol.json_schema import (
     BASE64,
-    FLAG,
     TEXT,
     Schema,
-    any_of,
     array,
     fields,
     or_null,
     whole,
 )
 from txaware.protocol.transactions import (
-    LIFE,
     PARTICIPANT,
     POINTERS,
-    STANDING,
     TAG,
 )
 from txaware.server.openapi.operation import Operation, json_of
@@ -32,16 +26,6 @@ NAMED: dict[str, Schema] = {
     "checkpoints": POINTERS | {"description": "Its further write pointers."},
 }
 _NOTHING = json_of({"type": "object", "maxProperties": 0})
-_TRUNCATE = any_of(
-    fields({"beforeMs": whole(0)}),
-    fields({}, {"pointers": POINTERS}),
-)
-
-
-def _look(summary: str, schema: Schema, **query: Schema) -> Operation:
-    return Operation(summary=summary, tag=TAG, answer=json_of(schema), query=query)
-
-
 _CHECK: dict[str, Any] = {
     "type": ["boolean", "null"],
     "description": "True where can-commit was not asked: it is now, for the changes.",
@@ -54,34 +38,6 @@ _REPEAT: dict[str, Any] = {
 
 
 _DESCRIBED: dict[RemoteCall, Operation] = {
-    calls.FIND_HANGING: _look(
-        "Those that are open for long, and that nobody has or has used since.",
-        array(STANDING),
-        olderThanS={"type": "number", "minimum": 0},
-    ),
-    calls.INVALID_SIZE: _look(
-        "How many pointers are invalid.", fields({"invalidSize": whole(0)})
-    ),
-    calls.TRUNCATE: Operation(
-        summary="Forgets invalid pointers, those named or those begun before a time.",
-        tag=TAG,
-        body=json_of(_TRUNCATE, example={"pointers": []}),
-        needs_body=False,
-        answer=json_of(fields({"truncated": FLAG})),
-        refuses=(409,),
-    ),
-    calls.OUTCOME: _look(
-        "What became of what was written with a pointer.",
-        fields({"outcome": {"enum": [one.value for one in Outcome]}, "life": LIFE}),
-        life=LIFE,
-    ),
-    calls.DECIDE: Operation(
-        summary="Writes down the outcome of a pointer that nobody knows.",
-        tag=TAG,
-        body=json_of(fields({"outcome": {"enum": [*DECIDABLE]}}, {"life": LIFE})),
-        answer=_NOTHING,
-        refuses=(409,),
-    ),
     calls.COMMIT: Operation(
         summary="Makes its writes visible, and what comes with the commit: all of it "
         "or nothing.",

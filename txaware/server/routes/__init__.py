@@ -85,7 +85,6 @@ def all_routes(
     """Returns every route of the server."""
     coordinator = TransactionRoutes(server_context)
     routes = [
-        *coordinator.routes(),
         *CommitRoutes(server_context, coordinator).routes(),
         *EntryRoutes(server_context).routes(),
         *operator.BackupRoutes(server_context).routes(),

@@ -3,7 +3,6 @@
 import base64
 import re
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import attrs
@@ -13,8 +12,8 @@ from coordinator.errors import (
     TransactionRefused,
     TxAwareError,
 )
+from coordinator.outcome import KnownOutcome
 from coordinator.pointers import NO_POINTERS
-from coordinator.remote import calls
 from coordinator.remote.calls import ROOT, RemoteCall
 from coordinator.remote.client import BYTES, Answer, CoordinatorRoutes
 from coordinator.remote.named_transactions import NamedTransactions
@@ -22,7 +21,7 @@ from coordinator.remote.wire import fields_of, is_number, pointers_of
 from coordinator.transaction import LONGEST_TIMEOUT_S, Transaction, TransactionType
 from coordinator.transaction_status import Standing, TransactionCounts
 from txaware.auth import Principal
-from txaware.protocol.rights import Allow, holder_or_operator, monitor, operator
+from txaware.protocol.rights import Allow
 from txaware.protocol.transactions import (
     ABORT,
     BEGIN,
@@ -32,7 +31,7 @@ from txaware.protocol.transactions import (
     COUNT_TRANSACTIONS,
     DESCRIBE_TRANSACTION,
     INVALIDATE,
-    LIST_TRANSACTIONS,
+    OUTCOME,
     PERSIST,
     PREPARE,
     SNAPSHOT,
@@ -69,31 +68,6 @@ class TransactionRoutes:
             clock_ms=server_context.clock_ms,
             told=server_context.owners.told,
         )
-
-    def routes(self) -> list[Route]:
-        """Returns these routes. Only operators see transactions of others."""
-        rights = {
-            **{calls.FIND_HANGING: operator, calls.INVALID_SIZE: monitor},
-            **{calls.TRUNCATE: operator, calls.OUTCOME: holder_or_operator},
-            calls.DECIDE: operator,
-        }
-        return [
-            route_of(call, partial(self._pass_on, call=call), allow)
-            for call, allow in rights.items()
-        ]
-
-    async def _pass_on(self, request: Request, *, call: RemoteCall) -> Reply:
-        pointer = int(request.params.get("transaction", 0))
-        if call is calls.OUTCOME:
-            self._owners.check((pointer,), request.principal)
-        answer = await self._server_context.in_coordinator_thread(
-            self.coordinator.call,
-            call,
-            pointer=pointer,
-            query=request.query_string.decode("latin-1"),
-            body=request.body,
-        )
-        return self.passed_on(request, answer)
 
     def passed_on(self, request: Request, answer: Answer) -> Reply:
         """Passes an answer on, without what the caller may not know of this machine."""
@@ -191,17 +165,18 @@ def _snapshot(
     return server_context.coordinator.snapshot()
 
 
-def _list(server_context: ServerContext, _: Caller, asked: Any) -> list[Standing]:
-    found = server_context.engine(BEGIN.port).standings(state=asked.state)
-    told = server_context.owners.told
-    return [told(one.transaction_id, one) for one in found]
-
-
 def _describe(server_context: ServerContext, caller: Caller, asked: Any) -> Standing:
     owners, pointer = server_context.owners, asked.transaction
     owners.check((pointer,), caller.principal)
     found: Standing = server_context.engine(BEGIN.port).standing(pointer)
-    return owners.told(found.transaction_id, found)
+    return found
+
+
+def _outcome(server_context: ServerContext, caller: Caller, asked: Any) -> KnownOutcome:
+    server_context.owners.check((asked.transaction,), caller.principal)
+    options = OUTCOME.shape.options(asked)
+    found: KnownOutcome = server_context.engine(BEGIN.port).outcome(**options)
+    return found
 
 
 def _status(server_context: ServerContext, caller: Caller, _: Any) -> str:
@@ -274,7 +249,7 @@ ACTS: dict[Verb[..., Any], Act] = {
     **{verb: _by_holder(verb) for verb in (CAN_COMMIT, PERSIST)},
     **{ABORT: _abort, INVALIDATE: _invalidate},
     **{CHECKPOINT: _checkpoint, PREPARE: _prepare},
-    **{LIST_TRANSACTIONS: _list, DESCRIBE_TRANSACTION: _describe},
+    **{DESCRIBE_TRANSACTION: _describe, OUTCOME: _outcome},
     **{COORDINATOR_STATUS: _status, COUNT_TRANSACTIONS: _counts},
 }
 SOON: dict[Verb[..., Any], Soon] = {SNAPSHOT: _snapshot}
