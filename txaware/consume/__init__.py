@@ -3,9 +3,10 @@
 from txaware.consume.consumer import Consumer
 from txaware.consume.decoding_consumer import consumer_of
 from txaware.consume.inbox import Inbox
+from txaware.consume.loop_plan import subscribe
 from txaware.consume.member import Member
 from txaware.consume.subscribe_options import Delivery, SubscriberMetrics
-from txaware.consume.subscriber import Subscriber, subscribe
+from txaware.consume.subscriber import Subscriber
 
 __all__ = [
     "Consumer",

@@ -2,46 +2,30 @@
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
-
-import attrs
+from collections.abc import Callable
 
 from coordinator.brief_errors import briefly
-from coordinator.callbacks import check_function
-from coordinator.context import TransactionContext, current_transaction
+from coordinator.context import current_transaction
 from coordinator.fork_guard import guard
-from coordinator.interfaces import Coordinator, TransactionAware
-from coordinator.participants import checked_participant
+from coordinator.interfaces import Coordinator
 from coordinator.retry import retry_on_conflict
 from coordinator.threads import Event
-from txaware.consume.batches import MOST_BYTES, Handler, HandlesAtOnce, MessageBatches
+from txaware.consume.batches import MessageBatches
 from txaware.consume.consumer import Consumer
-from txaware.consume.cursors import Group
-from txaware.consume.inbox import Inbox, KeepsPositions
-from txaware.consume.loop_member import LoopMember, PartitionReader
+from txaware.consume.inbox import Inbox
 from txaware.consume.loop_retry import retrying
-from txaware.consume.poison import Publish
-from txaware.consume.shared_batches import PartitionWork, SharedBatches
+from txaware.consume.shared_batches import SharedBatches
 from txaware.consume.subscribe_options import (
     Delivery,
     SubscriberCounts,
     SubscriberMetrics,
 )
 from txaware.errors import (
-    BadRequest,
     MisusedTransaction,
     PartitionNeeded,
     ProducerFenced,
     TxAwareError,
 )
-from txaware.model.clock import ClockMs, system_clock_ms
-from txaware.model.group_service import GroupService
-from txaware.model.interfaces import MessagingService
-from txaware.model.messages import MessageId
-from txaware.model.partitions import full_name, named_partition, parsed_rows
-from txaware.model.start_places import BEGINNING, StartAt
 
 log = logging.getLogger(__name__)
 
@@ -209,197 +193,7 @@ class Subscriber:
             )
 
 
-def deciding(participants: Iterable[TransactionAware]) -> KeepsPositions | None:
-    """Returns the database among participants that decides their blocks, if any."""
-    for participant in participants:
-        if isinstance(participant, KeepsPositions) and participant.decides:
-            return participant
-    return None
-
-
 def _may_pass(error: BaseException) -> bool:
     """Tells whether a failure may be over at the next try."""
     stays = (ProducerFenced, PartitionNeeded)
     return isinstance(error, Exception) and not isinstance(error, stays)
-
-
-def _nothing() -> None:
-    """Does nothing."""
-
-
-@attrs.frozen
-class PartitionHandler:
-    """What handles the messages of a partition, and begins the transactions for them.
-
-    `begin` makes each transaction of participants and a `timeout_s`; `at_once` handles
-    several messages of a transaction at once. `close` lets go of what was opened.
-    """
-
-    handler: Handler
-    begin: Callable[..., TransactionContext] | None = None
-    at_once: HandlesAtOnce | None = None
-    close: Callable[[], object] = _nothing
-
-
-def subscribe(
-    service: MessagingService,
-    coordinator: Coordinator,
-    topic: str,
-    handler: Handler,
-    *,
-    group: str | None = None,
-    start: StartAt = None,
-    inclusive: bool = True,
-    participants: Iterable[TransactionAware] = (),
-    shares_journal: bool = False,
-    clock_s: Callable[[], float] = time.monotonic,
-    clock_ms: ClockMs = system_clock_ms,
-    sleep: Callable[[float], object] | None = None,
-    begin: Callable[..., TransactionContext] | None = None,
-    target: str | None = None,
-    publish: Publish | None = None,
-    at_once: HandlesAtOnce | None = None,
-    message_limit_bytes: int = MOST_BYTES,
-    groups: GroupService | None = None,
-    client: str | None = None,
-    static: str | None = None,
-    session_s: float | None = None,
-    concurrency: int = 1,
-    in_partition: Callable[[int], PartitionHandler] | None = None,
-    require_newest: Callable[[], object] = _nothing,
-    **options: Any,
-) -> Subscriber:
-    """Makes a subscriber that calls `handler(message)` for every message of a topic.
-
-    Each call comes in a transaction, which also moves the position; what joins the
-    transaction commits with it. `message` has an `id` and a `payload`. `options` are
-    those of `Delivery`. Without a `group` the position ends with the process. `begin`
-    makes each transaction of participants and a `timeout_s`, other than the usual one.
-    While the topic `target`, which the handler publishes to, is missing, no message is
-    given up. Where one of the participants is a database that decides, the position and
-    the tries lie there, and `publish` brings dead letters to its outbox. `at_once`
-    handles several messages of a transaction at once. No dead
-    letter is larger than `message_limit_bytes`.
-
-    With `groups` the loop of a group shares the topic, as a member with a name of its
-    own (or a `static` one) and a session of `session_s`, and handles up to
-    `concurrency` partitions at once. `in_partition` makes what handles another
-    partition than the first in another way. `require_newest` is called before it joins
-    anew, and may raise.
-    """
-    check_function(handler, what="handler")
-    delivery, participants = Delivery(**options), tuple(participants)
-    for participant in participants:
-        checked_participant(participant)
-    if concurrency > 1 and participants:
-        raise BadRequest(
-            f"{participants[0].transaction_aware_name} takes part in one transaction "
-            f"at a time, and concurrency={concurrency} has several: say concurrency=1"
-        )
-    if delivery.dead_letter_topic is not None:
-        service.topic(delivery.dead_letter_topic)  # it is refused now or never
-        if parsed_rows(delivery.dead_letter_topic) == parsed_rows(topic):
-            raise BadRequest(f"dead letters of {topic} would come back to it for ever")
-    place: dict[str, Any] = {"start": start, "inclusive": inclusive}
-    database = deciding(participants)
-    name, counts = full_name(topic), SubscriberCounts()
-    consumer: Consumer | Inbox
-    if database is not None and group is not None:
-        try:
-            consumer = Inbox(service, database, topic, group=group, **place)
-        except PartitionNeeded:  # then it is shared, and each begins there
-            consumer = Inbox(service, database, topic, group=group)
-    else:
-        consumer = Consumer(
-            service,
-            coordinator,
-            topic,
-            group=group,
-            shares_journal=shares_journal,
-            clock_ms=clock_ms,
-            clock_s=clock_s,
-            **place,
-        )
-
-    def made(
-        reader: Consumer | Inbox | PartitionReader, rows: str, by: PartitionHandler
-    ) -> MessageBatches:
-        shared = None
-        if group is not None:
-            shared = Group(service, group, rows, None, shares_journal)
-        return MessageBatches(
-            reader,
-            by.handler,
-            delivery,
-            counts=counts,
-            topic=rows,
-            group=shared,
-            service=service,
-            coordinator=coordinator,
-            participants=participants,
-            shares_journal=shares_journal,
-            clock_s=clock_s,
-            clock_ms=clock_ms,
-            begin=by.begin,
-            target=target,
-            database=database,
-            publish=publish,
-            at_once=by.at_once,
-            message_limit_bytes=message_limit_bytes,
-        )
-
-    first = PartitionHandler(handler, begin, at_once)
-    batches = made(consumer, name, first)
-    shared = None
-    if groups is not None and group is not None and named_partition(topic)[1] is None:
-
-        def member(group: str = group, groups: GroupService = groups) -> LoopMember:
-            return LoopMember(
-                service,
-                groups,
-                coordinator,
-                group,
-                topics=[topic],
-                start=start_of_group(topic, **place),
-                session_s=session_s,
-                static=static,
-                client=client,
-                own_positions=database is not None,
-                shares_journal=shares_journal,
-                clock_s=clock_s,
-            )
-
-        def work(number: int, member: LoopMember) -> PartitionWork:
-            by = first if in_partition is None else in_partition(number)
-            reader = member.reader((parsed_rows(topic).name, number), clock_ms)
-            rows = name if member.partitions(topic) == 1 else reader.name
-            if database is None or group is None:
-                return PartitionWork(made(reader, rows, by), reader.stands_at, by.close)
-            inbox = Inbox(service, database, reader.name, group=group, **place)
-            return PartitionWork(
-                made(inbox, rows, by), lambda: inbox.position or BEGINNING, by.close
-            )
-
-        shared = SharedBatches(member, work, name, require_newest=require_newest)
-    return Subscriber(
-        consumer,
-        batches,
-        delivery,
-        coordinator=coordinator,
-        counts=counts,
-        sleep=sleep,
-        shared=shared,
-        concurrency=concurrency,
-    )
-
-
-def start_of_group(topic: str, *, start: StartAt, inclusive: bool) -> Any:
-    """Returns the place where a group begins; an id is what comes next there."""
-    if isinstance(start, Mapping):
-        raise BadRequest(
-            f"a group that shares {topic} begins at one place in all partitions; "
-            f"rewind_group moves it to others"
-        )
-    if isinstance(start, MessageId) and not inclusive:
-        return start.after()
-    return start

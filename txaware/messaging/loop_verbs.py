@@ -23,8 +23,8 @@ from coordinator.context import TransactionContext
 from coordinator.interfaces import TransactionAware
 from txaware.consume import Subscriber, subscribe
 from txaware.consume.batches import HandlesAtOnce
+from txaware.consume.loop_plan import deciding
 from txaware.consume.subscribe_options import TIMEOUT_S
-from txaware.consume.subscriber import deciding
 from txaware.errors import BadRequest
 from txaware.messaging.parts import Parts
 from txaware.messaging.processor import DecidedProcessor, Function, Made, Processor

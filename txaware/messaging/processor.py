@@ -10,8 +10,8 @@ from coordinator.context import TransactionContext
 from coordinator.interfaces import TransactionAware
 from txaware.consume import Consumer, Inbox, Subscriber, SubscriberMetrics
 from txaware.consume.batches import Handled, HandlesAtOnce
+from txaware.consume.loop_plan import PartitionHandler
 from txaware.consume.poison import Publish
-from txaware.consume.subscriber import PartitionHandler
 from txaware.errors import BadRequest
 from txaware.model.interfaces import Payload
 from txaware.model.messages import Outgoing
