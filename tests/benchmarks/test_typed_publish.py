@@ -1,7 +1,6 @@
 """The price of a type: a typed publish beside a raw one of the same message."""
 
 import random
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import pydantic
 import pytest
 
 import txaware
+from tests.benchmarks.measure import Figure
 from txaware import Messaging
 
 pytestmark = pytest.mark.benchmark
@@ -74,7 +74,8 @@ def test_a_type_costs_at_most_three_tenths_of_a_publish(kind: type[Any]) -> None
                 for _ in range(EVENTS):
                     typed.publish(event)
 
-        assert ratio(publish_raw, publish_typed) <= MOST
+        name = f"typed {kind.__name__}, {EVENTS} in a transaction"
+        assert figure(name, publish_raw, publish_typed).report(at_most=MOST)
 
 
 @pytest.mark.parametrize("kind", [WithAttrs, Struct, Model, Dict])
@@ -95,11 +96,12 @@ def test_a_type_costs_at_most_three_tenths_of_a_transaction_of_bytes(
                 with messaging.transaction():
                     typed.publish(event)
 
-        assert ratio(publish_raw, publish_typed) <= MOST
+        name = f"typed {kind.__name__}, one in a transaction"
+        assert figure(name, publish_raw, publish_typed).report(at_most=MOST)
 
 
-def ratio(raw: Callable[[], None], typed: Callable[[], None]) -> float:
-    """How much more of a processor the second takes; in turns, which are drawn."""
+def figure(name: str, raw: Callable[[], None], typed: Callable[[], None]) -> Figure:
+    """The processor that each takes of a publish; in turns, which are drawn."""
     took: list[list[float]] = [[], []]
     drawn = random.Random(1)
     for _ in range(ROUNDS):
@@ -107,6 +109,5 @@ def ratio(raw: Callable[[], None], typed: Callable[[], None]) -> float:
             began_s = time.process_time()
             call()
             each.append((time.process_time() - began_s) / EVENTS * 1e6)
-    one, other = map(statistics.median, took)
-    print(f"\n{one:.1f} us raw, {other:.1f} typed: {other / one:.2f}", end=" ")
-    return other / one
+    one, other = took
+    return Figure(name, "us of processor", other, one, "raw")

@@ -175,14 +175,19 @@ def opened(directory: Path, database: str, kind: str) -> Iterator[Shop]:
         shop.kill_all()
 
 
-def orders_of(shop: Shop) -> dict[str, list[int]]:
-    """Returns the numbers of the orders, as each of the four has them."""
+def rows_of(shop: Shop) -> dict[str, list[int]]:
+    """Returns the numbers of the orders, as each of the tables has them."""
     with Session(shop.engine) as session:
-        found = {
+        return {
             "orders": sorted(session.scalars(select(Order.id))),
             "mails": sorted(session.scalars(select(Mail.order_id))),
             "ledger": sorted(session.scalars(select(Entry.order_id))),
         }
+
+
+def orders_of(shop: Shop) -> dict[str, list[int]]:
+    """Returns the numbers of the orders, as each of the four has them."""
+    found = rows_of(shop)
     with txaware.connect(shop.url) as messaging:
         reader: Any = messaging.consumer(ORDERS, decode=txaware.from_json)
         events: list[int] = []
@@ -192,9 +197,21 @@ def orders_of(shop: Shop) -> dict[str, list[int]]:
     return found | {"events": sorted(events)}
 
 
+def all_agree(found: dict[str, list[int]]) -> bool:
+    return all(numbers == found["orders"] for numbers in found.values())
+
+
 def agree(shop: Shop) -> bool:
-    numbers = list(orders_of(shop).values())
-    return all(one == numbers[0] for one in numbers)
+    """Tells whether the four agree; asks the server once the tables do.
+
+    It may be starting: it was perhaps killed last, and orders need no server.
+    """
+    if not all_agree(rows_of(shop)):
+        return False
+    try:
+        return all_agree(orders_of(shop))
+    except txaware.Unavailable:
+        return False
 
 
 def kill_parts(shop: Shop, *, kills: int, seed: int) -> None:

@@ -3,7 +3,7 @@
 import re
 import zlib
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import ClassVar
 
 import attrs
@@ -29,7 +29,12 @@ def named_partition(text: object) -> tuple[TopicName, int | None]:
 
     The number is None where the name is that of a topic.
     """
-    if isinstance(text, str) and (found := _PARTITION.fullmatch(text)):
+    return _named(text) if isinstance(text, str) else (TopicName.parse(text), None)
+
+
+@lru_cache(maxsize=1000)  # a request may name its topic each time
+def _named(text: str) -> tuple[TopicName, int | None]:
+    if found := _PARTITION.fullmatch(text):
         topic, number = found[1], int(found[2])
         if "." not in topic:
             return TopicName.parse(topic), number

@@ -1,6 +1,7 @@
 """A connection of asyncpg, used as one of psycopg: SQL is written once for both."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cached_property, lru_cache
 from typing import Any
 
 from txaware.participants.postgres_link import driver
@@ -85,7 +86,11 @@ class AsyncpgConnection:
         self._has_begun = False
         self._is_single = False
         self._transaction: Any = None
-        self.info = AsyncpgInfo(self)
+
+    @cached_property
+    def info(self) -> AsyncpgInfo:
+        """Where it leads, which few blocks ask."""
+        return AsyncpgInfo(self)
 
     @property
     def closed(self) -> bool:
@@ -175,6 +180,7 @@ class AsyncpgConnection:
             raise _as_psycopg(error) from error
 
 
+@lru_cache(maxsize=100)
 def _own(sql: str) -> str:
     """Numbers the places for values: `%s` are `$1` and so on."""
     first, *others = sql.split("%s")
