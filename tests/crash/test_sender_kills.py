@@ -1,4 +1,4 @@
-"""A million messages through a line that loses and doubles, and a server that dies."""
+"""A million messages, a line that loses, doubles and swaps, and a server that dies."""
 
 import random
 import threading
@@ -100,7 +100,14 @@ def send_through_kills(
         with connect(server.url) as own:
             own.create_topic("orders", partitions=PARTITIONS)
         with (
-            LossyProxy(server.url, seed=11, one_in=25, double_one_in=20) as proxy,
+            LossyProxy(
+                *(server.url,),
+                seed=11,
+                one_in=25,
+                double_one_in=20,
+                delay_one_in=30,
+                swap_one_in=10,
+            ) as proxy,
             connect(proxy.url, frames=frames) as client,
         ):
             began_s = time.monotonic()
@@ -122,8 +129,10 @@ def send_through_kills(
                 assert s.flush(PATIENCE_S)
             assert proxy.lost
             assert proxy.doubled
+            assert proxy.swapped or not frames
             took_s = time.monotonic() - began_s
-            print(f"{count} in {took_s:.0f} s, {proxy.doubled} doubled, {s.metrics()}")
+            odd = f"{proxy.lost} lost, {proxy.doubled} doubled, {proxy.swapped} swapped"
+            print(f"{count} in {took_s:.0f} s, {odd}, {s.metrics()}")
         assert errors == []
         with connect(server.url) as own:
             check(own, sent, count)

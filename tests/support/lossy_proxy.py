@@ -1,4 +1,4 @@
-"""A proxy that breaks and delays connections, and delivers requests twice.
+"""A proxy that breaks and delays connections, and doubles and reorders requests.
 
 A connection breaks before a request arrives, or before its answer. Requests come by
 HTTP or in frames.
@@ -6,11 +6,12 @@ HTTP or in frames.
 
 import random
 import re
+import select
 import socket
 import threading
 import time
 from contextlib import suppress
-from typing import Self
+from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
 from txaware.protocol.frames import (
@@ -28,6 +29,8 @@ from txaware.protocol.frames import (
 _HEAD_ENDS = b"\r\n\r\n"
 _UPGRADE = f"Upgrade: {PROTOCOL}".encode()
 _DELAYS_S = (0.01, 0.2)
+# A request is held back for so long where no other one comes behind it.
+_HELD_S = 0.05
 
 
 class LossyProxy:
@@ -35,8 +38,9 @@ class LossyProxy:
 
     One in `double_one_in` requests is delivered once more, a moment later and on
     another connection; nobody hears what is answered then. One in `delay_one_in` pieces
-    waits. A context manager; 0 loses, doubles or delays nothing. What is delivered once
-    more goes to `again_url`, where the server lives that is there later.
+    waits, and one in `swap_one_in` requests in frames comes after the next one. A
+    context manager; 0 does none of it. What is delivered once more goes to `again_url`,
+    where the server lives that is there later.
     """
 
     def __init__(
@@ -47,12 +51,14 @@ class LossyProxy:
         one_in: int,
         double_one_in: int = 0,
         delay_one_in: int = 0,
+        swap_one_in: int = 0,
         again_url: str | None = None,
     ) -> None:
         parts, later = urlsplit(url), urlsplit(again_url or url)
         self.one_in, self.double_one_in = one_in, double_one_in
-        self.delay_one_in = delay_one_in
+        self.delay_one_in, self.swap_one_in = delay_one_in, swap_one_in
         self.seed, self.lost, self.doubled, self.answered_again = seed, 0, 0, 0
+        self.swapped = 0
         self._server = (parts.hostname, parts.port)
         self._later_server = (later.hostname, later.port)
         self._random = random.Random(seed)
@@ -128,18 +134,54 @@ class LossyProxy:
             source.close()
 
     def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
-        passing = _Passing()
+        passing, held = _Passing(), b""
         with suppress(OSError):
-            while data := source.recv(1 << 16):
+            swaps = self.swap_one_in and target.getpeername()[1] == self._server[1]
+            while True:
+                if held and not select.select([source], [], [], _HELD_S)[0]:
+                    target.sendall(held)  # nothing comes behind it
+                    held = b""
+                data = source.recv(1 << 16)
+                if not data:
+                    break
                 if self.one_in and self._random.randrange(self.one_in) == 0:
                     self.lost += 1
                     break
                 if self.delay_one_in and not self._random.randrange(self.delay_one_in):
                     time.sleep(self._random.choice(_DELAYS_S))
+                pieces, requests = passing.pieces(data)
+                if swaps:
+                    held, pieces = self._swapped(held, pieces)
+                    data = b"".join(one.data for one in pieces)
                 target.sendall(data)
-                self._double(passing.requests(data))
+                self._double(requests)
+            target.sendall(held)
         _end(source)
         _end(target)
+
+    def _swapped(
+        self, held: bytes, pieces: list["_Piece"]
+    ) -> tuple[bytes, list["_Piece"]]:
+        """Returns what is held back from now on, and what passes instead."""
+        passed = []
+        for one in pieces:
+            if held:
+                is_behind = one.is_request
+                passed += [one, _Piece(held)] if is_behind else [_Piece(held), one]
+                self.swapped += is_behind
+                held = b""
+            elif one.is_request and not self._random.randrange(self.swap_one_in):
+                held = one.data
+            else:
+                passed.append(one)
+        return held, passed
+
+
+class _Piece(NamedTuple):
+    """Bytes that pass; a request in one frame may change places with another one."""
+
+    data: bytes
+    is_request: bool = False
 
 
 class _Passing:
@@ -149,8 +191,9 @@ class _Passing:
         self._greeting = b""  # the upgrade and the HELLO of one that has frames
         self._reader: FrameReader | None = None
 
-    def requests(self, data: bytes) -> list[bytes]:
-        """Returns the bytes that ask each whole request of a piece once more."""
+    def pieces(self, data: bytes) -> tuple[list[_Piece], list[bytes]]:
+        """Returns what has come as a whole by now, and the bytes that ask each whole
+        request of it once more."""
         if self._reader is not None:
             try:
                 return self._framed(self._reader, data)
@@ -159,21 +202,28 @@ class _Passing:
         head, found, body = data.partition(_HEAD_ENDS)
         if found and _UPGRADE in head:
             self._greeting, self._reader = head + found, FrameReader()
-            return self._framed(self._reader, body)
+            pieces, requests = self._framed(self._reader, body)
+            return [_Piece(self._greeting), *pieces], requests
         length = re.search(rb"(?i)\r\ncontent-length: *([0-9]+)", head)
         is_whole = found and length is not None and int(length[1]) == len(body)
-        return [data] if is_whole and head.startswith(b"P") else []
+        requests = [data] if is_whole and head.startswith(b"P") else []
+        return [_Piece(data)], requests
 
-    def _framed(self, reader: FrameReader, data: bytes) -> list[bytes]:
-        found = []
+    def _framed(
+        self, reader: FrameReader, data: bytes
+    ) -> tuple[list[_Piece], list[bytes]]:
+        pieces, requests = [], []
         for one in reader.feed(data):
+            passed = _Piece(frame(*one))
             if one.kind == HELLO:
-                self._greeting += frame(*one)
+                self._greeting += passed.data
             elif one.kind == REQUEST:
                 head, body = read_head(RequestHead, one.body)
                 if head.size_bytes == len(body):
-                    found.append(self._greeting + frame(*one))
-        return found
+                    passed = _Piece(passed.data, is_request=True)
+                    requests.append(self._greeting + passed.data)
+            pieces.append(passed)
+        return pieces, requests
 
 
 def _await_reply(line: socket.socket) -> None:
