@@ -394,8 +394,8 @@ class SendMachine:
     def turn(self, now_s: float) -> Actions:
         """Returns what is to do now.
 
-        The order is: what was answered, topics to count, what is given up, what is
-        tried again, and what is new.
+        The order is: what was answered or is given up, topics to count, what has waited
+        for its turn, what is tried again, and what is new.
         """
         while self._timers and self._timers[0][0] <= now_s:
             self._to_visit[heapq.heappop(self._timers)[2]] = None
@@ -406,6 +406,9 @@ class SendMachine:
             line = next(iter(self._queued))
             del self._queued[line]
             actions.send.extend(self._visit(line, now_s))
+        if self._failing:
+            again = [line for line in self._to_visit if line.error is not None]
+            self._to_visit = dict.fromkeys(again) | self._to_visit
         while self._to_visit:
             line = next(iter(self._to_visit))
             del self._to_visit[line]
