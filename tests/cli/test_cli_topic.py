@@ -65,6 +65,21 @@ def test_a_topic_is_created_listed_updated_and_deleted() -> None:
     }
 
 
+def test_a_list_of_topics_tells_about_how_large_each_is(messaging: Messaging) -> None:
+    messaging.create_topic("empty")
+    messaging.publish("t", [b"x" * 5000])
+    sizes = messaging.topic_sizes()
+    assert sizes["t"] > 5000
+    listed = run_json("topic", "list", "--sizes", obj=messaging)
+    assert {one["topic"]: one["bytes"] for one in listed} == sizes
+    header, empty, full = run(
+        "topic", "list", "--sizes", obj=messaging
+    ).stdout.splitlines()
+    assert header.split() == ["TOPIC", "SIZE", "TTL", "GENERATION", "PROPERTIES"]
+    assert empty.startswith("empty  0 bytes ")
+    assert full.startswith(f"t      {size_text(sizes['t'])} ")
+
+
 def test_a_topic_that_exists_is_taken_as_it_is_where_that_is_said() -> None:
     create = ("topic", "create", "orders")
     text = run(*create, "--exist-ok", "--ttl", "7d").stdout

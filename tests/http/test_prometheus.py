@@ -1,6 +1,7 @@
 """Metrics as Prometheus reads them."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -22,8 +23,9 @@ from txaware.errors import (
     StoreCorrupted,
     Unavailable,
 )
+from txaware.model.messages import Outgoing
 from txaware.model.metrics import HistogramCounter, TopicMetrics
-from txaware.model.numbers import OTHER, gauge
+from txaware.model.numbers import MOST_TOPICS, OTHER, gauge
 from txaware.model.settings import Settings
 from txaware.server.admission import Admission
 from txaware.server.metrics import request_counts
@@ -646,6 +648,33 @@ def test_topics_with_a_label_are_so_many(
         ("a",): 1,
         (OTHER,): 11,
     }
+
+
+def test_hundreds_of_partitions_are_no_hundreds_of_series(monitored: Monitored) -> None:
+    messaging = monitored.messaging
+    messaging.create_topic("orders", partitions=500)
+    sent = [Outgoing(b"m", b"%d" % number) for number in range(2500)]
+    messaging.publish("orders", sent)
+    for group in ("a", "b"):
+        consumer = messaging.consumer("orders", group=group)
+        with messaging.transaction():
+            consumer.poll(limit=10_000)
+    tx = messaging.coordinator.start_short()
+    messaging.publish("orders", sent, transaction=tx)
+    found = monitored.look()
+    series = Counter(
+        sample.name
+        for family in found.values()
+        for sample in family.samples
+        if sample.labels.get("topic", "").startswith("orders.")
+    )
+    most = max(MOST_TOPICS, overview_report.MOST_BLOCKED, overview_report.MOST_GROUPS)
+    assert len(series) > 8
+    assert max(series.values()) <= most
+    published = values(found, "messages_published_total")
+    assert published[OTHER,] > 0
+    assert sum(published.values()) == 2 * len(sent)
+    assert values(found, "blocked_topics")[()] > most
 
 
 def test_no_sum_falls_whatever_comes_and_goes() -> None:

@@ -453,29 +453,43 @@ def create(
 
 
 @topic.command("list")
+@click.option(
+    "--sizes",
+    "with_sizes",
+    is_flag=True,
+    help="About how many bytes the store has of each; what came last may be missing.",
+)
 @namespace_option
 @json_option
 @pass_session
-def list_(session: Session, *, namespace: str, as_json: bool) -> None:
+def list_(session: Session, *, with_sizes: bool, namespace: str, as_json: bool) -> None:
     """List the topics of a namespace.
 
     \b
     Example:
       txaware topic list
+      txaware topic list --sizes
       txaware topic list --namespace shop --json
     """
     with session.open() as messaging:
         names = messaging.topics(namespace)
         topics = [messaging.topic(full_name(name, namespace)) for name in names]
+        sizes = messaging.topic_sizes(namespace) if with_sizes else {}
     if as_json:
         for one in topics:
-            echo_json(topic_json(one))
+            size = {"bytes": sizes.get(one.name)} if with_sizes else {}
+            echo_json(topic_json(one) | size)
         return
+    header = ["TOPIC", "TTL", "GENERATION", "PROPERTIES"]
     rows = [
-        (one.topic, duration_text(one.ttl_s), one.generation, properties_text(one))
+        [one.topic, duration_text(one.ttl_s), one.generation, properties_text(one)]
         for one in topics
     ]
-    header = ("TOPIC", "TTL", "GENERATION", "PROPERTIES")
+    if with_sizes:
+        header.insert(1, "SIZE")
+        for one, row in zip(topics, rows, strict=True):
+            known = one.name in sizes  # it may be deleted meanwhile
+            row.insert(1, size_text(sizes[one.name]) if known else NOTHING)
     echo_columns(header, rows, empty=f"no topics in namespace {namespace}")
 
 
