@@ -191,7 +191,7 @@ def test_load_that_is_refused_is_no_figure(tmp_path: Path) -> None:
 
 def test_there_is_a_figure_for_each_floor() -> None:
     assert LETTERS + large.LETTERS + memory.LETTERS == "abcdefghi"
-    assert http.LETTERS == "abcdefghij"
+    assert http.LETTERS == "abcdefghijk"
     assert hbase.LETTERS == "abcdefg"
 
 

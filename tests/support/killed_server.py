@@ -209,11 +209,15 @@ def _poll(
 
 @attrs.define
 class Tally:
-    """How much of what was to be tested took place."""
+    """How much of what was to be tested took place.
+
+    `struck` are publishes without a transaction that a kill met under way, and
+    `survived` are transactions that were open at one, and committed.
+    """
 
     acknowledged: int = 0
     copied: int = 0
-    unknown_plain: int = 0
+    struck: int = 0
     survived: int = 0
 
     @property
@@ -223,15 +227,18 @@ class Tally:
 
     def add(self, history: History, killed_ns: list[int]) -> None:
         """Counts what happened in one history."""
+
+        def meets_a_kill(began_ns: int, publish: Publish) -> bool:
+            return bisect(killed_ns, began_ns) != bisect(killed_ns, publish.ended)
+
         for publish in history.publishes:
             self.acknowledged += publish.outcome == OK
             self.copied += publish.outcome == OK and publish.moved is not None
-            unknown = publish.outcome == UNKNOWN and not publish.transactional
-            self.unknown_plain += unknown
+            if not publish.transactional:
+                self.struck += meets_a_kill(publish.began, publish)
         for at_ns, publish in history.opened_ns:
             if publish.outcome == OK:
-                lives = bisect(killed_ns, at_ns), bisect(killed_ns, publish.ended)
-                self.survived += lives[0] != lives[1]
+                self.survived += meets_a_kill(at_ns, publish)
 
 
 def look(messaging: Messaging, log: Path, name: str, topics: Topics = THREE) -> None:

@@ -28,9 +28,9 @@ CONSUMER_RESTS_S = 0.001
 
 # SQLite is what a program has without us: it needs one sync as well, and little of the
 # processor. Where the disk is slow a ratio is about 1; these are for a fast one.
-FLOORS = {"a": 0.2, "b": 0.33}
+FLOORS = {"a": 0.5, "b": 0.8}
 MAIN_FLOOR = 0.17
-RECEIVED_MOST = 20.0
+RECEIVED_MOST = 8.0
 
 
 def transaction_of_one(messaging: Messaging) -> Callable[[], None]:
