@@ -91,7 +91,7 @@ def _beside(trial: Trial, letter: str, batch: int, floor: float) -> list[Figure]
         queue = _made(messaging, "q")
         home = trial.directory / f"peers-{letter}"
         home.mkdir()
-        postgres = opened.enter_context(peers.postgres(home))
+        postgres = opened.enter_context(peers.postgres(home, has_pgmq=True))
         redis = opened.enter_context(peers.redis(home))
 
         def in_transaction() -> None:
@@ -376,10 +376,11 @@ LETTERS = "".join(figure.letter for figure in FIGURES)
 # What each of them is measured beside.
 PEERS = {
     "a": [peers.PERSIST_QUEUE],
-    "b": [*peers.IN_POSTGRES, *peers.IN_REDIS],
-    "c": [*peers.IN_POSTGRES, *peers.IN_REDIS],
+    "b": [*peers.IN_POSTGRES, peers.PGMQ, *peers.IN_REDIS],
+    "c": [*peers.IN_POSTGRES, peers.PGMQ, *peers.IN_REDIS],
     "d": [],
     "e": peers.IN_POSTGRES,
+    "f": [],
 }
 
 

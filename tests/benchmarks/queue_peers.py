@@ -86,8 +86,8 @@ def postgres_binaries() -> Path | None:
 IN_POSTGRES = [
     Peer("PostgreSQL", "apt-get install", "postgresql", postgres_binaries),
     _from_pip("psycopg[binary]", "psycopg"),
-    _from_pip("pgmq", "pgmq"),
 ]
+PGMQ = _from_pip("pgmq", "pgmq")
 IN_REDIS = [
     Peer(
         "Redis", "apt-get install", "redis-server", lambda: shutil.which("redis-server")
@@ -97,10 +97,10 @@ IN_REDIS = [
 
 
 @contextmanager
-def postgres(directory: Path) -> Iterator[Postgres]:
-    """A server with a table of jobs, and with pgmq; yields what opens a connection."""
+def postgres(directory: Path, *, has_pgmq: bool = False) -> Iterator[Postgres]:
+    """A server with a table of jobs, perhaps with pgmq; yields what connects to it."""
     peer("psycopg", package="psycopg[binary]")
-    pgmq = pgmq_sql()
+    pgmq = pgmq_sql() if has_pgmq else None
     binaries = postgres_binaries()
     if binaries is None:
         raise MissingExtra(
@@ -138,8 +138,9 @@ def postgres(directory: Path) -> Iterator[Postgres]:
         first.execute(
             "CREATE TABLE jobs (id bigserial PRIMARY KEY, payload bytea NOT NULL)"
         )
-        first.execute(pgmq)
-        first.execute("SELECT pgmq.create('jobs')")
+        if pgmq is not None:
+            first.execute(pgmq)
+            first.execute("SELECT pgmq.create('jobs')")
         first.close()
         yield connect
     finally:

@@ -193,6 +193,7 @@ def test_there_is_a_figure_for_each_floor() -> None:
     assert LETTERS + large.LETTERS + memory.LETTERS == "abcdefghi"
     assert http.LETTERS == "abcdefghijk"
     assert hbase.LETTERS == "abcdefg"
+    assert queue.LETTERS == "".join(queue.PEERS)
 
 
 def test_the_ratio_is_a_median_over_rounds() -> None:
@@ -357,6 +358,11 @@ def test_a_peer_whose_client_is_missing_names_its_package(
     ("letters", "said"),
     [
         ("a", "needs persist-queue: pip install persist-queue"),
+        (
+            "e",
+            "needs PostgreSQL, psycopg[binary]: apt-get install postgresql; "
+            "pip install 'psycopg[binary]'",
+        ),
         (
             "abcde",
             "needs persist-queue, PostgreSQL, psycopg[binary], pgmq, Redis, redis: "
