@@ -193,7 +193,7 @@ def test_there_is_a_figure_for_each_floor() -> None:
     assert LETTERS + large.LETTERS + memory.LETTERS == "abcdefghi"
     assert http.LETTERS == "abcdefghijk"
     assert hbase.LETTERS == "abcdefg"
-    assert queue.LETTERS == "".join(queue.PEERS)
+    assert "".join(queue.PEERS) == queue.LETTERS
 
 
 def test_the_ratio_is_a_median_over_rounds() -> None:
