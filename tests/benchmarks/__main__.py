@@ -1,7 +1,7 @@
 """Benchmarks beside `txaware bench`: commits, producers, HBase, Spark, pages, memory.
 
 python -m tests.benchmarks commit|before|producers|sender|hbase|spark|queue --help
-python -m tests.benchmarks web|large|memory|scheduler|page|cluster --help
+python -m tests.benchmarks web|large|memory|scheduler|page|cluster|groups --help
 """
 
 import subprocess
@@ -18,6 +18,7 @@ from coordinator.errors import install_with
 from tests.benchmarks import before as before_figures
 from tests.benchmarks import chosen_sync, commit_path
 from tests.benchmarks import cluster as cluster_figures
+from tests.benchmarks import groups as group_figures
 from tests.benchmarks import hbase as hbase_figures
 from tests.benchmarks import large as large_figures
 from tests.benchmarks import memory as memory_figures
@@ -103,6 +104,12 @@ Needs Chromium and its driver from Debian's packages, and {install_with("dev")}.
 Every figure is shown as by `txaware bench embedded`.
 """
 
+GROUPS_METHOD = """Measures members of groups: all of their floors.
+
+They, their server and this command share the machine: with much else on it nothing
+settles in time. Every figure is shown as by `txaware bench embedded`.
+"""
+
 CLUSTER_METHOD = """Measures two processes of one store beside one process.
 
 They and their clients share this machine, so that the processor time of both for each
@@ -164,6 +171,13 @@ _measure(
     less={"rounds": 2, "for_s": 3.0, "scale": 0.1},
 )
 _measure("page", PAGE_METHOD, page_figures, less={"rounds": 2})
+_measure(
+    "groups",
+    GROUPS_METHOD,
+    group_figures,
+    usual={"rounds": group_figures.ROUNDS},
+    less={"rounds": 1, "scale": 0.2},
+)
 
 
 @benchmarks.command(help=help_text(HBASE_METHOD, hbase_figures.FIGURES))

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from tests.benchmarks import (
     before,
     cluster,
+    groups,
     hbase,
     large,
     memory,
@@ -305,6 +306,7 @@ MEASURED = [
     (benchmarks, ["memory"], memory.FIGURES),
     (benchmarks, ["queue"], queue.FIGURES),
     (benchmarks, ["cluster"], cluster.FIGURES),
+    (benchmarks, ["groups"], groups.FIGURES),
 ]
 
 

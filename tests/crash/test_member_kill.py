@@ -80,8 +80,11 @@ def live_through(
         nemesis.leave()
         for static in messaging.group(GROUP).members:
             messaging._parts.groups.leave_group(GROUP, static.member)
-        handled = told.read()
-        print(f"{kind}: {len(handled)} handled, {dict(nemesis.done)}")
+        handled, generation = told.read(), messaging.group(GROUP).generation
+        print(
+            f"{kind}: {len(handled):,} handled in {generation:,} generations, "
+            f"{dict(nemesis.done)}"
+        )
         assert check(handled, published, rewinds) == NOTHING
         assert min(published.values()) > 0
         assert not messaging.check().problems

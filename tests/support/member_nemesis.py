@@ -62,8 +62,10 @@ CREATE_TABLE = {
     "mysql": _TABLE.format("BIGINT", " AUTO_INCREMENT"),
 }
 
-# What befalls members and their server; "again" is a new process of the same name.
-BLOWS = ("begin", "leave", "kill", "stop", "server", "again", "add", "clock")
+# What befalls members and their server; "again" is a new process of the same name, and a
+# "storm" so many members that join at once, take nothing up, and leave.
+BLOWS = ("begin", "leave", "kill", "stop", "server", "again", "add", "clock", "storm")
+STORM = 6
 REWIND = "rewind"
 
 
@@ -494,11 +496,30 @@ class Nemesis:
         elif blow == "clock":
             step_ms = chance.choice(CLOCK_STEPS_MS)
             (self._directory / "ahead").write_text(str(step_ms))
+        elif blow == "storm":
+            self._storm()
         elif blow == REWIND:
             self._rewind(publishing, told)
         elif len(self.members) > 1:
             self.members.remove(one)
             one.kill() if blow == "kill" else one.leave()
+
+    def _storm(self) -> None:
+        """Has members join and leave, each of which should have a share meanwhile."""
+        kind = self._kind
+        with txaware.connect(self._server.url) as messaging:
+            groups = messaging._parts.groups
+            joined = [
+                groups.join_group(
+                    GROUP,
+                    topics=[TOPIC],
+                    session_s=kind.session_s,
+                    own_positions=bool(kind.database),
+                )
+                for _ in range(STORM)
+            ]
+            for one in joined:
+                groups.leave_group(GROUP, one.member)
 
     def _rewind(self, publishing: Publishing, told: Told) -> None:
         """Takes a partition back while its member commits.
