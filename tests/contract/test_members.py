@@ -12,6 +12,7 @@ from txaware.errors import (
     BadRequest,
     MemberFenced,
     MisusedTransaction,
+    TopicNotFound,
     TransactionConflict,
     TransactionRefused,
 )
@@ -281,6 +282,44 @@ def test_topics_and_partitions_are_added_while_it_runs(shop: Messaging) -> None:
         m.commit()
 
 
+def test_a_topic_that_could_not_be_added_is_asked_for_no_more(shop: Messaging) -> None:
+    with shop.member("billing", topics=["orders"]) as m:
+        for wrong in (("nothing",), ("orders", 9), ("orders", -1)):
+            with pytest.raises((TopicNotFound, BadRequest)):
+                m.add_topic(*wrong)
+        m.add_topic("audit")
+        assert payloads(m.poll())[0] == b"0-0"
+        assert m.assignment == {"audit": [0], "orders": [0, 1, 2]}
+        shop._parts.groups.leave_group("billing", m.member)  # it joins anew
+        assert until(lambda: m.poll(timeout_s=0.1) and m.assignment.get("audit"))
+
+
+@pytest.mark.parametrize("call", ["commit", "pause", "resume"])
+def test_a_topic_that_it_has_not_joined_is_no_part_of_it(
+    shop: Messaging, call: str
+) -> None:
+    with shop.member("billing", topics=["orders"]) as m:
+        m.add_topic("audit", 0)
+        getattr(m, call)("audit")
+        with pytest.raises(BadRequest, match="has not joined topic order "):
+            getattr(m, call)("order")
+
+
+@pytest.mark.parametrize("interval_s", [0, -1, "x", True, float("nan")])
+def test_a_member_is_to_be_polled_within_some_time(
+    shop: Messaging, interval_s: Any
+) -> None:
+    with pytest.raises(BadRequest, match="poll_interval_s is"):
+        shop.member("billing", topics=["orders"], poll_interval_s=interval_s)
+
+
+def test_who_is_told_is_a_function(shop: Messaging) -> None:
+    for name in ("on_assigned", "on_revoked"):
+        wrong: Any = {name: "print"}
+        with pytest.raises(BadRequest, match=name):
+            shop.member("billing", topics=["orders"], **wrong)
+
+
 def test_partitions_that_are_added_are_polled_from_their_beginning(
     shop: Messaging,
 ) -> None:
@@ -303,6 +342,36 @@ def test_a_rewind_brings_messages_again(shop: Messaging) -> None:
         assert b"1-1" in payloads(m.poll())
         m.rewind("orders", to="last")
         assert payloads(m.poll()) == [b"0-1", b"1-1", b"2-1"]
+
+
+def test_a_rewind_goes_to_a_time_or_to_a_place_in_each_partition(
+    site: Site, shop: Messaging
+) -> None:
+    with shop.member("billing", topics=["orders", "audit"]) as m:
+        shop.publish("audit", [b"a"])
+        site.clock.advance_s(1)
+        shop.publish("audit", [b"b"])
+        *_, b = shop.poll("audit")
+        assert len(m.poll()) == 8
+        m.commit()
+        m.rewind("audit", to=b.id.publish_time)
+        assert payloads(m.poll()) == [b"b"]
+        m.rewind("orders", to={"0": "first", "2": "last"})
+        assert payloads(m.poll()) == [b"0-0", b"0-1", b"2-1"]
+
+
+@pytest.mark.parametrize("to", [None, {"0": None}, True, "yesterday", {"x": "first"}])
+def test_a_rewind_or_a_seek_to_no_place_moves_nothing(shop: Messaging, to: Any) -> None:
+    with shop.member("billing", topics=["orders"]) as m:
+        m.poll()
+        m.commit()
+        with pytest.raises(BadRequest):
+            m.rewind("orders", to=to)
+        with pytest.raises(BadRequest):
+            shop.rewind_group("billing", "orders", to=to)
+        with pytest.raises(BadRequest):
+            m.seek("orders", 0, to)
+        assert m.poll() == []
 
 
 def test_a_rewind_by_somebody_else_reaches_the_owner(shop: Messaging) -> None:

@@ -62,8 +62,8 @@ CREATE_TABLE = {
     "mysql": _TABLE.format("BIGINT", " AUTO_INCREMENT"),
 }
 
-# What befalls members and their server; "again" is a new process of the same name, and a
-# "storm" so many members that join at once, take nothing up, and leave.
+# What befalls members and their server; "again" is a new process of the same name, and
+# in a "storm" so many members join at once, take nothing up, and leave.
 BLOWS = ("begin", "leave", "kill", "stop", "server", "again", "add", "clock", "storm")
 STORM = 6
 REWIND = "rewind"

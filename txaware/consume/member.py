@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Self, cast
 
 from coordinator.brief_errors import briefly
+from coordinator.callbacks import check_function
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
@@ -41,6 +42,7 @@ from txaware.model.groups import (
     Owned,
     Partition,
     PartitionPosition,
+    checked_group_place,
     checked_group_start,
     checked_member,
     owned_by_topic,
@@ -133,8 +135,8 @@ class Member:
         self._named: list[NamedPartition] = []
         self._start = checked_group_start(_in_ms(start))
         self._session_s = session_s
-        self._on_assigned = on_assigned or _nobody
-        self._on_revoked = on_revoked or _nobody
+        self._on_assigned = _told(on_assigned, what="on_assigned")
+        self._on_revoked = _told(on_revoked, what="on_revoked")
         self._static = None if static is None else checked_member(static)
         self._autocommit = autocommit
         self._assignment = assignment
@@ -147,7 +149,10 @@ class Member:
         self._lock = threading.RLock()
         self._is_open = self._is_closed = False
         self._heartbeats = Heartbeats(
-            groups, self._group, poll_interval_s=poll_interval_s, clock_s=clock_s
+            groups,
+            self._group,
+            poll_interval_s=_checked_interval_s(poll_interval_s),
+            clock_s=clock_s,
         )
         self._wait = MessageWait(service, self._heartbeats.changed, clock_s=clock_s)
         guard(self)
@@ -223,13 +228,17 @@ class Member:
         self._require_outside("add_topic")
         with self._lock:
             self._require_open()
-            name = self._name_of(topic)
+            name, before = self._name_of(topic), (self._topics, self._named)
             if partition is None:
                 self._topics = [*dict.fromkeys([*self._topics, name])]
             else:
                 named = NamedPartition(name, partition)
                 self._named = [*dict.fromkeys([*self._named, named])]
-            self._join()
+            try:
+                self._join()
+            except BaseException:  # or it could never join anew
+                self._topics, self._named = before
+                raise
 
     # ---- what it has
     @property
@@ -478,7 +487,7 @@ class Member:
             self._require_open()
             ahead = self._ahead()
             if topic is not None:
-                name = self._name_of(topic)
+                name = self._joined_name(topic)
                 ahead = [one for one in ahead if one.topic == name]
             if partition is not None:
                 ahead = [one for one in ahead if one.number == partition]
@@ -572,7 +581,7 @@ class Member:
         if len(place) not in (1, 2):
             raise BadRequest("seek takes a topic, a partition if need be, and a place")
         pair = self._name_of(topic), cast(int, place[0]) if len(place) == 2 else 0
-        start = checked_group_start(_in_ms(place[-1]))
+        start = checked_group_place(_in_ms(place[-1]))
         with self._lock:
             held = self._held.get(pair)
             if held is None:
@@ -590,11 +599,11 @@ class Member:
 
     def pause(self, topic: str) -> None:
         """Polls nothing of a topic until `resume`; its partitions stay."""
-        self._share.paused.add(self._name_of(topic))
+        self._share.paused.add(self._joined_name(topic))
 
     def resume(self, topic: str) -> None:
         """Polls a topic again."""
-        self._share.paused.discard(self._name_of(topic))
+        self._share.paused.discard(self._joined_name(topic))
 
     # ---- taking up
     def _take_up(self) -> None:
@@ -685,6 +694,17 @@ class Member:
             )
         return name.name
 
+    def _joined_name(self, topic: str) -> str:
+        """Returns the name of a topic that it has joined, or been given by a map."""
+        name = self._name_of(topic)
+        known = {*self._topics, *(one.topic for one in self._named)}
+        if name not in known and all(name != pair[0] for pair in [*self._held]):
+            raise BadRequest(
+                f"{self} has not joined topic {topic} "
+                f"({', '.join(sorted(known)) or 'none yet'})"
+            )
+        return name
+
     def _require_open(self) -> None:
         if self._is_closed or not self._is_open:
             raise MisusedTransaction(
@@ -706,6 +726,23 @@ class Member:
 
     def __repr__(self) -> str:
         return f"<Member: {self}>"
+
+
+def _told(call: Told | None, *, what: str) -> Told:
+    """Returns who is told, or somebody who does nothing."""
+    if call is None:
+        return _nobody
+    check_function(call, what=what)
+    return call
+
+
+def _checked_interval_s(seconds: object) -> float:
+    """Returns the time between polls; raises `BadRequest` for what is none."""
+    if isinstance(seconds, int | float) and seconds is not True and seconds > 0:
+        return seconds
+    raise BadRequest(
+        f"poll_interval_s is a number of seconds above 0, not {seconds!r:.100}"
+    )
 
 
 def _nobody(_: object) -> None:

@@ -247,9 +247,12 @@ def checked_map(assignment: object) -> dict[str, dict[str, list[int]]]:
 
 
 def checked_group_start(start: object) -> GroupStart:
-    """Returns the place where a group begins; raises `BadRequest` for others."""
-    if start is None:
-        return "first"
+    """Returns the place where a group begins; without one it is its first message."""
+    return "first" if start is None else checked_group_place(start)
+
+
+def checked_group_place(start: object) -> GroupStart:
+    """Returns a place to go to; raises `BadRequest` for others, and for none."""
     if isinstance(start, MessageId) and len(start) == ID_BYTES:
         return start
     if start in ("first", "last", "next"):

@@ -22,6 +22,7 @@ from txaware.model.groups import (
     checked_assignment,
     checked_client,
     checked_counter,
+    checked_group_place,
     checked_group_start,
     checked_group_topic,
     checked_map,
@@ -145,8 +146,8 @@ _START = Kind(
 
 def _given_to(to: object, *, what: str) -> object:
     if isinstance(to, Mapping):
-        return {str(n): checked_group_start(one) for n, one in to.items()}
-    return checked_group_start(to)
+        return {str(n): checked_group_place(one) for n, one in to.items()}
+    return checked_group_place(to)
 
 
 def _read_to(value: object, *, what: str) -> object:

@@ -34,6 +34,7 @@ from txaware.model.groups import (
     checked_assignment,
     checked_client,
     checked_counter,
+    checked_group_place,
     checked_group_start,
     checked_group_topic,
     checked_map,
@@ -732,9 +733,9 @@ class LocalGroups:
         """Returns where partitions stand from then on."""
         self._require_partition(name, topic, 0)
         if isinstance(to, Mapping):
-            starts = {(topic, _whole(n)): checked_group_start(s) for n, s in to.items()}
+            starts = {(topic, _whole(n)): checked_group_place(s) for n, s in to.items()}
         else:
-            start = checked_group_start(to)
+            start = checked_group_place(to)
             count = self._partitions(name, topic)
             starts = {(topic, number): start for number in range(count)}
         found = {}
