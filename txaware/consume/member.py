@@ -554,9 +554,7 @@ class Member:
         return None if found is None else place_in_partition(found, pair[1])
 
     # ---- going elsewhere
-    def rewind(
-        self, topic: str, *, to: To | Mapping[int, To] | Mapping[str, To]
-    ) -> None:
+    def rewind(self, topic: str, *, to: To | Mapping[Any, To]) -> None:
         """Moves the group in a topic; an id is what comes next for everybody.
 
         It is at once, and no part of a block.

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from txaware.client.aio.async_transaction import Workers
 from txaware.consume.member import Member, To
@@ -134,9 +134,7 @@ class AsyncMember:
         self._moves += 1
         await self._in_thread(self._member.rollback)
 
-    async def rewind(
-        self, topic: str, *, to: To | Mapping[int, To] | Mapping[str, To]
-    ) -> None:
+    async def rewind(self, topic: str, *, to: To | Mapping[Any, To]) -> None:
         """Moves the group in a topic; an id is what comes next for everybody."""
         self._moves += 1
         await self._in_thread(partial(self._member.rewind, topic, to=to))
