@@ -54,6 +54,16 @@ def test_the_first_member_gets_everything() -> None:
     assert {owner.since for owner in change.row.owners.values()} == {1}
 
 
+def test_a_group_that_is_made_without_members_says_so() -> None:
+    state = Membership(GroupRow(), 0)
+    change = state.setting(GroupSettings(ephemeral=True), {})
+    assert (change.row.generation, change.row.why) == (1, "it was created")
+    state.changed(change, 0)
+    state.changed(state.joining(row_of("a"), {"orders": 1}), 0)
+    change = state.setting(GroupSettings(assignment="own"), {"orders": 1})
+    assert change.row.why == "a joined"  # nothing has moved yet
+
+
 def test_the_second_member_gets_its_share_when_the_first_has_let_it_go() -> None:
     state = state_of("a", "b", counts={"orders": 2})
     assert loads(state.row) == {"a": 2}

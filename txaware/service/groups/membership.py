@@ -221,13 +221,15 @@ class Membership:
         *,
         own: Mapping[str, Mapping[str, list[int]]] | None = None,
     ) -> Change:
-        """Returns the change to other settings, or to another own assignment."""
+        """Returns the change to other settings, or to another own assignment.
+
+        Of a group that is not there yet it is the first.
+        """
         row = attrs.evolve(
             self.row, settings=settings, own=self.row.own if own is None else own
         )
-        return self._change(
-            row.members, counts, why="it is assigned otherwise", row=row
-        )
+        why = "it is assigned otherwise" if row.generation else "it was created"
+        return self._change(row.members, counts, why=why, row=row)
 
     def _change(
         self,
