@@ -360,6 +360,34 @@ def test_partitions_are_shared_and_those_added_begin_at_their_first_message(
     assert messaging.position("billing", "calls.0") is not None
 
 
+@pytest.mark.parametrize("is_left_by_all", [True, False])
+def test_partitions_that_are_added_while_nobody_is_there_begin_at_their_first_message(
+    site: Site, groups: GroupService, *, is_left_by_all: bool
+) -> None:
+    messaging = site.messaging
+    messaging.create_topic("calls", partitions=2)
+    messaging.publish("calls.1", [b"old"])
+    if not is_left_by_all:
+        join(groups, "other", "audit")
+    groups.join_group("billing", "a", topics=["calls"], start="next")
+    groups.leave_group("billing", "a")
+    assert "calls" not in groups.group("billing").topics
+    messaging.update_topic("calls", partitions=3)
+    messaging.publish("calls.2", [b"new"])
+    join(groups, "other", "audit")
+    groups.leave_group("billing", "other")
+    joined = groups.join_group("billing", "a", topics=["calls"], start="next")
+    assert joined.partitions[2] == PartitionPosition("calls", 2, BEGINNING)
+    groups.leave_group("billing", "a")
+    messaging.delete_topic("calls")
+    groups.join_group("billing", "other", topics=["audit"])
+    messaging.create_topic("calls", partitions=2)
+    messaging.publish("calls.1", [b"of another topic"])
+    joined = groups.join_group("billing", "a", topics=["calls"], start="next")
+    page = messaging.poll("calls.1", start=joined.partitions[1].position)
+    assert len(page) == 1  # the one before the next
+
+
 def test_a_topic_that_goes_and_comes_is_followed(
     site: Site, groups: GroupService
 ) -> None:

@@ -59,7 +59,9 @@ class Owner:
 class GroupRow:
     """A group as it is kept; `topics` tells how many partitions of each it knows.
 
-    `own` are the partitions of members as an application assigned them.
+    `left` tells it of topics that all members have left: partitions that are added
+    meanwhile are new to the group. `own` are the partitions of members as an
+    application assigned them.
     """
 
     settings: GroupSettings = attrs.field(factory=GroupSettings)
@@ -70,6 +72,15 @@ class GroupRow:
     topics: Mapping[str, int] = attrs.field(factory=dict)
     owners: Mapping[Partition, Owner] = attrs.field(factory=dict)
     own: Mapping[str, Mapping[str, list[int]]] = attrs.field(factory=dict)
+    left: Mapping[str, int] = attrs.field(factory=dict)
+
+    def knows(self, topic: str, number: int) -> bool:
+        """Tells whether a partition was there when the group had the topic last.
+
+        Of a topic that it never had it knows all.
+        """
+        count = self.topics.get(topic) or self.left.get(topic) or number + 1
+        return number < count
 
     def owned_by(self, member: str) -> list[Partition]:
         """Returns the partitions of a member, in order."""
@@ -93,6 +104,7 @@ class GroupRow:
             "topics": dict(sorted(self.topics.items())),
             "owners": owners,
             "own": {name: dict(topics) for name, topics in sorted(self.own.items())},
+            **({"left": dict(sorted(self.left.items()))} if self.left else {}),
         }
         return json.dumps(row, separators=(",", ":")).encode()
 
@@ -119,6 +131,7 @@ class GroupRow:
                     for number in numbers
                 },
                 own=row["own"],
+                left=row.get("left", {}),
             )
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"no group can be read: {error!r}") from error

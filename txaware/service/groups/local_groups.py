@@ -610,7 +610,7 @@ class LocalGroups:
         joining: str | None = None,
     ) -> None:
         """Makes a change, writes it with its positions, and takes it over."""
-        topics = set(also)
+        topics = {*also, *state.row.left}
         for member in state.row.members.values():
             topics |= member.all_topics
         for _ in range(TOPIC_TRIES):
@@ -763,8 +763,7 @@ class LocalGroups:
         [found] = self._positions(name, [pair], tx)
         if found.position is not None:
             return found.position
-        topic, number = pair
-        if number >= state.row.topics.get(topic, 0) > 0:
+        if not state.row.knows(*pair):
             return BEGINNING
         start = row.members[row.owners[pair].member].start
         return self._place(name, pair, start)

@@ -268,7 +268,12 @@ class Membership:
             or dict(row.topics) != known
             or dict(row.owners) != owners
         )
-        new = attrs.evolve(row, members=members, topics=known, owners=owners)
+        left = {
+            topic: count
+            for topic, count in {**row.left, **row.topics}.items()
+            if topic not in known and counts.get(topic, 0)
+        }
+        new = attrs.evolve(row, members=members, topics=known, owners=owners, left=left)
         if is_new:
             new = attrs.evolve(new, generation=generation, why=why)
         same = [pair for pair in sorted(touched) if pair in owners]
