@@ -467,11 +467,11 @@ class Nemesis:
         while time.monotonic() < until_s:
             blow = self._chance.choice(self._kind.blows)
             with suppress(TxAwareError):
-                self._do(blow, publishing, told)
-                self.done[blow] += 1
+                self.done[blow] += self._do(blow, publishing, told)
             time.sleep(self._chance.uniform(0, 0.3))
 
-    def _do(self, blow: str, publishing: Publishing, told: Told) -> None:
+    def _do(self, blow: str, publishing: Publishing, told: Told) -> bool:
+        """Does harm; tells whether there was anybody to do it to."""
         chance, server = self._chance, self._server
         one = chance.choice(self.members)
         if blow == "server":
@@ -487,8 +487,9 @@ class Nemesis:
             self.members.remove(one)
             one.kill()
         elif blow == "add":
-            if len(publishing.ids) < MOST_PARTITIONS:
-                publishing.add_partition()
+            if len(publishing.ids) == MOST_PARTITIONS:
+                return False
+            publishing.add_partition()
         elif blow == "stop":
             one.signal(signal.SIGSTOP)
             time.sleep(self._kind.session_s + 0.3)
@@ -503,6 +504,9 @@ class Nemesis:
         elif len(self.members) > 1:
             self.members.remove(one)
             one.kill() if blow == "kill" else one.leave()
+        else:
+            return False
+        return True
 
     def _storm(self) -> None:
         """Has members join and leave, each of which should have a share meanwhile."""
