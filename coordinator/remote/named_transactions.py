@@ -6,7 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from coordinator.errors import BadRequest, PreparedNotFound
+from coordinator.errors import (
+    BadRequest,
+    PreparedNotFound,
+    TransactionNotInProgress,
+)
 from coordinator.interfaces import Coordinator
 from coordinator.optional_ports import (
     KnowsLives,
@@ -22,8 +26,10 @@ from coordinator.prepared_transactions import (
     two_phases,
 )
 from coordinator.remote.wire import LONGEST_NAME, is_number, shown, whole_number
-from coordinator.transaction import Transaction, TransactionType
+from coordinator.resolve_outcome import settle
+from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
 from coordinator.transaction_status import (
+    NEVER,
     OPEN,
     STATES,
     Standing,
@@ -165,6 +171,59 @@ class NamedTransactions:
         """Checks the changed keys, and remembers them for the commit."""
         tx = named(transaction, kind, checkpoints)
         self._coordinator.can_commit(tx, checked_keys(changes))
+
+    def commit(
+        self,
+        transaction: int,
+        *,
+        kind: str = "short",
+        checkpoints: Sequence[int] = (),
+        check: bool | None = False,
+        changes: Sequence[bytes] = (),
+        repeat: bool | None = False,
+    ) -> None:
+        """Makes its writes visible; with `check`, after a look at the changed keys.
+
+        With `repeat`, what a request before has done is told truly.
+        """
+        tx = named(transaction, kind, checkpoints)
+        keys = keys_to_check(check, changes)
+        self.commit_by(self._coordinator.commit, tx, keys, repeat=repeat)
+
+    def commit_by(
+        self,
+        commit: Callable[[Transaction], None],
+        tx: Transaction,
+        keys: Sequence[bytes] | None,
+        *,
+        repeat: bool | None,
+    ) -> None:
+        """Does the same where `commit` ends it; `keys` are checked before, if any."""
+        is_repeated = flag_or_null(repeat, what="repeat")
+        try:
+            if keys is not None:
+                self._coordinator.can_commit(tx, keys)
+            commit(tx)
+        except TransactionNotInProgress:
+            # A client that lost the answer to a commit asks again; the transaction may
+            # have ended by then.
+            is_repeat = is_repeated and self._began(tx)
+            if not is_repeat or not self._committed(tx):
+                raise
+
+    def _began(self, tx: Transaction) -> bool:
+        return standing(self._coordinator, tx.transaction_id).state != NEVER
+
+    def _committed(self, tx: Transaction) -> bool:
+        """Tells whether an earlier commit took place; its holder never aborted it."""
+
+        def open_for_s() -> float:
+            # By the coordinator's time too, by which it forgets: it never goes back.
+            pointer = self._coordinator.snapshot().transaction_id
+            now_ms = max(self._clock_ms(), pointer // POINTERS_PER_MS)
+            return now_ms / 1000 - tx.transaction_id / POINTERS_PER_MS / 1000
+
+        return settle(self._coordinator, tx.transaction_id, open_for_s=open_for_s)
 
     def persist(
         self,
@@ -390,6 +449,21 @@ def checked_keys(changes: object) -> list[bytes]:
     ):
         raise BadRequest("changes are not all strings of base64")
     return [*changes]
+
+
+def keys_to_check(check: object, changes: object) -> list[bytes] | None:
+    """Returns the keys that a commit checks; None where it checks nothing."""
+    keys, is_checked = checked_keys(changes), flag_or_null(check, what="check")
+    if keys and not is_checked:
+        raise BadRequest("changes are for a commit that checks them: check is true")
+    return keys if is_checked else None
+
+
+def flag_or_null(flag: object, *, what: str) -> bool:
+    """Returns true or false; null is false. Raises `BadRequest` for all else."""
+    if flag is not None and not isinstance(flag, bool):
+        raise BadRequest(f"{what} is true or false, not {shown(flag)}")
+    return flag is True
 
 
 def read_keys(sent: object) -> list[bytes]:

@@ -8,7 +8,6 @@ from coordinator import codec
 from coordinator.errors import (
     BadRequest,
     PreparedNotFound,
-    TransactionNotInProgress,
     TransactionOutcomeUnknown,
     TransactionPrepared,
     TransactionRefused,
@@ -21,7 +20,6 @@ from coordinator.remote.calls import RemoteCall, calls_at
 from coordinator.remote.named_transactions import (
     NamedTransactions,
     as_it_is,
-    named,
     now_ms,
     older_than_in_text,
     read_keys,
@@ -33,13 +31,10 @@ from coordinator.remote.wire import (
     check_known,
     error_answer,
     fields_of,
-    flag_of,
     json_answer,
     query_of,
 )
-from coordinator.resolve_outcome import settle
-from coordinator.transaction import POINTERS_PER_MS, Transaction
-from coordinator.transaction_status import NEVER, Standing, standing
+from coordinator.transaction_status import Standing
 
 _Answers = Callable[[Fields], Answer]
 _AnswersOfOne = Callable[[int, Fields], Answer]
@@ -58,8 +53,6 @@ class CoordinatorRoutes:
         clock_ms: Callable[[], int] = now_ms,
         told: Callable[[int, Standing], Standing] = as_it_is,
     ) -> None:
-        self._coordinator = coordinator
-        self._clock_ms = clock_ms
         one = self._one = NamedTransactions(coordinator, clock_ms=clock_ms, told=told)
         self._answers: dict[RemoteCall, _Answers] = {
             calls.START: self._start,
@@ -78,7 +71,7 @@ class CoordinatorRoutes:
             calls.DESCRIBE: self._describe,
             calls.OUTCOME: self._outcome,
             calls.DECIDE: partial(_done, one.decide, outcome=None),
-            calls.COMMIT: _named_in(self._commit),
+            calls.COMMIT: partial(_done, one.commit),
             calls.CAN_COMMIT: partial(_done, one.can_commit),
             calls.PERSIST: _answering("life", one.persist),
             calls.ABORT: partial(_done, one.abort),
@@ -147,71 +140,16 @@ class CoordinatorRoutes:
         return Answer(200, codec.encode(tx), BYTES)
 
     def _snapshot(self, _: Fields) -> Answer:
-        return Answer(200, codec.encode(self._coordinator.snapshot()), BYTES)
+        return Answer(200, codec.encode(self._one.snapshot()), BYTES)
 
     def _status(self, _: Fields) -> Answer:
-        return json_answer({"status": self._coordinator.status()})
+        return json_answer({"status": self._one.status()})
 
     def _invalid_size(self, _: Fields) -> Answer:
         return json_answer({"invalidSize": self._one.invalid_size()})
 
     def _truncate(self, fields: Fields) -> Answer:
         return json_answer({"truncated": self._one.truncate(**_read(fields))})
-
-    def _commit(self, tx: Transaction, fields: Fields) -> Answer:
-        self._end(tx, fields, self._coordinator.commit)
-        return Answer(200)
-
-    def commit_by(
-        self, pointer: int, fields: Fields, commit: Callable[[Transaction], None]
-    ) -> None:
-        """Answers a commit that `commit` makes; raises where it is refused.
-
-        `fields` are some of those of `COMMIT`.
-        """
-        self._end(_named(pointer, fields), fields, commit)
-
-    def asked_commit(
-        self, pointer: int, fields: Fields
-    ) -> tuple[Transaction, list[bytes] | None]:
-        """Reads a commit: its transaction, and the keys that it checks, if it does."""
-        flag_of(fields, "repeat")  # only who has ended looks at it
-        return _named(pointer, fields), _checked_changes(fields)
-
-    def _end(
-        self, tx: Transaction, fields: Fields, commit: Callable[[Transaction], None]
-    ) -> None:
-        """Checks the changed keys if that is asked for, and commits."""
-        changes, is_repeated = _checked_changes(fields), flag_of(fields, "repeat")
-        try:
-            if changes is not None:
-                self._coordinator.can_commit(tx, changes)
-            commit(tx)
-        except TransactionNotInProgress:
-            # A client that lost the answer to a commit asks again; the transaction may
-            # have ended by then.
-            is_repeat = is_repeated and self._began(tx)
-            if not is_repeat or not self._committed(tx):
-                raise
-
-    def _began(self, tx: Transaction) -> bool:
-        return standing(self._coordinator, tx.transaction_id).state != NEVER
-
-    def _committed(self, tx: Transaction) -> bool:
-        """Tells whether an earlier commit took place; its holder never aborted it."""
-
-        def open_for_s() -> float:
-            # By the coordinator's time too, by which it forgets: it never goes back.
-            pointer = self._coordinator.snapshot().transaction_id
-            now_ms = max(self._clock_ms(), pointer // POINTERS_PER_MS)
-            return now_ms / 1000 - tx.transaction_id / POINTERS_PER_MS / 1000
-
-        return settle(self._coordinator, tx.transaction_id, open_for_s=open_for_s)
-
-
-def _named_in(answer: Callable[[Transaction, Fields], Answer]) -> _AnswersOfOne:
-    """Makes of a transaction's call one of its pointer."""
-    return lambda pointer, fields: answer(_named(pointer, fields), fields)
 
 
 def _done(call: Callable[..., None], *named: Any, **missing: Any) -> Answer:
@@ -244,15 +182,6 @@ def _python_name(name: str) -> str:
     return "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
 
 
-def _checked_changes(fields: Fields) -> list[bytes] | None:
-    """Returns the keys that a commit checks; None where it checks nothing."""
-    changes = read_keys(fields.get("changes", []))
-    is_checked = flag_of(fields, "check")
-    if changes and not is_checked:
-        raise BadRequest("changes are for a commit that checks them: check is true")
-    return changes if is_checked else None
-
-
 def _status_of(error: TxAwareError) -> int:
     if isinstance(error, (Unavailable, TransactionOutcomeUnknown)):
         return 503
@@ -261,8 +190,3 @@ def _status_of(error: TxAwareError) -> int:
     if isinstance(error, PreparedNotFound):
         return 404
     return 400 if isinstance(error, BadRequest) else 500
-
-
-def _named(transaction_id: int, fields: Fields) -> Transaction:
-    kind, checkpoints = fields.get("type", "short"), fields.get("checkpoints", [])
-    return named(transaction_id, kind, checkpoints)

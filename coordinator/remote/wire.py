@@ -124,14 +124,6 @@ def whole_number(value: object, name: str) -> int:
     return value
 
 
-def flag_of(fields: Fields, name: str) -> bool:
-    """Returns a field that is true or false; False if it is missing or null."""
-    flag = fields.get(name)
-    if flag is not None and not isinstance(flag, bool):
-        raise BadRequest(f"{name} is true or false, not {shown(flag)}")
-    return flag is True
-
-
 def is_number(value: object) -> bool:
     """Tells whether the value is a number or None."""
     return value is None or (

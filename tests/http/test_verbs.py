@@ -82,7 +82,7 @@ SETTLED: dict[AnyVerb, Callable[[Any], Any]] = {
 # Here a server refuses in other words than the engine: it knows less, or more.
 OTHER_WORDS = {(operator.CLEAN_PIECE, "piece")}
 # What a client says by itself.
-BESIDE = {"ahead", "version", "correlation_id", "columns"}
+BESIDE = {"ahead", "version", "correlation_id", "columns", "carried"}
 # What stands where another value is meant, and what is nearly a value.
 ODD_JSON = (
     *("null", "true", "0", "-1", "1", "5.0", "1e2", str(2**63), "9" * 30, '"x"', '""'),
@@ -130,6 +130,9 @@ def part_of(site: Site, port: str) -> Any:
     return getattr(messaging._parts, name)
 
 
+PORT = NamedTransactions.__name__
+
+
 @attrs.frozen
 class DeclaredTransactions:
     """Makes the calls of the declared verbs by the connections of a client."""
@@ -137,7 +140,7 @@ class DeclaredTransactions:
     client: Any
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        [verb] = [one for one in transactions.VERBS if one.name == name]
+        [verb] = [one for one in VERBS if (one.port, one.name) == (PORT, name)]
         method: Any = blocking_verb(verb)
         return lambda **asked: method(
             self.client,

@@ -14,6 +14,7 @@ from txaware.model.messages import MessageId, Outgoing, PublishResponse
 from txaware.model.producers import ProducerIdentity
 from txaware.model.rows import RowChange
 from txaware.protocol import (
+    commits,
     groups,
     jobs,
     members,
@@ -280,6 +281,7 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     transactions.DECIDE: lambda _: {
         **{"transaction": 5, "outcome": "committed", "life": "0123456789abcdef"}
     },
+    commits.COMMIT: lambda s: s.begun() | {"check": True, "changes": [b"k"]},
     transactions.CAN_COMMIT: lambda s: s.begun() | {"changes": [b"k"]},
     transactions.PERSIST: lambda s: s.begun() | {"participants": ["notes"]},
     transactions.ABORT: lambda s: s.begun() | {"checkpoints": []},

@@ -120,11 +120,11 @@ class Field:
 class Others:
     """The kind of a field that has what stands in a body beside all that is declared.
 
-    Each is of `kind`, but for those that are `named`; what is `passed_over` is read,
-    and is not among them.
+    Each is of `kind`, but for those that are `named`; without a kind there are no more
+    than these. What is `passed_over` is read, and is not among them.
     """
 
-    kind: Kind
+    kind: Kind | None
     named: tuple[Field, ...] = attrs.field(default=(), kw_only=True)
     passed_over: tuple[str, ...] = attrs.field(default=(), kw_only=True)
     given: Callable[..., Any] = attrs.field(default=_as_it_is, kw_only=True)

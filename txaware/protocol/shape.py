@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, get_type_hints
 from urllib.parse import unquote, urlencode
 
@@ -92,17 +93,16 @@ class BodyFormats:
 
 
 @attrs.frozen(eq=False)
-class Unread:
+class LateRequest:
     """A request whose body is read when it is needed; `found` is what stands beside.
 
-    `known` is the request where its body was read already.
+    `read_body` makes the fields of the body by their names in Python.
     """
 
-    shape: "Shape"
-    format: Format
+    request: type[msgspec.Struct]
     body: bytes
     found: dict[str, Any]
-    known: Any = None
+    read_body: Callable[[bytes], dict[str, Any]]
 
     @property
     def topic(self) -> str:
@@ -110,18 +110,26 @@ class Unread:
         topic: str = self.found["topic"]
         return topic
 
+    def read(self) -> Any:
+        """Returns the whole request; raises `BadRequest` where the body is none."""
+        return self.request(**self.found, **self.read_body(self.body))
+
+
+@attrs.frozen(eq=False)
+class Unread(LateRequest):
+    """One whose body has a format; `known` is the request where it was read already."""
+
+    format: Format
+    known: Any = None
+
     def known_as(self, request: Any) -> "Unread":
         """Returns the same, of which this is the request, perhaps to another topic."""
         found = {**self.found, "topic": request.topic}
-        return Unread(self.shape, self.format, self.body, found, request)
+        return attrs.evolve(self, found=found, known=request)
 
     def read(self) -> Any:
         """Returns the whole request; raises `BadRequest` where the body is none."""
-        if self.known is not None:
-            return self.known
-        assert self.shape.formats is not None
-        read = self.shape.formats.read(self.format, self.body)
-        return self.shape.request(**self.found, **read)
+        return super().read() if self.known is None else self.known
 
 
 @attrs.frozen
@@ -138,7 +146,8 @@ class Shape:
 
     A field says it in its annotation: by a `Place`, by a `Kind`, by `GoOn` or as
     `Others`. What is no place stands in the body, and in the query where the verb has
-    none. A body of `formats` is read by them, and is one field of a frame.
+    none. A body of `formats` is read by them, and is one field of a frame. Fields of
+    one that `is_late` are read when they are needed.
     """
 
     def __init__(
@@ -154,8 +163,9 @@ class Shape:
         load: Callable[[bytes], object] = read_json,
         binary: Binary | None = None,
         formats: BodyFormats | None = None,
+        is_late: bool = False,
     ) -> None:
-        self.binary, self.formats = binary, formats
+        self.binary, self.formats, self.is_late = binary, formats, is_late
         self.without_body, self.empty_body = without_body, empty_body
         self.load = load
         self.path, self.request = path, request
@@ -190,7 +200,10 @@ class Shape:
         self.in_order = tuple(
             name for name in request.__struct_fields__ if name not in passed_over
         )
-        self._unpack = _unpacker(self.in_order, self.whole_body)
+        uncopied: dict[str, Any] = dict.fromkeys(self.formatted, memoryview | None)
+        if is_late:
+            uncopied = {n: msgspec.Raw for n in self.in_order if n not in self.places}
+        self._unpack = _unpacker(self.in_order, uncopied)
         self.own = tuple(n for n, f in parts if f.kind.is_own)
         self._in_body = in_body
         declared = [
@@ -200,7 +213,7 @@ class Shape:
         others: Kind | bool = not request.__struct_config__.forbid_unknown_fields
         for mark in self.others.values():
             declared += mark.named
-            others = mark.kind
+            others = mark.kind or False
         self.body = Body(body_name, tuple(declared), others=others)
         self.needs_body = (
             needs_body
@@ -278,12 +291,19 @@ class Shape:
         Bytes stand in place of their base64, and what the path names is `named`.
         """
         parts = self.query | self._in_body
-        return _packed(
-            [
-                named if name in self.places else sent.get(parts[name].name, _NOT_SENT)
-                for name in self.in_order
-            ]
-        )
+        others: dict[str, Any] = {}
+        if self.others:
+            known = {part.name for part in parts.values()}
+            others = {name: one for name, one in sent.items() if name not in known}
+
+        def value(name: str) -> Any:
+            if name in self.places:
+                return named
+            if name in self.others:
+                return others or _NOT_SENT
+            return sent.get(parts[name].name, _NOT_SENT)
+
+        return _packed([value(name) for name in self.in_order])
 
     def packed_body(self, request: Any, *, in_frame: bool = False) -> bytes:
         """Returns the body in msgpack, of one that has formats."""
@@ -298,39 +318,58 @@ class Shape:
     # ---- the server's half
     def unpacked(self, body: bytes) -> tuple[Any, dict[str, str]]:
         """Returns the request of fields in their order, and the words of its path."""
-        sent = self._sent_in_order(body)
-        found: dict[str, Any] = {}
-        words: dict[str, str] = {}
+        found, words = {}, dict[str, str]()
         in_body: dict[str, Any] = {}
         whole: Any = None  # a view of it, which msgpack takes for bytes
-        for name, value in zip(self.in_order, sent, strict=False):
+        for name, value in zip(self.in_order, self._sent_in_order(body), strict=False):
             if value == _NOT_SENT:
                 continue
             if name in self.places:
                 own = self._words(name, value)
                 found[name] = self.places[name].name(own)
                 words |= own
+            elif self.is_late:
+                continue
             elif name == self.whole_body:
                 whole = value
             elif name in self.query:
                 part = self.query[name]
                 found[name] = part.kind.read(value, what=part.name)
-            elif name in self.others:
-                in_body |= checked_object(value, what=name)
             else:
-                in_body[self._in_body[name].name] = value
+                in_body |= self._sent_as(name, value)
         for name in self.places:
             if name not in found:
                 raise BadRequest(f"{name} is missing")
+        if self.is_late:
+            return LateRequest(self.request, body, found, self._read_packed), words
         for name, part in self.query.items():
             if name not in found and part.default is REQUIRED:
                 raise BadRequest(f"{part.name} is missing")
         if self.whole_body is not None:
             if whole is None:
                 raise BadRequest(f"{self.whole_body} is missing")
-            return Unread(self, MSGPACK, whole, found), words
+            return self._unread(MSGPACK, whole, found), words
         found |= self.named(self.body.read(in_body))
         return self.request(**found), words
+
+    def _unread(self, format_: Format, body: bytes, found: dict[str, Any]) -> Unread:
+        assert self.formats is not None
+        read = partial(self.formats.read, format_)
+        return Unread(self.request, body, found, read, format_)
+
+    def _sent_as(self, name: str, value: Any) -> dict[str, Any]:
+        """Returns what a field of a frame is in a body of JSON, by its name there."""
+        if name in self.others:
+            return checked_object(value, what=name)
+        return {self._in_body[name].name: value}
+
+    def _read_packed(self, body: bytes) -> dict[str, Any]:
+        """Reads the fields of a frame that are in no path."""
+        in_body: dict[str, Any] = {}
+        for name, value in zip(self.in_order, unpack(body), strict=False):
+            if value != _NOT_SENT and name not in self.places:
+                in_body |= self._sent_as(name, value)
+        return self.named(self.body.read(in_body))
 
     def _sent_in_order(self, body: bytes) -> Any:
         try:
@@ -372,14 +411,20 @@ class Shape:
         if self.query:
             found |= self._read_query(query())
         if format_ is not None:
-            return Unread(self, format_, body, found)
+            return self._unread(format_, body, found)
+        if self.is_late:
+            return LateRequest(self.request, body, found, self._read_whole)
         if not body and self.without_body is not None:
             raise BadRequest(self.without_body)
         if self.binary is not None and content_type == self.binary.media_type:
             found |= self.binary.read(body)
         elif self._in_body or self.empty_body:
-            found |= self.read_body(body if body or self.needs_body else b"{}")
+            found |= self._read_whole(body)
         return self.request(**found)
+
+    def _read_whole(self, body: bytes) -> dict[str, Any]:
+        """Reads a body, which may be missing where no field has to be there."""
+        return self.read_body(body if body or self.needs_body else b"{}")
 
     def read_body(self, body: bytes) -> dict[str, Any]:
         """Reads a body: at once what msgspec takes, and all else in our words."""
@@ -453,13 +498,13 @@ pack = msgspec.msgpack.Encoder(enc_hook=_plain_bytes).encode
 unpack = msgspec.msgpack.Decoder().decode
 
 
-def _unpacker(names: tuple[str, ...], whole: str | None) -> Callable[[bytes], Any]:
-    """Returns what reads fields in their order; a whole body is not copied."""
-    if whole is None:
+def _unpacker(
+    names: tuple[str, ...], uncopied: Mapping[str, Any]
+) -> Callable[[bytes], Any]:
+    """Returns what reads fields in their order, but for some that are not copied."""
+    if not uncopied:
         return unpack
-    fields = [
-        (name, memoryview | None if name == whole else Any, _NOT_SENT) for name in names
-    ]
+    fields = [(name, uncopied.get(name, Any), _NOT_SENT) for name in names]
     kind: Any = msgspec.defstruct(
         "Sent", fields, array_like=True, forbid_unknown_fields=True
     )

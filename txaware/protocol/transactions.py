@@ -97,7 +97,7 @@ _CHECKPOINTS = Kind(
     given=by(checked_checkpoints),
     write=list,
 )
-_CHANGES = Kind(by(read_keys), _KEYS, given=by(checked_keys))
+KEYS = Kind(by(read_keys), _KEYS, given=by(checked_keys))
 _PARTICIPANTS = Kind(
     by(checked_names),
     or_null(
@@ -246,7 +246,7 @@ _TRUNCATE = any_of(
 
 
 # Those who end a transaction get an object without fields.
-_DONE = Form(_nothing, _no_value, {"type": "object", "maxProperties": 0})
+DONE = Form(_nothing, _no_value, {"type": "object", "maxProperties": 0})
 
 
 class Beginning(Struct, forbid_unknown_fields=True):
@@ -311,7 +311,7 @@ class OneTransaction(Struct, forbid_unknown_fields=True):
 class CanCommit(OneTransaction, forbid_unknown_fields=True):
     """Says which keys it changed."""
 
-    changes: Annotated[Sequence[bytes], _CHANGES] = ()
+    changes: Annotated[Sequence[bytes], KEYS] = ()
 
 
 class Persist(OneTransaction, forbid_unknown_fields=True):
@@ -333,7 +333,7 @@ class EndPrepared(Struct, forbid_unknown_fields=True, rename="camel"):
     transaction_id: Annotated[int | None, _PREPARED_ID] = None
 
 
-_of_one: Callable[..., Verb[..., Any]] = partial(
+of_one: Callable[..., Verb[..., Any]] = partial(
     Verb,
     method="POST",
     load=fields_of,
@@ -345,7 +345,7 @@ _of_one: Callable[..., Verb[..., Any]] = partial(
 _looks: Callable[..., Verb[..., Any]] = partial(
     Verb, method="GET", work=Work.COORDINATOR, tag=TAG, spaced=True
 )
-BEGIN = _of_one(
+BEGIN = of_one(
     does=NamedTransactions.begin,
     path=ROOT,
     number=93,
@@ -431,7 +431,7 @@ INVALID_SIZE = _looks(
     right=monitor,
     summary="How many pointers are invalid.",
 )
-TRUNCATE = _of_one(
+TRUNCATE = of_one(
     does=NamedTransactions.truncate,
     path=ROOT + "/truncate",
     number=102,
@@ -457,27 +457,27 @@ OUTCOME = _looks(
     right=holder_or_operator,
     summary="What became of what was written with a pointer.",
 )
-DECIDE = _of_one(
+DECIDE = of_one(
     does=NamedTransactions.decide,
     path=ONE + "/decide",
     number=104,
     request=Decide,
-    answer=_DONE,
+    answer=DONE,
     right=operator,
     repeat=Repeat.NEVER,
     summary="Writes down the outcome of a pointer that nobody knows.",
     example=None,
 )
-CAN_COMMIT = _of_one(
+CAN_COMMIT = of_one(
     does=NamedTransactions.can_commit,
     path=ONE + "/can-commit",
     number=83,
     request=CanCommit,
-    answer=_DONE,
+    answer=DONE,
     right=holder,
     summary="Checks the keys that it changed.",
 )
-PERSIST = _of_one(
+PERSIST = of_one(
     does=NamedTransactions.persist,
     path=ONE + "/persist",
     number=84,
@@ -487,19 +487,19 @@ PERSIST = _of_one(
     summary="Sees to it that it outlives a crash; called before rows are written "
     "elsewhere with its pointer.",
 )
-ABORT = _of_one(
+ABORT = of_one(
     does=NamedTransactions.abort,
     path=ONE + "/abort",
     number=85,
     request=OneTransaction,
-    answer=_DONE,
+    answer=DONE,
     right=holder,
     repeat=Repeat.NEVER,
     summary="Ends one whose writes are all undone; of one that others may have begun, "
     "nobody ever sees what it wrote.",
 )
 # After a second one, the settling of an outcome finds what the first one did.
-INVALIDATE = _of_one(
+INVALIDATE = of_one(
     does=NamedTransactions.invalidate,
     path=ONE + "/invalidate",
     number=86,
@@ -508,7 +508,7 @@ INVALIDATE = _of_one(
     right=holder_or_operator,
     summary="Aborts one whose writes are not undone: nobody ever sees them.",
 )
-CHECKPOINT = _of_one(
+CHECKPOINT = of_one(
     does=NamedTransactions.checkpoint,
     path=ONE + "/checkpoint",
     number=87,
@@ -518,14 +518,14 @@ CHECKPOINT = _of_one(
     repeat=Repeat.KEYED,
     summary="Gives it a further write pointer.",
 )
-PREPARE = _of_one(
+PREPARE = of_one(
     does=NamedTransactions.prepare,
     path=ONE + "/prepare",
     number=88,
     request=Prepare,
     # A server says who asks.
     fixed={"principal": None},
-    answer=_DONE,
+    answer=DONE,
     right=to_prepare,
     summary="Prepares it: it never times out, and only its name ends it.",
     example={"name": "order-7"},
@@ -543,23 +543,23 @@ LIST_PREPARED = Verb(
     tag=TAG,
     spaced=True,
 )
-COMMIT_PREPARED = _of_one(
+COMMIT_PREPARED = of_one(
     does=NamedTransactions.commit_prepared,
     path=ROOT + "/commit-prepared",
     number=91,
     request=EndPrepared,
-    answer=_DONE,
+    answer=DONE,
     right=holder_or_operator,
     summary="Commits a prepared transaction.",
     example={"name": "order-7"},
     refuses=(404, 409),
 )
-ROLLBACK_PREPARED = _of_one(
+ROLLBACK_PREPARED = of_one(
     does=NamedTransactions.rollback_prepared,
     path=ROOT + "/rollback-prepared",
     number=92,
     request=EndPrepared,
-    answer=_DONE,
+    answer=DONE,
     right=holder_or_operator,
     summary="Rolls one back: nobody ever sees it.",
     example={"name": "order-8"},

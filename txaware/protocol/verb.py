@@ -153,7 +153,8 @@ class Verb(Generic[P, T]):
     `body_name` that in errors. `gives_back` says of a request how to give back what
     nobody waits for any more, where that is needed. Of one that `finds_topic` a missing
     topic is told before a wrong body. Where `formats` read the body, they write the
-    answer as well.
+    answer as well. The body of one that `is_late` may be large, and is read when it is
+    needed.
     """
 
     does: Callable[Concatenate[Any, P], T]
@@ -182,6 +183,7 @@ class Verb(Generic[P, T]):
     typed: bool = False
     binary: Binary | None = None
     formats: BodyFormats | None = None
+    is_late: bool = False
     spaced: bool = False
     write: Callable[[T], bytes] | None = None
     pack: Callable[[T], Any] | None = None
@@ -216,6 +218,7 @@ class Verb(Generic[P, T]):
             load=self.load,
             binary=self.binary,
             formats=self.formats,
+            is_late=self.is_late,
         )
 
     @property

@@ -3,6 +3,7 @@
 from typing import Any
 
 from txaware.protocol import (
+    commits,
     groups,
     jobs,
     members,
@@ -19,6 +20,7 @@ from txaware.protocol import (
 from txaware.protocol.verb import Verb
 
 VERBS: tuple[Verb[..., Any], ...] = (
+    *commits.VERBS,
     *groups.VERBS,
     *jobs.VERBS,
     *members.VERBS,

@@ -10,7 +10,7 @@ from coordinator.transaction import Transaction
 from txaware.auth import Principal
 from txaware.errors import BadRequest
 from txaware.model.messages import PublishResponse
-from txaware.protocol.shape import Unread
+from txaware.protocol.shape import LateRequest
 from txaware.protocol.verb import Verb, Work
 from txaware.server.exchange import Again, Peer
 from txaware.server.server_context import ServerContext
@@ -62,8 +62,8 @@ class VerbPerformer:
     """Performs one verb; `soon` begins it in the event loop, `act` does it in a thread.
 
     Without an `act` the engine's method of the verb's name is called. A body of several
-    formats is not read when `soon` gets its request; a thread reads it where there is
-    none.
+    formats, or a late one, is not read when `soon` gets its request; a thread reads it
+    where there is none.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class VerbPerformer:
 
         A request in a transaction of somebody else is refused.
         """
-        if isinstance(asked, Unread):
+        if isinstance(asked, LateRequest):
             perform: Callable[..., Any] = self._read_and_perform
         else:
             perform = self._perform
@@ -109,7 +109,7 @@ class VerbPerformer:
                 pass
         return self._in_thread(perform, caller, asked)
 
-    def _read_and_perform(self, caller: Caller, unread: Unread) -> Any:
+    def _read_and_perform(self, caller: Caller, unread: LateRequest) -> Any:
         return self._perform(
             caller, read(self._server_context, self.verb, caller, unread)
         )
@@ -119,7 +119,7 @@ def read(
     server_context: ServerContext,
     verb: Verb[..., Any],
     caller: Caller,
-    unread: Unread,
+    unread: LateRequest,
 ) -> Any:
     """Returns a request whose body is read now, in a thread or where it is quick.
 

@@ -9,8 +9,8 @@ from coordinator.remote.calls import ENDS, CallRequest
 from coordinator.remote.client import CallSender, answered
 from txaware.client.calls.call import Call, HttpAnswer, error_of
 from txaware.client.transport import Transport
-from txaware.protocol.transactions import VERBS
 from txaware.protocol.verb import Repeat, Verb
+from txaware.protocol.verbs import VERBS
 
 _DECLARED = {(verb.method, verb.path): verb for verb in VERBS}
 

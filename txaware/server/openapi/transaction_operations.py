@@ -1,13 +1,9 @@
 """The bodies and answers of the routes of the coordinator."""
 
-from typing import Any
-
 from coordinator.remote import calls
 from coordinator.remote.calls import RemoteCall
 from txaware.protocol.json_schema import (
-    BASE64,
     TEXT,
-    Schema,
     array,
     fields,
     or_null,
@@ -19,45 +15,9 @@ from txaware.protocol.transactions import (
     TAG,
 )
 from txaware.server.openapi.operation import Operation, json_of
-from txaware.server.routes.commits import CARRIED
 
-NAMED: dict[str, Schema] = {
-    "type": {"enum": ["short", "long"]},
-    "checkpoints": POINTERS | {"description": "Its further write pointers."},
-}
 _NOTHING = json_of({"type": "object", "maxProperties": 0})
-_CHECK: dict[str, Any] = {
-    "type": ["boolean", "null"],
-    "description": "True where can-commit was not asked: it is now, for the changes.",
-}
-_REPEAT: dict[str, Any] = {
-    "type": ["boolean", "null"],
-    "description": "True where it is asked again after a lost answer, and what became "
-    "of it the first time is to be told.",
-}
-
-
 _DESCRIBED: dict[RemoteCall, Operation] = {
-    calls.COMMIT: Operation(
-        summary="Makes its writes visible, and what comes with the commit: all of it "
-        "or nothing.",
-        tag=TAG,
-        body=json_of(
-            fields(
-                {},
-                NAMED
-                | {"check": _CHECK, "changes": array(BASE64), "repeat": _REPEAT}
-                | CARRIED.schema["properties"],
-            ),
-            example={
-                "check": True,
-                "publishes": [{"topic": "orders", "messages": [{"utf8": "paid"}]}],
-            },
-        ),
-        needs_body=False,
-        answer=_NOTHING,
-        refuses=(404, 409),
-    ),
     calls.ENTER: Operation(
         summary="Has a write of another store enter the write barrier: its end waits "
         "for that. Refused once it ends.",

@@ -3,6 +3,7 @@
 from typing import Any
 
 from txaware.protocol import verbs
+from txaware.protocol.commits import COMMIT
 from txaware.protocol.messages import BOUNDS, POLL, WAIT
 from txaware.protocol.publishes import PUBLISH_ONCE
 from txaware.protocol.transactional_ids import BEGIN_TRANSACTION
@@ -23,14 +24,14 @@ from txaware.server.routes import (
     transactional_ids,
     transactions,
 )
-from txaware.server.routes.commits import CommitRoutes
+from txaware.server.routes.commits import Commits
 from txaware.server.routes.dashboard import DashboardRoutes, MetricsRoutes
 from txaware.server.routes.entries import EntryRoutes
 from txaware.server.routes.frame_routes import upgrade_route
 from txaware.server.routes.polls import Polls
 from txaware.server.routes.producers import PublishesOnce
 from txaware.server.routes.transactional_ids import BeginsOfIds
-from txaware.server.routes.transactions import Begins, TransactionRoutes
+from txaware.server.routes.transactions import Begins
 from txaware.server.routes.unguarded import OpenApiRoutes, OpenRoutes
 from txaware.server.routes.verb_routes import verb_routes
 from txaware.server.routing import Route
@@ -66,6 +67,7 @@ def all_performers(server_context: ServerContext) -> list[VerbPerformer]:
     polls = Polls(server_context)
     soon = SOON | {
         BEGIN: Begins(server_context).soon,
+        COMMIT: Commits(server_context).soon,
         BEGIN_TRANSACTION: BeginsOfIds(server_context).soon,
         POLL: polls.poll,
         WAIT: polls.wait,
@@ -83,9 +85,7 @@ def all_routes(
     needs_tokens: bool,
 ) -> list[Route]:
     """Returns every route of the server."""
-    coordinator = TransactionRoutes(server_context)
     routes = [
-        *CommitRoutes(server_context, coordinator).routes(),
         *EntryRoutes(server_context).routes(),
         *operator.BackupRoutes(server_context).routes(),
         *verb_routes(

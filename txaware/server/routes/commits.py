@@ -1,19 +1,16 @@
-"""The route of a commit: alone, or with the rows that it writes."""
+"""Commits of a server: alone, or with the rows that come with them."""
 
 import secrets
-from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from coordinator.cargo import joined
-from coordinator.remote.calls import COMMIT
-from coordinator.remote.wire import (
-    check_known,
-    fields_of,
-    list_of,
-    pointers_of,
+from coordinator.remote.named_transactions import (
+    NamedTransactions,
+    keys_to_check,
+    named,
 )
 from coordinator.transaction import Transaction
 from coordinator.transaction_status import OPEN, standing
@@ -34,86 +31,25 @@ from txaware.model.partitions import partition_name
 from txaware.model.requests import checked_payloads
 from txaware.model.rows import checked_changes_of_rows
 from txaware.model.shards import HOME
-from txaware.model.topics import DEFAULT_NAMESPACE, LONGEST_ID
-from txaware.protocol.fields import ID, Body, Field, Kind, array_of, text
-from txaware.protocol.formats import MAX_MESSAGES, format_of
-from txaware.protocol.formats.json_format import MESSAGES
+from txaware.model.topics import DEFAULT_NAMESPACE
+from txaware.protocol.commits import COMMIT, CommittedPublish, CommitTransaction
+from txaware.protocol.formats import MAX_MESSAGES
 from txaware.protocol.formats.requests import Listed
-from txaware.protocol.json_schema import BASE64, FULL_NAME, GROUP, TEXT
-from txaware.protocol.json_values import Fields, from_base64
 from txaware.protocol.rights import (
     Params,
-    holder,
     in_group,
     on_table,
     to_publish,
     with_transactional_id,
 )
-from txaware.protocol.tables import CHANGES
-from txaware.protocol.transactional_ids import INSTANCE, KEY
-from txaware.server.exchange import DONE_IN_JSON, Reply, Request
+from txaware.protocol.shape import LateRequest
 from txaware.server.parts_elsewhere import PartElsewhere
-from txaware.server.routes.transactions import TransactionRoutes, route_of
-from txaware.server.routing import Begun, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext
-from txaware.server.verb_performer import QUICK_BYTES
+from txaware.server.verb_performer import LATER, QUICK_BYTES, Caller, ToldValue
 from txaware.service.topic_handles import PartitionedTopic
 
-_NAME = text(FULL_NAME)
-_GROUP = text(TEXT | {"pattern": GROUP})
-_ID = text(TEXT | {"pattern": GROUP, "maxLength": LONGEST_ID})
-_PUBLISH = Body("a publish", (Field("topic", _NAME), Field("messages", MESSAGES)))
-# The form in which the client of this project sends messages.
-_OWN_PUBLISH = Body(
-    "a publish",
-    (
-        Field("topic", text()),
-        Field("contentType", text()),
-        Field("body", Kind(from_base64, BASE64)),
-    ),
-)
-_POSITION = Body(
-    "a position", (Field("group", _GROUP), Field("topic", _NAME), Field("position", ID))
-)
-_TABLE = Body("a table", (Field("table", _NAME), Field("changes", CHANGES)))
-_PRODUCER = Body(
-    "a producer",
-    (
-        Field("transactionalId", _ID),
-        Field("producer", INSTANCE),
-        Field("key", KEY, default=None),
-    ),
-)
-
-
-class CommittedPublish(NamedTuple):
-    """The messages for a topic, and the transaction that they name, if any."""
-
-    topic: str
-    messages: Listed
-    pointer: int | None = None
-
-
-def _read_publish(value: object, *, what: str) -> CommittedPublish:
-    """Reads the messages for a topic: listed, or as the body of a publish."""
-    if not isinstance(value, dict) or "body" not in value:
-        return CommittedPublish(**_PUBLISH.read(value, what=what))
-    sent = _OWN_PUBLISH.read(value, what=what)
-    request = format_of(sent["contentType"]).publish_request(sent["body"])
-    if request.receipts is not None or request.attempt is not None:
-        raise BadRequest("a commit publishes messages, and refers to none")
-    return CommittedPublish(sent["topic"], request.messages, request.pointer)
-
-
-CARRIED = Body(
-    "the body",
-    (
-        Field("publishes", array_of(Kind(_read_publish, _PUBLISH.schema)), default=[]),
-        Field("positions", array_of(_POSITION), default=[]),
-        Field("tables", array_of(_TABLE), default=[]),
-        Field("producers", array_of(_PRODUCER), default=[]),
-    ),
-)
+# The parts that come with a commit, by the name of their field.
+Carried = Mapping[str, Sequence[Any]]
 
 
 class RowsAhead:
@@ -163,56 +99,57 @@ class RowsAhead:
         )
 
 
-class CommitRoutes:
+class Commits:
     """Commits, and writes what comes in the same request: both or neither.
 
     Whoever commits so needs the same rights as for a request of each part.
     """
 
-    def __init__(
-        self, server_context: ServerContext, transactions: TransactionRoutes
-    ) -> None:
+    def __init__(self, server_context: ServerContext) -> None:
         self._server_context = server_context
-        self._transactions = transactions
+        self._engine: NamedTransactions = server_context.engine(COMMIT.port)
         self._coordinator: Any = server_context.coordinator
         self._service = server_context.service
         self._owners = server_context.owners
         self._rows_ahead = RowsAhead(self._coordinator, self._owners.ended)
 
-    def routes(self) -> list[Route]:
-        """Returns this route."""
-        handle = in_a_task(self._commit)
-        return [route_of(COMMIT, handle, holder, begin=self._commit)]
+    def soon(
+        self, _: ServerContext, caller: Caller, late: LateRequest, told: ToldValue
+    ) -> Any:
+        """Commits in the event loop where it can, and else in a thread.
 
-    def _commit(self, request: Request, told: Told) -> Begun:
-        if not self._is_begun(request, told):
-            commit = partial(self._committed, request)
-            self._server_context.told_by_coordinator_thread(commit, told)
-        return None
+        To be told by a thread is two turns of the loop less than to await it.
+        """
+        asked = None
+        if len(late.body) <= QUICK_BYTES:
+            asked = self._asked(caller, late)
+            if self._is_begun(asked, told):
+                return LATER
+        commit = partial(self._committed, caller, late, asked)
+        self._server_context.told_by_coordinator_thread(commit, told)
+        return LATER
 
-    def _is_begun(self, request: Request, told: Told) -> bool:
+    def _is_begun(self, asked: CommitTransaction, told: ToldValue) -> bool:
         """Commits in the event loop; False, with nothing done, where that may wait.
 
-        A wrong request is False as well, and what has ended, which may be a repeat: a
+        What is refused is False as well, and what has ended, which may be a repeat: a
         thread finds out again, and says why.
         """
         soon = self._server_context.commits_soon
-        is_large = len(request.body) > QUICK_BYTES
-        if soon is None or is_large or self._service.reads_wait:
+        if soon is None or self._service.reads_wait:
             return False
+        pointer, carried = asked.transaction, asked.carried
         try:
-            pointer, fields, asked = self._asked(request)
-            if asked is None:
-                self._check_owner(request, pointer, fields)
-            tx, changes = self._transactions.coordinator.asked_commit(pointer, fields)
-            if asked is not None and self._split(asked)[1]:
+            tx = named(pointer, asked.kind, asked.checkpoints)
+            changes = keys_to_check(asked.check, asked.changes)
+            if carried and self._split(carried)[1]:
                 return False
-            producers = [] if asked is None else asked["producers"]
             may_wait = self._service.producing.may_wait
+            producers = carried.get("producers", ())
             if any(may_wait(each["transactionalId"]) for each in producers):
                 return False
-            cargoes = [] if asked is None else [*self._cargoes(asked, tx)]
-            if asked is not None and self._ahead(asked):
+            cargoes = [*self._cargoes(carried, tx)] if carried else []
+            if self._ahead(carried):
                 return False
         except TxAwareError:
             return False
@@ -225,7 +162,7 @@ class CommitRoutes:
             for each in cargoes:
                 each.count()
             self._owners.ended(pointer)
-            told(DONE_IN_JSON)
+            told(None)
 
         then = partial(self._server_context.outcomes.tell, ended)
         try:
@@ -233,46 +170,38 @@ class CommitRoutes:
         except TransactionNotInProgress:
             return False
 
-    def _committed(self, request: Request) -> Reply:
-        pointer, fields, asked = self._asked(request)
+    def _committed(
+        self, caller: Caller, late: LateRequest, asked: CommitTransaction | None
+    ) -> None:
         if asked is None:
-            answer = self._transactions.called(request, COMMIT)
-            return self._transactions.passed_on(request, answer)
-        commit = partial(self._commit_with, asked)
-        self._transactions.coordinator.commit_by(pointer, fields, commit)
-        self._owners.ended(pointer)
-        return DONE_IN_JSON
+            asked = self._asked(caller, late)
+        tx = named(asked.transaction, asked.kind, asked.checkpoints)
+        commit = self._coordinator.commit
+        if asked.carried:
+            commit = partial(self._commit_with, asked.carried)
+        keys = keys_to_check(asked.check, asked.changes)
+        self._engine.commit_by(commit, tx, keys, repeat=asked.repeat)
+        self._owners.ended(asked.transaction)
 
-    def _asked(self, request: Request) -> tuple[int, Fields, Fields | None]:
-        """Reads a commit: its transaction, its fields, and what it carries, if any."""
-        fields = dict(fields_of(request.body))
-        known = (*COMMIT.fields, *CARRIED.names)
-        check_known(fields, known)
-        sent = {name: fields.pop(name) for name in CARRIED.names if name in fields}
-        pointer = int(request.params["transaction"])
-        if not sent:
-            return pointer, fields, None
-        asked = CARRIED.read(sent)
-        _check_pointers(asked["publishes"], pointer)
-        self._check_owner(request, pointer, fields)
-        _check_rights(asked, request.principal)
-        if asked["producers"]:
+    def _asked(self, caller: Caller, late: LateRequest) -> CommitTransaction:
+        """Reads a commit, of whoever may commit that, and what comes with it."""
+        asked: CommitTransaction = late.read()
+        pointer, carried = asked.transaction, asked.carried
+        _check_pointers(carried.get("publishes", ()), pointer)
+        self._owners.used((pointer,), caller.principal)
+        self._owners.check(asked.checkpoints, caller.principal)
+        _check_rights(carried, caller.principal)
+        if producers := carried.get("producers"):
             # Of two transactions of a producer one conflicts, whoever forgets its key.
-            listed = list_of(fields, "changes")
-            fields["changes"] = [*listed, *map(_change_key, asked["producers"])]
-            fields["check"] = True
-        return pointer, fields, asked
+            asked.changes = [*asked.changes, *map(_change_key, producers)]
+            asked.check = True
+        return asked
 
-    def _check_owner(self, request: Request, pointer: int, fields: Fields) -> None:
-        """Refuses pointers that others were given."""
-        self._owners.used((pointer,), request.principal)
-        self._owners.check(pointers_of(fields, "checkpoints"), request.principal)
-
-    def _commit_with(self, asked: Fields, tx: Transaction) -> None:
+    def _commit_with(self, carried: Carried, tx: Transaction) -> None:
         try:
-            asked, elsewhere = self._split(asked)
-            cargoes = [*self._cargoes(asked, tx)] if any(asked.values()) else []
-            ahead = self._ahead(asked)
+            carried, elsewhere = self._split(carried)
+            cargoes = [*self._cargoes(carried, tx)] if any(carried.values()) else []
+            ahead = self._ahead(carried)
         except TxAwareError as error:
             if self._stays_open(tx, error):
                 raise
@@ -307,21 +236,21 @@ class CommitRoutes:
             assert parts is not None
             parts.write(elsewhere, tx.transaction_id)
 
-    def _split(self, asked: Fields) -> tuple[Fields, list[PartElsewhere]]:
+    def _split(self, carried: Carried) -> tuple[Carried, list[PartElsewhere]]:
         """Returns what is for this server, and what is for shards that others have."""
         if self._server_context.parts_elsewhere is None:
-            return asked, []
-        here, elsewhere = self._placed(asked["publishes"])
-        return {**asked, "publishes": here}, elsewhere
+            return carried, []
+        here, elsewhere = self._placed(carried.get("publishes", ()))
+        return {**carried, "publishes": here}, elsewhere
 
     def _placed(
-        self, publishes: list[CommittedPublish]
+        self, publishes: Sequence[CommittedPublish]
     ) -> tuple[list[CommittedPublish], list[PartElsewhere]]:
         """Returns what is published in home's shard, and the parts for others."""
         here: list[CommittedPublish] = []
         elsewhere: list[PartElsewhere] = []
         limit_bytes = self._server_context.settings.message_limit_bytes
-        for topic, listed in _topics({"publishes": publishes}).items():
+        for topic, listed in _topics(publishes).items():
             place = self._service.found(topic)
             payloads = checked_payloads(listed, limit_bytes=limit_bytes)
             if not isinstance(place, PartitionedTopic):
@@ -340,11 +269,11 @@ class CommitRoutes:
                     elsewhere.append(PartElsewhere(handle.shard, name, part))
         return here, elsewhere
 
-    def _ahead(self, asked: Fields) -> dict[str, Listed]:
+    def _ahead(self, carried: Carried) -> dict[str, Listed]:
         """Returns the messages that are in other shards than the journal."""
         return {
             topic: listed
-            for topic, listed in _topics(asked).items()
+            for topic, listed in _topics(carried.get("publishes", ())).items()
             if listed and not self._service.is_carried(topic)
         }
 
@@ -359,33 +288,33 @@ class CommitRoutes:
         self._owners.ended(tx.transaction_id)
         return was_open
 
-    def _cargoes(self, asked: Fields, tx: Transaction) -> Iterator[CargoCounted]:
+    def _cargoes(self, carried: Carried, tx: Transaction) -> Iterator[CargoCounted]:
         """Yields them in the order of their locks; only topics have any."""
         coordinator, service = self._coordinator, self._service
         if not self._server_context.carried_bytes:
             raise TransactionTooLarge(
                 "commits carry nothing at this server; send that before the commit"
             )
-        for each in asked["producers"]:
+        for each in carried.get("producers", ()):
             name, producer = each["transactionalId"], each["producer"]
             yield _whole(
                 service.producing.producer_cargo(
                     coordinator, name, producer, tx, key=each["key"]
                 )
             )
-        for each in asked["positions"]:
+        for each in carried.get("positions", ()):
             yield _whole(service.position_cargo(coordinator, tx, **each))
-        if asked["tables"]:
+        if changed := carried.get("tables"):
             limit_bytes = self._server_context.settings.message_limit_bytes
             tables = [
                 (
                     each["table"],
                     checked_changes_of_rows(each["changes"], limit_bytes=limit_bytes),
                 )
-                for each in asked["tables"]
+                for each in changed
             ]
             yield _whole(self._server_context.tables.row_cargo(coordinator, tx, tables))
-        topics = _topics(asked)
+        topics = _topics(carried.get("publishes", ()))
         messages = sum(map(len, topics.values()))
         if messages > MAX_MESSAGES:  # empty ones take nearly nothing of a body
             raise RequestTooLarge(
@@ -401,15 +330,15 @@ class CommitRoutes:
             yield _whole(service.cargo(coordinator, tx, published))
 
 
-def _topics(asked: Fields) -> dict[str, Listed]:
+def _topics(publishes: Iterable[CommittedPublish]) -> dict[str, Listed]:
     """Returns all messages of a commit for each topic."""
     parts: dict[str, list[Listed]] = {}
-    for topic, listed, _ in asked["publishes"]:
+    for topic, listed, _ in publishes:
         parts.setdefault(_full(topic), []).append(listed)
     return {topic: _joined(listed) for topic, listed in parts.items()}
 
 
-def _check_pointers(publishes: list[CommittedPublish], pointer: int) -> None:
+def _check_pointers(publishes: Iterable[CommittedPublish], pointer: int) -> None:
     """Refuses messages that name another transaction than the one that commits."""
     for publish in publishes:
         if publish.pointer not in (None, pointer):
@@ -419,18 +348,18 @@ def _check_pointers(publishes: list[CommittedPublish], pointer: int) -> None:
             )
 
 
-def _check_rights(asked: Fields, principal: Principal) -> None:
+def _check_rights(carried: Carried, principal: Principal) -> None:
     """Checks the rights that a request of each part would need."""
     publishes, in_a_group = to_publish(transactions=True), in_group(transactions=True)
     changes = on_table("publish")
-    for each in asked["publishes"]:
+    for each in carried.get("publishes", ()):
         publishes(principal, _named("topic", each.topic))
-    for each in asked["positions"]:
+    for each in carried.get("positions", ()):
         named = _named("topic", each["topic"])
         in_a_group(principal, {"group": each["group"], **named})
-    for each in asked["tables"]:
+    for each in carried.get("tables", ()):
         changes(principal, _named("table", each["table"]))
-    for each in asked["producers"]:
+    for each in carried.get("producers", ()):
         named = {"transactional_id": each["transactionalId"]}
         with_transactional_id(principal, named)
 
@@ -458,8 +387,8 @@ def _whole(cargo: CargoCounted | None) -> CargoCounted:
     return cargo
 
 
-def _change_key(producer: Fields) -> str:
-    return b64encode(producer_change(producer["transactionalId"])).decode("ascii")
+def _change_key(producer: Mapping[str, Any]) -> bytes:
+    return producer_change(producer["transactionalId"])
 
 
 def _turn_at_home(place: PartitionedTopic) -> int:

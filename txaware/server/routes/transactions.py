@@ -13,11 +13,10 @@ from coordinator.errors import (
     TxAwareError,
 )
 from coordinator.outcome import KnownOutcome
-from coordinator.pointers import NO_POINTERS
 from coordinator.remote.calls import ROOT, RemoteCall
-from coordinator.remote.client import BYTES, Answer, CoordinatorRoutes
+from coordinator.remote.client import BYTES
 from coordinator.remote.named_transactions import NamedTransactions
-from coordinator.remote.wire import fields_of, is_number, pointers_of
+from coordinator.remote.wire import is_number
 from coordinator.transaction import LONGEST_TIMEOUT_S, Transaction, TransactionType
 from coordinator.transaction_status import Standing, TransactionCounts
 from txaware.auth import Principal
@@ -50,47 +49,6 @@ _BEGIN_OF_BEFORE = re.compile(
     rb'\{"type": "(long"|short", "timeoutS": (null|[0-9.e+-]+))\}'
 )
 _SNAPSHOT_OF_BEFORE = re.compile(rb"\{\}")
-
-
-class TransactionRoutes:
-    """Routes below `/v1/transactions` that no verb is declared for.
-
-    A call that is passed on is named by its route, and only a number comes from the
-    path that was sent: parsed anew, `truncate%2F` would be another call than the one
-    that was allowed.
-    """
-
-    def __init__(self, server_context: ServerContext) -> None:
-        self._server_context = server_context
-        self._owners = server_context.owners
-        self.coordinator = CoordinatorRoutes(
-            server_context.coordinator,
-            clock_ms=server_context.clock_ms,
-            told=server_context.owners.told,
-        )
-
-    def passed_on(self, request: Request, answer: Answer) -> Reply:
-        """Passes an answer on, without what the caller may not know of this machine."""
-        body = answer.body
-        if answer.content_type == JSON and (
-            answer.status == 200 or answer.status > 499
-        ):
-            body = self._server_context.told(request.principal, body.decode()).encode()
-        return Reply(answer.status, body, answer.content_type)
-
-    def called(self, request: Request, call: RemoteCall) -> Answer:
-        """Answers the call that ends a transaction, of its holder."""
-        pointer = int(request.params["transaction"])
-        self._owners.used((pointer,), request.principal)
-        try:
-            checkpoints = pointers_of(fields_of(request.body), "checkpoints")
-        except TxAwareError:
-            checkpoints = NO_POINTERS  # the coordinator refuses it too, and says why
-        self._owners.check(checkpoints, request.principal)
-        answer = self.coordinator.call(call, pointer=pointer, body=request.body)
-        if answer.status == 200:
-            self._owners.ended(pointer)
-        return answer
 
 
 class Begins:
