@@ -3,10 +3,10 @@
     python -m tests.support.anomaly_run DIRECTORY SECONDS
 
 What is served is killed and stopped for a while, clients too; a proxy between them
-loses and delays requests and answers, and delivers requests twice; the server's clock
-jumps. The history is in DIRECTORY/history, for `tests.support.anomaly_check`. Several
-servers over shards run it by `tests.support.cluster_run`, in HBase by
-`tests.support.hbase_cluster_run`.
+loses and delays requests and answers, and delivers requests twice and in another order;
+the server's clock jumps. The history is in DIRECTORY/history, for
+`tests.support.anomaly_check`. Several servers over shards run it by
+`tests.support.cluster_run`, in HBase by `tests.support.hbase_cluster_run`.
 """
 
 import random
@@ -43,7 +43,7 @@ from tests.support.lossy_proxy import LossyProxy
 from tests.support.python_process import PythonProcess
 
 CLIENTS = 3
-LOSES_ONE_IN, DOUBLES_ONE_IN, DELAYS_ONE_IN = 300, (2, 20), 100
+LOSES_ONE_IN, DOUBLES_ONE_IN, DELAYS_ONE_IN, SWAPS_ONE_IN = 300, (2, 20), 100, 10
 LONGEST_PAUSE_S, LONGEST_JUMP_S = 3, 60
 CLIENTS_FAULTS = ("client", "stop client", "loss")
 
@@ -193,6 +193,7 @@ def run(
             one_in=0,
             double_one_in=random.choice(DOUBLES_ONE_IN),
             delay_one_in=DELAYS_ONE_IN,
+            swap_one_in=SWAPS_ONE_IN,
         )
         left.enter_context(proxy)
         clients = Clients(place, proxy.url, topics)
@@ -208,7 +209,7 @@ def run(
                 served.strike(fault)
             else:
                 _strike(fault, clients, proxy)
-        done["lost"], done["doubled"] = proxy.lost, proxy.doubled
+        done.update(lost=proxy.lost, doubled=proxy.doubled, swapped=proxy.swapped)
         proxy.one_in = proxy.double_one_in = 0
         assert until(served.is_whole, timeout_s=STARTS_S)
         clients.end()
