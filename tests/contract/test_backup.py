@@ -17,11 +17,13 @@ from coordinator import EmbeddedCoordinator
 from tests.support.messagings import Site, commit, payloads, publish
 from txaware.errors import (
     BadRequest,
+    ShardAway,
     StoreCorrupted,
     TransactionNotInProgress,
     Unavailable,
 )
 from txaware.messaging import Messaging
+from txaware.model.clock import StoreClock
 from txaware.model.settings import Settings
 from txaware.service.check.checking import check_directory
 from txaware.service.transfer.backup import Backup, backup_chunks, restore, save
@@ -441,3 +443,28 @@ def test_memory_is_bounded(durable: Site, messaging: Messaging) -> None:
     assert done == again
     assert done.rows > 100_000
     assert done.size_bytes > 20_000_000
+
+
+def test_what_is_away_within_a_backup_is_told_and_is_no_damage() -> None:
+    class Leaving:
+        size_bytes = 1
+
+        def pieces(self, _: int) -> Any:
+            yield [(b"a", b"1")]
+            raise ShardAway("shard 1 is away just now")
+
+        def part(self, _: bytes) -> float:
+            return 0.5
+
+        def close(self) -> None:
+            """Does nothing."""
+
+    class Table:
+        clock = StoreClock(lambda: 7, 0)
+
+        def view(self) -> Leaving:
+            return Leaving()
+
+    table: Any = Table()
+    with pytest.raises(Unavailable, match="not whole: shard 1 is away"):
+        save(backup_chunks(table), io.BytesIO())

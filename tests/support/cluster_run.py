@@ -98,7 +98,8 @@ class ClusterServer(Served):
             stopped = self._signal(shard, signal.SIGSTOP)
             time.sleep(random.uniform(0, LONGEST_PAUSE_S))
             if stopped is not None:
-                os.kill(stopped, signal.SIGCONT)
+                with suppress(ProcessLookupError):  # its parent may have killed it
+                    os.kill(stopped, signal.SIGCONT)
         else:
             self._signal(shard, signal.SIGKILL)
 

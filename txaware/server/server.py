@@ -34,6 +34,7 @@ from txaware.server.cluster.home_session import session_route
 from txaware.server.cluster.peers import Peers
 from txaware.server.cluster.producers_at_home import producer_route
 from txaware.server.cluster.remote_rows import rows_route
+from txaware.server.cluster.remote_view import ViewRoutes
 from txaware.server.cluster.server_map import ServerMap
 from txaware.server.cluster.shard_finder import ShardFinder
 from txaware.server.cluster.topic_copies import copy_route
@@ -432,6 +433,7 @@ class HttpServer:
                 producer_route(server_context),
                 stored_route(server_context),
                 rows_route(server_context, membership),
+                *ViewRoutes(server_context, membership).routes(),
                 session_route(membership),
             ]
         rules = self._rules = RequestRules(

@@ -260,14 +260,22 @@ class ShardedTable:
         return WriteMetrics.together(found)
 
     def view(self) -> View:
-        """Returns a view of the rows on disk now, the first shard's first."""
+        """Returns a view of the rows on disk now, the first shard's first.
+
+        Shards at other servers are viewed there, right after it.
+        """
         views: list[View] = []
-        try:
+        if self.elsewhere is None:
             self.require_all("a backup")
-            for table in self._tables.values():
+        known = shards_in(self._first)
+        try:
+            for number in self._tables if known is None else known.shards:
+                table = self.rows_of(number)
                 if not isinstance(table, HasView):
                     raise BadRequest("what is in memory has no backup")
                 views.append(table.view())
+            if shards_in(self._first) != known:
+                raise Unavailable("shards were added just now; ask again")
             return ShardedView(views)
         except BaseException:
             for view in views:

@@ -23,6 +23,7 @@ from txaware.server.cluster.home_session import SESSIONS_PATH
 from txaware.server.cluster.peers import AnswerLost, NotAsked, Peers
 from txaware.server.cluster.producers_at_home import PRODUCER_PATH
 from txaware.server.cluster.remote_rows import ROWS_PATH
+from txaware.server.cluster.remote_view import READ_PATH, VIEW_PATH
 from txaware.server.cluster.server_map import ServerEntry
 from txaware.server.cluster.topic_copies import COPIES_PATH
 from txaware.server.cluster.whole_metrics import together
@@ -61,6 +62,8 @@ _OWN_PATHS = frozenset(
             PRODUCER_PATH,
             ROWS_PATH,
             SESSIONS_PATH,
+            READ_PATH,
+            VIEW_PATH,
             # What is passed on comes as from a server, and anybody may ask for that.
             HELLO.path(),
             *FILES,

@@ -11,6 +11,7 @@ from txaware.model.interfaces import Emptiness, OrderedTable, Row
 from txaware.protocol.rights import operator
 from txaware.protocol.verb import Repeat
 from txaware.server.cluster.cluster_part import ClusterPart
+from txaware.server.cluster.remote_view import RemoteView
 from txaware.server.cluster.sealed_calls import SealedCalls, require_server
 from txaware.server.exchange import Reply, Request
 from txaware.server.routing import Route
@@ -127,6 +128,10 @@ class RemoteRows:
             repeat=Repeat.HARMLESS,
         )
         return self._calls.perform(self._shard, call)
+
+    def view(self) -> RemoteView:
+        """Returns a view of the rows on disk there now."""
+        return RemoteView(self._shard, self._calls)
 
     def status(self) -> str:
         """Returns `"OK"`: its own server tells how it is."""

@@ -2,10 +2,10 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from txaware.client.calls.call import Call, done
 from txaware.client.link import Link
@@ -58,12 +58,19 @@ class SealedCalls:
 
     def perform(self, shard: int, call: Call[T]) -> T:
         """Returns the value of a call; `ShardAway` while nobody has the shard."""
+        return self._transport(self._owner(shard)).perform(call)
+
+    def stream(self, shard: int, call: Call[Any]) -> Generator[bytes, None, None]:
+        """Yields the body of an answer in pieces, in one try."""
+        yield from self._transport(self._owner(shard)).stream(call)
+
+    def _owner(self, shard: int) -> str:
         owner = self._membership.other_owner(shard)
         if owner is None:
             raise ShardAway(
                 f"shard {shard} is at no other server just now; try again in a moment"
             )
-        return self._transport(owner.own).perform(call)
+        return owner.own
 
     def _transport(self, own: str) -> Transport:
         with self._lock:

@@ -60,9 +60,14 @@ class BackupRoutes:
     async def _backup(self, _: Request) -> Stream:
         backup = self._server_context.administration.backup
         chunks = await self._server_context.in_slow_thread(backup)
-        return Stream(self._pieces(chunks), "application/octet-stream")
+        return streamed(self._server_context, chunks)
 
-    async def _pieces(self, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-        """Yields one chunk at a time, as the client takes them."""
-        while chunk := await self._server_context.in_slow_thread(next, chunks, b""):
+
+def streamed(server_context: ServerContext, chunks: Iterator[bytes]) -> Stream:
+    """Returns what answers a backup's bytes, each chunk as the client takes it."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        while chunk := await server_context.in_slow_thread(next, chunks, b""):
             yield chunk
+
+    return Stream(pieces(), "application/octet-stream")

@@ -17,13 +17,13 @@ from coordinator.embedded.records import Invalidated, Lost, Record, Reserved
 from coordinator.embedded.recovery import parted
 from coordinator.private_directory import make_private
 from coordinator.transaction import POINTERS_PER_MS, Transaction
-from txaware.errors import BadRequest, StoreCorrupted, Unavailable
+from txaware.errors import BadRequest, ShardAway, StoreCorrupted, Unavailable
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.interfaces import OrderedTable, Row
 from txaware.model.reports import Progress
 from txaware.model.settings import Settings
 from txaware.model.shards import DIRECTORY
-from txaware.service.transfer.backup_format import BackupReading, BackupWriting, Passing
+from txaware.service.transfer.backup_format import BackupReading, BackupWriting, Chunks
 from txaware.store.columns import negated
 from txaware.store.damage import said
 from txaware.store.interfaces import HasView, View
@@ -74,6 +74,8 @@ def _chunks(view: View, seen_by: Transaction | None, now_ms: int) -> Iterator[by
         yield writing.end()
     except StoreCorrupted as error:  # whoever reads the stream is told, far away too
         yield writing.failed(f"there is no backup, since the data is damaged: {error}")
+    except ShardAway as error:
+        yield writing.away(f"the backup is not whole: {error}")
     finally:
         view.close()
 
@@ -94,11 +96,17 @@ def save(
     chunks: Iterator[bytes], file: BinaryIO, *, progress: Progress | None = None
 ) -> Backup:
     """Writes a backup to a file, and makes sure that it is whole."""
-    reading = BackupReading(Passing(chunks, file))
+    reading = BackupReading(Chunks(_passed(chunks, file)))
     for _ in reading.bodies():
         if progress is not None:
             progress(reading.rows, reading.part)
     return _summary(reading)
+
+
+def _passed(chunks: Iterator[bytes], file: BinaryIO) -> Iterator[bytes]:
+    for chunk in chunks:
+        file.write(chunk)
+        yield chunk
 
 
 def restore(

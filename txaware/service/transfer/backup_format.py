@@ -1,7 +1,8 @@
 """The bytes of a backup: checked pieces, and a digest over all of them at the end.
 
 A file is the magic line, a piece about the backup, pieces of rows, and the end.
-Where the data cannot be read, a piece says so in place of the end.
+Where the data cannot be read, a piece says so in place of the end; another kind says
+that a part of it is away just now.
 Every piece has a checksum of its own, so that damage is found where it is.
 """
 
@@ -13,11 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise
 from typing import Any, Protocol
 
-from txaware.errors import BadRequest, StoreCorrupted
+from txaware.errors import BadRequest, StoreCorrupted, Unavailable
 from txaware.model.interfaces import Row
 
 MAGIC = b"txaware backup 1\n"
-ABOUT, ROWS, END, FAILED = b"a", b"r", b"e", b"f"
+ABOUT, ROWS, END, FAILED, AWAY = b"a", b"r", b"e", b"f", b"w"
 
 # The kind of the piece, its size, its checksum, and a checksum of these three.
 _HEAD = struct.Struct(">cII")
@@ -63,6 +64,10 @@ class BackupWriting:
         """Returns the last bytes of a failed backup: they say why it ends."""
         return _piece(FAILED, sentence.encode())
 
+    def away(self, sentence: str) -> bytes:
+        """Returns the last bytes of a backup that may be whole the next time."""
+        return _piece(AWAY, sentence.encode())
+
     def _counted(self, data: bytes) -> bytes:
         self._digest.update(data)
         return data
@@ -76,7 +81,8 @@ def _piece(kind: bytes, body: bytes) -> bytes:
 class BackupReading:
     """Reads a backup; it is whole when `pieces` ends without raising.
 
-    Damage raises `StoreCorrupted`; a file that is no backup raises `BadRequest`.
+    Damage raises `StoreCorrupted`, a file that is no backup `BadRequest`, and one that
+    was made while a part of the data was away, `Unavailable`.
     """
 
     def __init__(self, file: Readable) -> None:
@@ -110,6 +116,8 @@ class BackupReading:
                 return
             if kind == FAILED:
                 raise StoreCorrupted(body.decode("utf-8", "replace"))
+            if kind == AWAY:
+                raise Unavailable(body.decode("utf-8", "replace"))
             if kind != ROWS or len(body) < _PIECE.size:
                 raise self._damaged(f"a piece of kind {kind!r} is in the wrong place")
             thousandths, count = _PIECE.unpack_from(body)
@@ -178,12 +186,11 @@ class BackupReading:
         )
 
 
-class Passing:
-    """A stream of chunks to read from, which writes all of them to a file."""
+class Chunks:
+    """A stream of chunks to read from."""
 
-    def __init__(self, chunks: Iterable[bytes], file: Any) -> None:
+    def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)
-        self._file = file
         self._left = b""
 
     def read(self, size: int, /) -> bytes:
@@ -192,7 +199,6 @@ class Passing:
             chunk = next(self._chunks, None)
             if chunk is None:
                 return b""
-            self._file.write(chunk)
             self._left = chunk
         data, self._left = self._left[:size], self._left[size:]
         return data
