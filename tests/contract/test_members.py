@@ -161,6 +161,26 @@ def test_two_members_share_and_each_message_has_one_of_them(shop: Messaging) -> 
         assert a.poll() == []
 
 
+def test_what_it_gets_during_a_block_is_polled_from_the_next_one_on(
+    shop: Messaging,
+) -> None:
+    with (
+        shop.member("billing", topics=["orders"]) as first,
+        shop.member("billing", topics=["orders"]) as second,
+    ):
+        settle(first, second)
+        moving, before = second.assignment["orders"], first.assignment
+        with shop.transaction():
+            found = first.poll()
+            second.close()
+            until(lambda: first._has_news)
+            assert first.poll() == []
+            assert first.assignment == before
+        assert {one.partition for one in found} == {*range(3)} - {*moving}
+        with shop.transaction():
+            assert {one.partition for one in first.poll()} == {*moving}
+
+
 def test_what_was_not_committed_before_it_moved_comes_to_the_next_owner(
     shop: Messaging,
 ) -> None:
