@@ -12,6 +12,7 @@ import txaware
 from tests.support.cli_runs import error_of, run
 from tests.support.clusters import PATIENCE_S, Cluster, asked, clustered
 from tests.support.concurrency import until
+from txaware.errors import KeeperMissing
 from txaware.messaging import Messaging
 from txaware.model.settings import Settings
 from txaware.service.check.checking import check_directory
@@ -110,15 +111,22 @@ def check_restored(
         assert numbers(messaging, "plain")[: len(plain)] == plain
 
 
-def test_a_shard_that_is_away_is_named_and_there_is_no_file(
+def test_while_a_shard_is_away_there_is_no_backup_and_nothing_is_forgotten(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """Its server cannot open it, so that it stays away until its directory is back."""
     place, aside = cluster.data / "shards" / "1", tmp_path / "aside"
-    owner = cluster.owner_of(1)
+    home, owner = cluster.owner_of(0), cluster.owner_of(1)
+
+    def is_away() -> bool:
+        return any(one["server"] is None for one in cluster.servers(home)["shards"])
+
     place.rename(aside)
     cluster.kill(owner)
-    assert until(lambda: not cluster.is_whole, timeout_s=PATIENCE_S)
+    assert until(is_away, timeout_s=PATIENCE_S)
+    refused = pytest.raises(KeeperMissing, match="shard 1 is at no server")
+    with txaware.connect(home) as messaging, refused:
+        messaging.prune()
     file = tmp_path / "file"
     said = error_of("--url", cluster.url, "backup", str(file), code=3)
     assert "shard 1 is" in said
@@ -126,6 +134,8 @@ def test_a_shard_that_is_away_is_named_and_there_is_no_file(
     aside.rename(place)
     assert until(lambda: cluster.is_whole, timeout_s=PATIENCE_S)
     run("--url", cluster.url, "backup", str(file))
+    with txaware.connect(home) as messaging:
+        messaging.prune()
 
 
 def test_only_a_server_of_the_store_is_given_the_rows_of_a_shard(

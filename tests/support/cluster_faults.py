@@ -12,6 +12,7 @@ file of that name is in the directory beside the data.
 
 With `told` they make none, either. The clock of a process is ahead by what the file
 `ahead-PID` beside the data says, in ms, and its disk is full while `full-PID` is there.
+Several of these are joined by commas.
 """
 
 import errno
@@ -170,5 +171,6 @@ FAULTS = {"late": write_late, "steps": die_at_steps, "told": follow_files}
 
 if __name__ == "__main__":
     data = Path(sys.argv[sys.argv.index("--data") + 1])
-    FAULTS[sys.argv.pop(1)](data.parent)
+    for kind in sys.argv.pop(1).split(","):
+        FAULTS[kind](data.parent)
     command(prog_name="txaware")

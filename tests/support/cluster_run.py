@@ -3,11 +3,12 @@
     python -m tests.support.cluster_run DIRECTORY SECONDS [FAULT...]
 
 Three processes serve twelve partitions in three shards. Processes are killed and
-stopped for a while: the one with the coordinator, those that have shards alone, the
-parent of all, and clients. Lines between each pair of them are cut, also in one
-direction alone and within a frame; the clock of one jumps, and its disk is full for a
-while. A proxy before all loses and doubles requests. With names of faults only those
-take turns. The history is in DIRECTORY/history, for `tests.support.anomaly_check`.
+stopped for a while: the one with the coordinator, those that have shards alone, both
+at once, the parent of all, and clients; or whoever comes to a step of a commit next.
+Lines between each pair of them are cut, also in one direction alone and within a
+frame; the clock of one jumps, and its disk is full for a while. A proxy before all
+loses and doubles requests. With names of faults only those take turns. The history is
+in DIRECTORY/history, for `tests.support.anomaly_check`.
 """
 
 import http.client
@@ -27,7 +28,7 @@ from tests.support.anomaly_run import (
     Served,
     main,
 )
-from tests.support.cluster_faults import FAULTY
+from tests.support.cluster_faults import FAULTY, STEPS
 from tests.support.clusters import FIRST, Cluster, is_alive
 from tests.support.concurrency import until
 from tests.support.http_kill_load import PARTITIONS
@@ -52,7 +53,11 @@ class ClusterServer(Served):
         *("cut", "cut one way", "cut within a frame", "clock", "full disk"),
     )
 
-    def __init__(self, place: Path, program: Sequence[str] = (*FAULTY, "told")) -> None:
+    by_name = ("home and owner", "step")
+
+    def __init__(
+        self, place: Path, program: Sequence[str] = (*FAULTY, "told,steps")
+    ) -> None:
         self._directory, self._program = place / "data", program
         self.data = f"leveldb:{self._directory}"
         self._port, *own = free_ports(1 + PROCESSES)
@@ -92,6 +97,8 @@ class ClusterServer(Served):
             self.start()
         elif fault.startswith("cut"):
             self._cut(fault)
+        elif fault == "step":
+            self._die_at(random.choice(STEPS))
         elif fault in ("clock", "full disk"):
             self._tell(fault, random.randrange(PROCESSES))
         elif fault.startswith("stop"):
@@ -102,6 +109,8 @@ class ClusterServer(Served):
                     os.kill(stopped, signal.SIGCONT)
         else:
             self._signal(shard, signal.SIGKILL)
+            if fault == "home and owner":
+                self._signal(random.randrange(1, PROCESSES), signal.SIGKILL)
 
     def kill(self) -> None:
         """Kills the parent; all end with it, and so do the lines between them."""
@@ -118,6 +127,13 @@ class ClusterServer(Served):
             self._cuts.cut(*(ways if fault == "cut" else ways[:1]))
         time.sleep(random.uniform(0, LONGEST_CUT_S))
         self._cuts.heal()
+
+    def _die_at(self, step: str) -> None:
+        """Kills who comes to a step next, if that is soon."""
+        mark = self._directory.parent / step
+        mark.touch()
+        until(lambda: not mark.exists(), timeout_s=LONGEST_PAUSE_S)
+        mark.unlink(missing_ok=True)
 
     def _tell(self, fault: str, shard: int) -> None:
         """Moves the clock of an owner, or has its disk be full for a while."""
