@@ -15,14 +15,13 @@ from pathlib import Path
 import pytest
 
 import txaware
-from tests.support.asyncio_child import WAYS
+from tests.support.asyncio_child import NEVER, WAYS
 from tests.support.asyncio_shops import DECIDING, PREPARED, Shop
 from tests.support.python_process import PythonProcess
 from txaware.messaging import Messaging
 from txaware.participants.databases import recover
 
 FEW = 3
-NEVER = -1
 LIMIT_S = 60
 
 

@@ -214,6 +214,23 @@ def agree(shop: Shop) -> bool:
         return False
 
 
+def settle(shop: Shop) -> None:
+    """Waits until the four agree, for as long as they come nearer to it.
+
+    On a machine with twenty times the work that it has processors for, a mail takes
+    longer than a second, and as many may wait as there were kills.
+    """
+    is_done = False
+    while not is_done:
+        before = rows_of(shop)
+
+        def has_moved(before: dict[str, list[int]] = before) -> bool:
+            return agree(shop) or rows_of(shop) != before
+
+        assert shop.until(has_moved), f"none came in {PATIENCE_S} s: {shop.logs()}"
+        is_done = agree(shop)
+
+
 def kill_parts(shop: Shop, *, kills: int, seed: int) -> None:
     choice = random.Random(seed)
     parts: list[str] = []
@@ -225,7 +242,7 @@ def kill_parts(shop: Shop, *, kills: int, seed: int) -> None:
         shop.start(part)
     shop.wait_for_orders(1)
     shop.send_customers_home()
-    shop.until(lambda: agree(shop))
+    settle(shop)
     found = orders_of(shop)
     assert len(found["orders"]) >= shop.accepted
     for table, numbers in found.items():
