@@ -531,6 +531,20 @@ def test_a_message_that_is_taken_back_is_not_sent() -> None:
     assert not futures[0].cancel()
 
 
+def test_what_comes_behind_a_batch_that_is_taken_back_whole_is_sent_at_once() -> None:
+    world = World(linger_s=0, in_flight=1)
+    world.store.topics["a"] = 1
+    world.put("a", None)
+    world.settle()
+    behind = [world.put("a", None) for _ in range(4)]
+    for future in behind[:3]:
+        assert future.cancel()
+    world.turn()
+    assert [list(one.payloads) for one in world.flying] == [[b"4"]]
+    world.settle()
+    assert world.store.messages["a", 0] == [b"0", b"4"]
+
+
 def shrunk(*keys: bytes | None) -> World:
     """A world whose topic had 3 partitions, to which much was sent, and has one."""
     world = World(linger_s=0)

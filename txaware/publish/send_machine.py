@@ -567,6 +567,7 @@ class SendMachine:
             if batch.is_open:
                 self._cut(line, batch)
                 if not batch.payloads:
+                    self._visit_soon(line)  # what is behind it may go now
                     continue
             self._number(line, batch)
             batch.is_under_way = True
