@@ -16,7 +16,7 @@ import txaware
 from txaware.client import HttpService
 from txaware.client.calls.admin_calls import AdminCalls
 from txaware.client.calls.service_calls import ServiceCalls
-from txaware.consume import subscribe
+from txaware.consume.loop_plan import LoopPlan
 from txaware.model.interfaces import MessagingService, OperatorService
 from txaware.publish import AsyncPublisher, AtMostOncePublisher
 from txaware.server.server import Access
@@ -41,6 +41,7 @@ WHO_NAMES = [
 # What a `Messaging` gives by itself.
 GIVEN = {"service", "coordinator", "shares_journal", "clock_ms", "clock_s", "sleep"} | {
     *(
+        "delivery",
         "pause",
         "way",
         "message_limit_bytes",
@@ -114,7 +115,7 @@ def options(function: Any) -> dict[str, inspect.Parameter]:
 @pytest.mark.parametrize(
     ("method", "origins"),
     [
-        ("subscribe", [subscribe, txaware.Delivery]),
+        ("subscribe", [LoopPlan, txaware.Delivery]),
         ("async_publisher", [AsyncPublisher]),
         ("at_most_once_publisher", [AtMostOncePublisher]),
     ],
