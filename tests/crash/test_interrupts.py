@@ -11,10 +11,10 @@ import pytest
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import TransactionRefused
 from coordinator.resolve_outcome import settle
-from tests.support.interrupts import interrupted_after
+from tests.support.concurrency import until
+from tests.support.interrupts import Moments
 
 ROUNDS = 400
-LATEST_S = 0.0012
 
 
 # An interrupt where Python lets weak references go is reported there.
@@ -22,7 +22,8 @@ LATEST_S = 0.0012
 @pytest.mark.usefixtures("interrupts")
 @pytest.mark.parametrize("call", ["commit", "invalidate", "persist"])
 def test_interrupts_hang_nobody_and_leave_no_doubt(tmp_path: Path, call: str) -> None:
-    chance, over, done = random.Random(7), threading.Event(), [0] * 4
+    moments, over = Moments(random.Random(7)), threading.Event()
+    done = [0] * 4
     yes: set[int] = set()
     no: set[int] = set()
 
@@ -41,7 +42,7 @@ def test_interrupts_hang_nobody_and_leave_no_doubt(tmp_path: Path, call: str) ->
             tx = coordinator.start_short()
             coordinator.can_commit(tx, [b"main %d" % number])
             method = partial(getattr(coordinator, call), tx)
-            interrupted_after(chance.uniform(1e-5, LATEST_S), method)
+            moments.interrupt(method)
             if settle(coordinator, tx.transaction_id, open_for_s=lambda: 0):
                 yes.add(tx.transaction_id)
             else:
@@ -49,8 +50,9 @@ def test_interrupts_hang_nobody_and_leave_no_doubt(tmp_path: Path, call: str) ->
         before = list(done)
         with suppress(TransactionRefused):
             coordinator.commit(coordinator.start_short())
-        while not all(now > then for now, then in zip(done, before, strict=True)):
-            assert any(thread.is_alive() for thread in others)
+        assert until(
+            lambda: all(now > then for now, then in zip(done, before, strict=True))
+        ), "a thread hangs, or has ended"
         over.set()
         for thread in others:
             thread.join(20)

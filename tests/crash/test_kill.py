@@ -17,10 +17,16 @@ from tests.support.store_load import GROUP, TOPICS, Event, Notes, Reader, histor
 
 ROOT = Path(__file__).parents[2]
 STARTS_S = 120
+FIRST_EVENTS = 300
 
 
-def killed_after(directory: Path, log: Path, name: str, seconds: float) -> list[Event]:
-    """What a loaded store had said when it was killed, so long after it began."""
+def killed_after(
+    directory: Path, log: Path, name: str, seconds: float, *, events: int = 1
+) -> list[Event]:
+    """What a loaded store had said when it was killed, so long after it began.
+
+    It begins where it has said so much.
+    """
     log.unlink(missing_ok=True)
     command = [sys.executable, "-m", "tests.support.kill_load", directory, log, name]
     with PythonProcess(
@@ -28,7 +34,7 @@ def killed_after(directory: Path, log: Path, name: str, seconds: float) -> list[
     ) as child:
         try:
             until_s = time.monotonic() + STARTS_S
-            while not (log.exists() and log.stat().st_size):
+            while not (log.exists() and log.read_bytes().count(b"\n") >= events):
                 assert child.poll() is None, child.stderr and child.stderr.read()
                 assert time.monotonic() < until_s, "it does not begin"
                 time.sleep(0.005)
@@ -82,9 +88,10 @@ def rounds_of_kill_9(tmp_path: Path, rounds: int, *, anew_every: int) -> int:
         if number % anew_every == 0:
             directory, lives = tmp_path / str(number), []
         wait_s = chance.choice([0.01, 0.1, 0.3, 0.6]) * chance.random()
-        lives.append(
-            killed_after(directory, tmp_path / "log", f"round {number}", wait_s)
-        )
+        # The first life of a directory leaves something for the others to lose.
+        events = 1 if lives else FIRST_EVENTS
+        log, name = tmp_path / "log", f"round {number}"
+        lives.append(killed_after(directory, log, name, wait_s, events=events))
         lives.append(look(directory, f"look {number}"))
         publishes, polls = history(*lives)
         assert not anomalies(publishes, polls)

@@ -6,12 +6,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 import txaware
+from tests.support.concurrency import until
 from tests.support.deciders import DATABASES
 from tests.support.mysql import MysqlServer
 from tests.support.outbox_load import EVERY, connection_to, participant_of
@@ -91,6 +92,7 @@ def test_orders_messages_and_items_are_the_same_each_once(
             victim.kill()
             victim.start()
             victim.wait()
+        assert until(lambda: len(ordered(database)) >= kills, timeout_s=STARTS_S)
         for one in running:
             one.kill()
         assert look(owner, database) >= kills
@@ -106,9 +108,8 @@ def look(owner: Messaging, database: str) -> int:
     for entry in shop.outbox.set_aside():
         shop.outbox.retry(entry.topic)
     assert (shop.outbox.waiting(), shop.outbox.set_aside()) == (0, [])
-    found = connection.execute("SELECT number FROM orders").fetchall()
-    orders = sorted([name for (name,) in found], key=place)
     connection.close()
+    orders = sorted(ordered(database), key=place)
     assert read(owner, "orders") == orders
     assert [
         item.decode() for item in taken(owner.queue("mails"), len(orders) + 1)
@@ -117,6 +118,13 @@ def look(owner: Messaging, database: str) -> int:
     expected = [name for name in orders if int(name.rpartition("-")[2]) % EVERY == 0]
     assert sorted(large) == sorted(expected)
     return len(orders)
+
+
+def ordered(database: str) -> list[str]:
+    """The orders in the shop's database."""
+    with closing(connection_to(database)) as connection:
+        found = connection.execute("SELECT number FROM orders").fetchall()
+    return [name for (name,) in found]
 
 
 def place(order: str) -> list[int]:

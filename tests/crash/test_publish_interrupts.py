@@ -13,8 +13,8 @@ import txaware
 from coordinator.context import TransactionContext
 from tests.support.interrupts import (
     Interrupted,
+    Moments,
     elsewhere,
-    interrupted_after,
     interrupted_at,
     places,
 )
@@ -22,7 +22,6 @@ from txaware.publish import Publisher
 from txaware.service.producers import sequences
 
 ROUNDS = 300
-LATEST_S = 0.0012
 
 
 def publish(messaging: txaware.Messaging, tx: TransactionContext, number: int) -> None:
@@ -43,7 +42,7 @@ def publish(messaging: txaware.Messaging, tx: TransactionContext, number: int) -
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_leaves_all_messages_or_none(tmp_path: Path) -> None:
-    chance = random.Random()
+    moments = Moments(random.Random())
     with txaware.connect(f"leveldb:{tmp_path / 'data'}") as messaging:
         messaging.create_topic("a")
         messaging.create_topic("b")
@@ -53,7 +52,7 @@ def test_an_interrupt_leaves_all_messages_or_none(tmp_path: Path) -> None:
             # transaction open there.
             work = partial(copy_context().run, publish, messaging, tx, number)
             with suppress(Interrupted, txaware.TxAwareError, RuntimeError):
-                interrupted_after(chance.uniform(1e-5, LATEST_S), work)
+                moments.interrupt(work)
             with suppress(Interrupted):
                 signal.setitimer(signal.ITIMER_REAL, 0)
             if tx._tx is not None:

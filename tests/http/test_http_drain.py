@@ -37,7 +37,7 @@ def closing(here: Served) -> Iterator[threading.Thread]:
     thread = threading.Thread(target=here.server.close)
     thread.start()
     yield thread
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 
@@ -67,13 +67,13 @@ def test_a_server_that_ends_finishes_what_is_in_flight() -> None:
 
 def test_long_polls_end_at_once_when_the_server_does() -> None:
     with serving() as here:
-        held = [here.connect().send(long_poll(20_000)) for _ in range(20)]
+        held = [here.connect().send(long_poll(60_000)) for _ in range(20)]
         assert until(lambda: here.in_flight == 20)
         began_s = time.monotonic()
         with closing(here):
             assert [raw.response().body for raw in held] == [b"[]"] * 20
             assert [raw.has_ended() for raw in held] == [True] * 20
-        assert time.monotonic() - began_s < 8  # and not the 20 of the polls
+        assert time.monotonic() - began_s < 30  # and not the 60 of the polls
         for raw in held:
             raw.close()
 
@@ -108,7 +108,7 @@ def test_a_client_that_takes_too_long_does_not_hold_the_end_up() -> None:
         began_s = time.monotonic()
         with closing(here):
             assert raw.response().status == 503
-        assert 0.5 < time.monotonic() - began_s < 8  # and not the 30 of others
+        assert 0.5 < time.monotonic() - began_s < 25  # and not the 30 of others
         assert here.payloads() == []
 
 
@@ -119,7 +119,7 @@ def test_half_a_head_does_not_hold_the_end_up() -> None:
         began_s = time.monotonic()
         with closing(here):
             assert raw.has_ended()
-        assert time.monotonic() - began_s < 8  # and not the 30 of a drain
+        assert time.monotonic() - began_s < 25  # and not the 30 of a drain
 
 
 def test_a_server_may_be_closed_twice_and_opened_again() -> None:

@@ -4,6 +4,7 @@ By the socket of that number it is sent what to run, with the files for it, and 
 with the number of a process; how that ended it writes into the last of the files.
 """
 
+import atexit
 import gc
 import importlib
 import json
@@ -110,6 +111,7 @@ class Forker:
             file_actions=[(os.POSIX_SPAWN_DUP2, asked.fileno(), asked.fileno())],
         )
         asked.close()
+        atexit.register(self._asks.close)  # by which the other side ends as well
 
     def fork(self, program: Program, files: Sequence[int]) -> int:
         """Starts it with these as standard files, and the last for how it ends."""

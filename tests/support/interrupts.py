@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 import signal
 import sys
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 SOON_S = 0.1
+FIRST_S, LATER = 0.0012, 1.1
 AGAIN_S = 60
 PATIENCE_S = 20  # less than the 30 after which a drain looks again by itself
 OURS = (
@@ -24,8 +26,11 @@ class Interrupted(BaseException):
     """What a signal's handler raises in the main thread."""
 
 
-def interrupted_after(seconds: float, call: Callable[[], object]) -> None:
-    """Makes a call, and interrupts it once, wherever it is by then."""
+def interrupted_after(seconds: float, call: Callable[[], object]) -> bool:
+    """Makes a call, and interrupts it once, wherever it is by then.
+
+    Answers whether that came before its end.
+    """
     try:
         signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
@@ -33,7 +38,23 @@ def interrupted_after(seconds: float, call: Callable[[], object]) -> None:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
     except Interrupted:
-        pass
+        return True
+    return False
+
+
+class Moments:
+    """Moments to interrupt calls of one kind at: about half come before their end.
+
+    What a call takes is learned from what became of those before, on any machine.
+    """
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance, self._latest_s = chance, FIRST_S
+
+    def interrupt(self, call: Callable[[], object]) -> None:
+        """Makes a call, and interrupts it at one of them."""
+        early = interrupted_after(self._chance.uniform(1e-5, self._latest_s), call)
+        self._latest_s *= LATER if early else 1 / LATER
 
 
 @pytest.fixture

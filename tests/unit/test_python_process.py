@@ -19,6 +19,7 @@ SAYS = (
     "print(sorted(int(each) for each in os.listdir('/proc/self/fd'))[:3])\n"
 )
 STARTED_S = 60
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(params=["forked", "as usual"], autouse=True)
@@ -107,3 +108,20 @@ def test_the_short_run_forks_and_the_long_one_does_not(kind: str) -> None:
         [sys.executable, "-c", "import os; print(os.getppid())"], timeout=STARTED_S
     )
     assert (int(ran.stdout) == os.getpid()) == (kind == "as usual")
+
+
+def test_nothing_is_left_open_at_the_end() -> None:
+    text = (
+        "import sys\n"
+        "from tests.support.python_process import completed\n"
+        f"completed([sys.executable, '-c', ''], timeout={STARTED_S})"
+    )
+    warns = ("-W", "always::ResourceWarning")
+    ran = subprocess.run(
+        [sys.executable, *warns, "-c", text],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=STARTED_S,
+        check=True,
+    )
+    assert ran.stderr == b""
