@@ -67,6 +67,7 @@ def live_through(
         told = Told(messaging, nemesis.database)
         try:
             nemesis.run(publishing, told, RUN_S)
+            assert until(lambda: all(publishing.ids.values()))  # the newest one too
         finally:
             published = publishing.end()
         nemesis.begin()

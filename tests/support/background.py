@@ -11,7 +11,7 @@ from txaware.publish.background_publishers import AsyncPublisher, AtMostOncePubl
 from txaware.publish.send_batch import Sent
 
 HOUR_MS = 3_600_000
-PATIENCE_S = 20
+PATIENCE_S = 60
 LONGEST_PAUSE_S = 60
 
 

@@ -21,7 +21,7 @@ from txaware.cli.root import command
 from txaware.messaging import Messaging
 
 PATIENCE_S = 60
-ANSWERS_WITHIN_S = 20
+ANSWERS_WITHIN_S = 60
 PROGRAM = [sys.executable, "-W", "error", "-m", "txaware"]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, TypeVar
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 Test = Callable[..., Coroutine[Any, Any, None]]
 Found = TypeVar("Found")
