@@ -1,8 +1,9 @@
 """Runs a function again when its transaction met a conflict."""
 
 import functools
+import inspect
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, cast, overload
 
 import tenacity
 
@@ -39,10 +40,29 @@ def retry_on_conflict(
         if sleep is None
         else functools.partial(tenacity.retry, sleep=sleep)
     )
-    again = retry(
+    decorate = retry(
         retry=tenacity.retry_if_exception_type(TransactionConflict),
         stop=tenacity.stop_after_attempt(tries),
         wait=tenacity.wait_random_exponential(multiplier=0.005, max=LONGEST_PAUSE_S),
         reraise=True,
     )
+
+    def again(function: Callable[P, R]) -> Callable[P, R]:
+        retried = decorate(function)
+        tries_anew: Callable[[], Any] = retried.retry.copy
+
+        # Calls of what `decorate` returns share what they count: a thread that begins
+        # one clears it under another that has a conflict. Here each call has its own.
+        @functools.wraps(function)
+        def called(*args: P.args, **options: P.kwargs) -> Any:
+            return tries_anew()(function, *args, **options)
+
+        @functools.wraps(function)
+        async def awaited(*args: P.args, **options: P.kwargs) -> Any:
+            return await tries_anew()(function, *args, **options)
+
+        return cast(
+            Callable[P, R], awaited if inspect.iscoroutinefunction(retried) else called
+        )
+
     return again if function is None else again(function)

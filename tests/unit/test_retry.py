@@ -1,6 +1,10 @@
 """Only conflicts are tried again, a bounded number of times."""
 
 import asyncio
+import sys
+import threading
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -70,3 +74,41 @@ def test_it_decorates_functions_and_coroutine_functions_alike() -> None:
     assert transfer.__doc__ == "Moves money."
     assert asyncio.run(transfer_later("bob")) == "bob"
     assert calls == ["ann", "ann", "bob", "bob"]
+
+
+def test_threads_that_call_one_function_disturb_no_retry_of_each_other() -> None:
+    """One has a conflict just as a call of another one begins."""
+    is_beginning, has_retried = threading.Event(), threading.Event()
+    first, answers = threading.Event(), list[str]()
+
+    @retry_on_conflict(sleep=lambda _: None)
+    def transfer(who: str) -> str:
+        if who == "ann" and not first.is_set():
+            first.set()
+            assert is_beginning.wait(60)
+            raise TransactionConflict("k")
+        return who
+
+    def pause(frame: FrameType, event: str, called: Any) -> None:
+        """Stops where a call has forgotten what a call before counted."""
+        if event == "c_return" and called.__name__ == "clear":
+            sys.setprofile(None)
+            is_beginning.set()
+            assert has_retried.wait(60)
+
+    def begin() -> None:
+        assert first.wait(60)
+        sys.setprofile(pause)
+        try:
+            answers.append(transfer("bob"))
+        finally:
+            sys.setprofile(None)
+
+    other = threading.Thread(target=begin)
+    other.start()
+    try:
+        assert transfer("ann") == "ann"
+    finally:
+        has_retried.set()
+        other.join()
+    assert answers == ["bob"]
