@@ -362,14 +362,12 @@ def checked_state(state: object) -> str:
     return state
 
 
-def checked_older_than(older_than_s: object) -> float:
+def checked_older_than(older_than_s: Any) -> float:
     """Returns a number of seconds; raises `BadRequest` for what is none."""
-    is_number_of_s = isinstance(older_than_s, int | float) and not isinstance(
-        older_than_s, bool
-    )
-    if not is_number_of_s or not 0 <= older_than_s * 1000 < math.inf:  # type: ignore[operator]
+    is_given = older_than_s is not None and is_number(older_than_s)
+    if not is_given or not 0 <= older_than_s * 1000 < math.inf:
         raise BadRequest("olderThanS is a number of seconds from 0 on")
-    return float(older_than_s)  # type: ignore[arg-type]
+    return float(older_than_s)
 
 
 def older_than_in_text(text: str) -> float:

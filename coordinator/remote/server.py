@@ -19,8 +19,6 @@ from coordinator.remote import calls
 from coordinator.remote.calls import RemoteCall, calls_at
 from coordinator.remote.named_transactions import (
     NamedTransactions,
-    as_it_is,
-    now_ms,
     older_than_in_text,
     read_keys,
 )
@@ -34,26 +32,16 @@ from coordinator.remote.wire import (
     json_answer,
     query_of,
 )
-from coordinator.transaction_status import Standing
 
 _Answers = Callable[[Fields], Answer]
 _AnswersOfOne = Callable[[int, Fields], Answer]
 
 
 class CoordinatorRoutes:
-    """Answers everything below `/v1/transactions` by one coordinator.
+    """Answers everything below `/v1/transactions` by one coordinator."""
 
-    `told` adds to a standing the facts known of the client that began it.
-    """
-
-    def __init__(
-        self,
-        coordinator: Coordinator,
-        *,
-        clock_ms: Callable[[], int] = now_ms,
-        told: Callable[[int, Standing], Standing] = as_it_is,
-    ) -> None:
-        one = self._one = NamedTransactions(coordinator, clock_ms=clock_ms, told=told)
+    def __init__(self, coordinator: Coordinator) -> None:
+        one = self._one = NamedTransactions(coordinator)
         self._answers: dict[RemoteCall, _Answers] = {
             calls.START: self._start,
             calls.LIST: self._list,

@@ -13,7 +13,6 @@ from urllib.parse import parse_qsl
 import attrs
 
 from coordinator.errors import BadRequest
-from coordinator.pointers import Pointers
 
 BYTES = "application/octet-stream"
 JSON = "application/json"
@@ -100,11 +99,6 @@ def query_of(text: str, known: Collection[str]) -> Fields:
     if unknown:
         raise BadRequest(f"no such field in the query: {', '.join(unknown)}")
     return fields
-
-
-def pointers_of(fields: Fields, name: str) -> Pointers:
-    """Returns a field that is a list of pointers."""
-    return Pointers(whole_number(value, name) for value in list_of(fields, name))
 
 
 def list_of(fields: Fields, name: str) -> list[Any]:

@@ -34,7 +34,7 @@ def _nothing() -> None:
 
 @attrs.frozen
 class PartitionHandler:
-    """What handles the messages of a partition, and begins the transactions for them.
+    """Handles the messages of a partition, and begins the transactions for them.
 
     `begin` makes each transaction of participants and a `timeout_s`; `at_once` handles
     several messages of a transaction at once. `close` lets go of what was opened.
@@ -48,7 +48,7 @@ class PartitionHandler:
 
 @attrs.frozen(kw_only=True)
 class LoopPlan:
-    """All that a loop is made of, and what makes each of its parts.
+    """Holds all that a loop is made of, and makes each of its parts.
 
     Without a `group` the position ends with the process. Where one of the participants
     is a database that decides, the position and the tries lie there, and `publish`

@@ -89,7 +89,7 @@ class AsyncpgConnection:
 
     @cached_property
     def info(self) -> AsyncpgInfo:
-        """Where it leads, which few blocks ask."""
+        """Tells where the connection leads; it is made when a block asks for it."""
         return AsyncpgInfo(self)
 
     @property
