@@ -108,6 +108,20 @@ def test_an_on_done_that_raises_stops_nothing(
     assert "on_done of a message to t failed" in caplog.text
 
 
+async def _nobody_awaits(_: object) -> None: ...
+
+
+@pytest.mark.parametrize("on_done", [3, "print", _nobody_awaits])
+def test_what_is_no_function_is_refused_before_the_message_is_taken(
+    messaging: Messaging, on_done: Any
+) -> None:
+    with messaging.sender() as s:
+        with pytest.raises(BadRequest, match="on_done = "):
+            s.send("t", b"a", on_done=on_done)
+        assert s.waiting == 0
+    assert messaging.poll("t") == []
+
+
 def test_an_on_done_may_send_and_never_waits_for_itself(messaging: Messaging) -> None:
     told: list[BaseException] = []
     over = threading.Event()

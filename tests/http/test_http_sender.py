@@ -328,6 +328,8 @@ def test_asyncio_tells_what_is_wrong(store: ServedStore) -> None:
             async with sender as s:
                 with pytest.raises(BadRequest):
                     await s.send("t", "text")  # type: ignore[arg-type]
+                with pytest.raises(BadRequest, match="on_done = 3"):
+                    await s.send("t", b"a", on_done=3)  # type: ignore[arg-type]
                 future = await s.send("none", b"a")
                 assert not await s.flush(0.01)
                 with pytest.raises(TopicNotFound):

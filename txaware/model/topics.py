@@ -171,7 +171,9 @@ class Topic:
     topic: TopicName
     generation: int
     ttl_s: int = DEFAULT_TTL_S
-    properties: Mapping[str, str] = attrs.field(factory=dict)
+    properties: Mapping[str, str] = attrs.field(
+        factory=dict, repr=lambda kept: repr(dict(kept))
+    )
     former_partitions: int = attrs.field(default=0, repr=False)
 
     @property

@@ -264,7 +264,7 @@ class SendMachine:
     def require_open(self) -> None:
         """Raises `PublisherClosed` once it is closed."""
         if self.is_closed:
-            raise PublisherClosed("it is closed, and took nothing")
+            raise PublisherClosed("the sender is closed, and took nothing")
 
     def has_room(self, topic: str, size_bytes: int) -> bool:
         """Tells whether a message fits; what is down leaves room for the others."""

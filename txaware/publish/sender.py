@@ -7,6 +7,7 @@ from typing import Any, Literal, Self, get_args
 
 import attrs
 
+from coordinator.callbacks import check_function
 from coordinator.tracing import API, active
 from txaware.errors import BadRequest, QueueFull, RequestTooLarge
 from txaware.model.compression import CompressionName, compression_of
@@ -231,6 +232,8 @@ class Sender:
         here. In a full queue this waits for room, raises `QueueFull`, or drops the
         oldest message of the topic, whose future gets `QueueFull`.
         """
+        if on_done is not None:
+            check_function(on_done, what="on_done")
         names = self._names
         name, number = names[topic] if topic in names else self._checked.name(topic)
         extra: Extra | None = None

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Self
 
+from coordinator.callbacks import check_function
 from coordinator.fork_guard import guard
 from txaware.client.aio.async_transport import AsyncTransport
 from txaware.client.aio.remote_way import RemoteWay
@@ -70,6 +71,8 @@ class AsyncSender:
 
         Awaiting its future gives the `Sent`.
         """
+        if on_done is not None:
+            check_function(on_done, what="on_done")
         loop, checked, _ = self._sending
         name, number = checked.names.get(topic) or checked.name(topic)
         data, key, size_bytes, extra = checked.message(
