@@ -12,9 +12,13 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
-def started(*command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs a Python module with arguments until the end of the block."""
-    child = subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE)
+def started(
+    *command: str, checkout: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs a Python module, of another checkout too, until the end of the block."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", *command], cwd=checkout, stdout=subprocess.PIPE
+    )
     assert child.stdout is not None
     try:
         yield child
@@ -25,10 +29,12 @@ def started(*command: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @contextmanager
-def served(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def served(
+    directory: Path, checkout: Path | None = None
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Serves a directory in a process of its own; yields the address."""
-    at = ("--data", str(directory), "--port", "0")
-    with started("txaware", "serve", *at) as child:
+    at = ("--data", str(directory.resolve()), "--port", "0")
+    with started("txaware", "serve", *at, checkout=checkout) as child:
         assert child.stdout is not None
         said = child.stdout.readline().decode()
         if not said.startswith("listening on "):

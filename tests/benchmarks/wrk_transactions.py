@@ -1,0 +1,94 @@
+"""Transactions over HTTP/1.1 by wrk: an older checkout beside this one, in turns."""
+
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import txaware
+from tests.benchmarks.before import NOW
+from tests.benchmarks.started import busy_s, served
+from txaware.bench.load import WRK
+from txaware.bench.measure import Figure
+from txaware.bench.trial import Trial
+
+CONNECTIONS = 16
+AT_LEAST, AIM = 1.4, 2.0
+# A script of wrk has the state of a thread: each has one connection.
+SCRIPT = """\
+local headers = {["Content-Type"] = "application/json", ["Accept"] = "application/json"}
+local step, pointer = 0, nil
+function request()
+  if step == 0 then
+    return wrk.format("POST", "/v1/transactions", headers, '{"timeoutS": 60}')
+  elseif step == 1 then
+    return wrk.format("POST", "/v1/namespaces/default/topics/t/publish", headers,
+      '{"messages": [{"utf8": "ann paid 5"}], "transactionWritePointer": '
+      .. pointer .. '}')
+  end
+  return wrk.format("POST", "/v1/transactions/" .. pointer .. "/commit", headers,
+    '{"check": true}')
+end
+function response(status, _, body)
+  if step == 0 then pointer = string.match(body, '"writePointer": ?(%d+)') end
+  step = (step + 1) % 3
+end
+done = function(summary)
+  local e = summary.errors
+  io.write(string.format("RESULT %d %d %d\\n", summary.requests,
+    e.status + e.connect + e.read + e.write + e.timeout, summary.duration))
+end
+"""
+
+
+def figures(trial: Trial, checkout: Path) -> Iterator[Figure]:
+    """Yields how many transactions of one message are done, and what each takes."""
+    before, now = list[tuple[float, float]](), list[tuple[float, float]]()
+    for number in range(1, trial.rounds + 1):
+        trial.tell(f"turn {number} of {trial.rounds}")
+        before.append(_measure(trial, checkout))
+        now.append(_measure(trial, NOW))
+    what = f"begin, publish one and commit over HTTP/1.1, {CONNECTIONS} connections"
+    yield Figure(
+        what,
+        "transactions/s",
+        [rate for rate, _ in now],
+        [rate for rate, _ in before],
+        "before",
+        at_least=AT_LEAST,
+        aim=AIM,
+    )
+    yield Figure(
+        f"{what}: processor of the server",
+        "us each",
+        [us for _, us in now],
+        [us for _, us in before],
+        "before",
+    )
+
+
+def _measure(trial: Trial, checkout: Path) -> tuple[float, float]:
+    """Returns transactions a second, and the microseconds of the server for each."""
+    if WRK is None:
+        raise RuntimeError("this benchmark needs wrk: apt-get install wrk")
+    with (
+        tempfile.TemporaryDirectory(dir=trial.directory) as data,
+        tempfile.NamedTemporaryFile("w", suffix=".lua") as script,
+        served(Path(data), checkout) as (url, server),
+    ):
+        with txaware.connect(url) as messaging:
+            messaging.create_topic("t")
+        script.write(SCRIPT)
+        script.flush()
+        by = f"-t {CONNECTIONS} -c {CONNECTIONS} -s {script.name} {url}".split()
+        subprocess.run([WRK, "-d", "1s", *by], check=True, capture_output=True)
+        begun_s = busy_s(server)
+        command = [WRK, "-d", f"{trial.for_s:.0f}s", *by]
+        said = subprocess.run(command, check=True, capture_output=True, text=True)
+        took_s = busy_s(server) - begun_s
+    result = next(line for line in said.stdout.splitlines() if "RESULT" in line)
+    answered, failed, took_us = map(int, result.split()[-3:])
+    if failed:
+        raise RuntimeError(f"{failed} of {answered} requests failed")
+    done = answered / 3
+    return done / took_us * 1e6, took_s / done * 1e6
