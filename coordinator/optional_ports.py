@@ -85,6 +85,17 @@ class AdmitsElsewhere(Protocol):
 
 
 @runtime_checkable
+class AdmitsSent(Protocol):
+    """The part of an admission that lets writes of the coordinator's server join.
+
+    Optional.
+    """
+
+    def ticket_for(self, since: str) -> str:
+        """Returns what the server's next writes join with; empty for another one."""
+
+
+@runtime_checkable
 class BeginsLater(Protocol):
     """The part of a coordinator elsewhere that is asked when it is needed. Optional."""
 

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 # The principal that writes of this thread or task are for; None for the program itself.
 _for_principal: ContextVar[str | None] = ContextVar("for_principal", default=None)
+# What the writes of this thread or task entered with at the server, which sent them.
+_entered: ContextVar[tuple[str, str] | None] = ContextVar("entered", default=None)
 
 # An answer that tells of no end comes after this time; then it is asked again.
 WAIT_S = 20.0
@@ -42,12 +44,28 @@ def writing_for(principal: str | None) -> Iterator[None]:
         _for_principal.reset(token)
 
 
+@contextmanager
+def entered_by_the_server(since: str, ticket: str) -> Iterator[None]:
+    """Has writes of the block join what the server has entered for them by itself.
+
+    Where it could not know that they may, by what it says, they enter as any other.
+    """
+    token = _entered.set((since, ticket))
+    try:
+        yield
+    finally:
+        _entered.reset(token)
+
+
 @attrs.define(eq=False)
 class EnteredThere:
-    """A write that entered at the server; its rows are on disk before it leaves."""
+    """A write that entered at the server; its rows are on disk before it leaves.
+
+    One without a number was entered by the server, which has it leave as well.
+    """
 
     transaction_id: int
-    number: int
+    number: int | None
     since: str | None = None
     has_ended: bool = False
     outlives_process: bool = True
@@ -63,6 +81,10 @@ class RemoteBarrier:
     With `shards`, which are of the store of that server and may become others, it says
     HELLO to each server that may have forgotten something: once nothing is under way
     that entered before. It names whom a write is for, as principals are known there.
+
+    A write that the server sends may be inside already. It joins with a ticket, which
+    is another one after each report and for each life of the server: what was sent
+    before may be over there, and nobody may remember that it is invalid.
 
     `introduce` is called first and may raise; False means that the server is of before,
     and has no barrier for others: a write then enters where its start is on disk.
@@ -90,6 +112,9 @@ class RemoteBarrier:
         self._awaited: dict[int, str] = {}
         # The least pointer of those that wrote since the rows here were last reported.
         self._least = NO_POINTER
+        # What the server counts ends since, as it was heard last.
+        self._since = ""
+        self._ticket = _new_ticket()
         self._leaving: SimpleQueue[int | None] = SimpleQueue()
         self._told: list[Callable[[Iterable[int]], object]] = []
         self._threads: list[threading.Thread] = []
@@ -104,7 +129,11 @@ class RemoteBarrier:
 
     def enter(self, transaction_id: int, write: object = None) -> EnteredThere:
         """Begins a write; refuses unless the transaction is open and not ending."""
-        entry = EnteredThere(transaction_id, next(self._numbers))
+        sent = _entered.get()
+        if sent is not None and (joined := self._joined(transaction_id, *sent)):
+            return joined
+        number = next(self._numbers)
+        entry = EnteredThere(transaction_id, number)
         if not self._introduce():
             tx = Transaction(transaction_id, 0, write_pointer=transaction_id)
             self._coordinator.persist(tx)
@@ -118,13 +147,13 @@ class RemoteBarrier:
             since = self._coordinator.enter_write(
                 transaction_id,
                 writer=self._writer,
-                write=entry.number,
+                write=number,
                 principal=None if self._shards is None else _for_principal.get(),
             )
         except BaseException as error:
             self._is_over(entry)
             if not isinstance(error, TransactionRefused):
-                self._leaving.put(entry.number)  # it may have entered
+                self._leaving.put(number)  # it may have entered
             raise
         with self._lock:
             entry.since = since
@@ -133,10 +162,28 @@ class RemoteBarrier:
                 self._awaited[transaction_id] = since
         return entry
 
+    def _joined(
+        self, transaction_id: int, since: str, ticket: str
+    ) -> EnteredThere | None:
+        """Returns a write that is inside already; None where it may be over there."""
+        entry = EnteredThere(transaction_id, None, since)
+        with self._lock:
+            if not since or (since, ticket) != (self._since, self._ticket):
+                return None
+            self._inside.setdefault(transaction_id, set()).add(entry)
+            self._least = min(self._least, transaction_id)
+            self._awaited[transaction_id] = since
+        return entry
+
+    def ticket_for(self, since: str) -> str:
+        """Returns what the server's next writes join with; empty for another one."""
+        with self._lock:
+            return self._ticket if since and since == self._since else ""
+
     def leave(self, entry: EnteredThere, write: object = None) -> bool:
         """Ends a write, however it went; False where its transaction has ended."""
         self._is_over(entry)
-        if self._threads:
+        if self._threads and entry.number is not None:
             self._leaving.put(entry.number)
         return not entry.has_ended
 
@@ -156,6 +203,7 @@ class RemoteBarrier:
         """
         with self._lock:
             least, self._least = self._least, min(self._inside, default=NO_POINTER)
+            self._ticket = _new_ticket()
         try:
             yield min(smallest_pointer, least)
         except BaseException:
@@ -239,6 +287,8 @@ class RemoteBarrier:
 
     def _greet(self, since: str) -> None:
         """Says HELLO, once what entered at another server, or before, has left."""
+        with self._lock:
+            self._since, self._ticket = since, _new_ticket()
         if self._shards is None:
             return
         with self._lock:
@@ -267,3 +317,7 @@ class RemoteBarrier:
         if pointers:
             for tell in self._told:
                 tell(pointers)
+
+
+def _new_ticket() -> str:
+    return secrets.token_hex(8)

@@ -37,11 +37,16 @@ def publish_to_both(messaging: Messaging, payload: bytes) -> None:
             messaging.publisher(topic).publish(payload)
 
 
-def publishes(cluster: Cluster) -> float:
-    """How many publishes all servers have answered."""
+def parts(cluster: Cluster) -> float:
+    """How many parts of commits, and publishes, all servers have answered."""
     lines = cluster.ask(cluster.url, "GET", "/metrics").body.decode().splitlines()
     name = "txaware_http_requests_total{route="
-    found = [one for one in lines if one.startswith(name) and '/publish"' in one]
+    routes = ('/publish"', '/parts"')
+    found = [
+        one
+        for one in lines
+        if one.startswith(name) and any(route in one for route in routes)
+    ]
     return sum(float(one.rpartition(" ")[2]) for one in found)
 
 
@@ -52,7 +57,7 @@ def test_a_commit_carries_the_rows_of_all_shards(cluster: Cluster) -> None:
                 messaging.publisher(topic).publish(b"all")
             messaging.publisher("both.0").publish(b"0")
             messaging.publisher("both.1").publish(b"1")
-        assert until(lambda: publishes(cluster) == 2)  # to the other shard
+        assert until(lambda: parts(cluster) == 2)  # to the other shard
         assert committed(messaging, "here") == committed(messaging, "there") == [b"all"]
         assert sorted(committed(messaging, "both")) == [b"0", b"1"]
 

@@ -14,7 +14,11 @@ from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.outcome import Outcome
 from coordinator.remote.calls import ENDS, ENTER, LEAVE, CallRequest
-from coordinator.remote.remote_barrier import RemoteBarrier, writing_for
+from coordinator.remote.remote_barrier import (
+    RemoteBarrier,
+    entered_by_the_server,
+    writing_for,
+)
 from coordinator.transaction import NO_POINTER, Transaction
 from tests.support.concurrency import PATIENCE_S, in_background, until
 from tests.support.http_access import guarded
@@ -23,6 +27,7 @@ from txaware.errors import (
     BadRequest,
     KeeperMissing,
     NotAuthorized,
+    ShardAway,
     TransactionNotInProgress,
     TxAwareError,
     Unavailable,
@@ -430,6 +435,116 @@ def test_what_wrote_since_a_report_is_needed_in_the_next_one(stores: Two) -> Non
             assert least == 5
         with admission.reporting(NO_POINTER) as least:
             assert least == NO_POINTER
+
+
+@attrs.frozen
+class Sends:
+    """The server of a coordinator that sends writes to the store of shard 1 itself."""
+
+    entries: WriteEntries
+    hosted: HostedCoordinator
+    admission: RemoteBarrier
+
+    def begin(self) -> int:
+        """Begins a transaction whose start is on disk."""
+        pointer = self.hosted.start_short().transaction_id
+        self.entries.persist(pointer)
+        return pointer
+
+    def joins(self, pointer: int, since: str, ticket: str) -> bool:
+        """Tells whether a write with this ticket joins, and does not ask the server."""
+        with entered_by_the_server(since, ticket):
+            entry = self.admission.enter(pointer)
+        self.admission.leave(entry)
+        return entry.number is None
+
+
+@pytest.fixture
+def sends(stores: Two) -> Iterator[Sends]:
+    served = stores.decides._parts.served
+    assert served is not None
+    assert served.write_entries is not None
+    entries = served.write_entries
+    admission = RemoteBarrier(stores.hosted, shards=[1])
+    found = Sends(entries, stores.hosted, admission)
+    with closing_of(admission):
+        pointer = found.begin()
+
+        def has_greeted() -> bool:
+            with entries.sending(1, pointer) as since:
+                return bool(since)
+
+        assert until(has_greeted)
+        yield found
+
+
+def test_a_write_that_the_server_sends_joins_and_holds_its_end_back(
+    sends: Sends, stores: Two
+) -> None:
+    told: list[int] = []
+    sends.admission.on_end(told.extend)
+    pointer = sends.begin()
+    with sends.entries.sending(1, pointer) as since:
+        assert sends.joins(pointer, since, sends.admission.ticket_for(since))
+        tx = Transaction(pointer, 0, write_pointer=pointer)
+        ending = in_background(partial(stores.hosted.commit, tx))
+        assert until(stores.is_ending)
+        assert ending.is_alive()
+    ending.join(PATIENCE_S)
+    assert stores.coordinator.outcome(pointer) is Outcome.COMMITTED
+    assert until(lambda: pointer in told)  # which wakes the readers there
+
+
+def test_a_write_that_was_sent_before_a_report_enters_by_itself(sends: Sends) -> None:
+    """It may be over at the server, and by the report nobody remembers that."""
+    pointer = sends.begin()
+    with sends.entries.sending(1, pointer) as since:
+        ticket = sends.admission.ticket_for(since)
+    with sends.admission.reporting(NO_POINTER):
+        pass
+    assert not sends.joins(pointer, since, ticket)
+    assert sends.joins(pointer, since, sends.admission.ticket_for(since))
+    with sends.admission.reporting(NO_POINTER):
+        pass
+    sends.hosted.invalidate(Transaction(pointer, 0, write_pointer=pointer))
+    with pytest.raises(TransactionNotInProgress):
+        sends.joins(pointer, since, ticket)
+
+
+def test_a_write_of_another_life_of_the_server_enters_by_itself(sends: Sends) -> None:
+    pointer = sends.begin()
+    with sends.entries.sending(1, pointer) as since:
+        ticket = sends.admission.ticket_for(since)
+    for other in ("", "another"):
+        assert sends.admission.ticket_for(other) == ""
+        assert not sends.joins(pointer, other, ticket)
+        assert not sends.joins(pointer, other, "")
+    with sends.entries.sending(7, pointer) as since:
+        assert since == ""  # nobody has greeted for that shard
+
+
+def test_what_joined_is_needed_in_the_next_report(sends: Sends) -> None:
+    pointer = sends.begin()
+    with sends.admission.reporting(NO_POINTER):
+        pass
+    with sends.entries.sending(1, pointer) as since:
+        assert sends.joins(pointer, since, sends.admission.ticket_for(since))
+    with sends.admission.reporting(NO_POINTER) as least:
+        assert least == pointer
+
+
+def test_a_write_of_which_nobody_knows_whether_it_was_done_ends_its_transaction(
+    sends: Sends, stores: Two
+) -> None:
+    """It may come in later: what ended otherwise would show it."""
+    unknown, refused = sends.begin(), sends.begin()
+    with pytest.raises(Unavailable), sends.entries.sending(1, unknown):
+        raise Unavailable("no answer")
+    with pytest.raises(ShardAway), sends.entries.sending(1, refused):
+        raise ShardAway("it moves")
+    assert stores.barrier.is_invalid(unknown)
+    assert stores.barrier.is_open(refused)
+    assert not stores.barrier.is_writing(refused)
 
 
 def test_pointers_are_kept_for_shards_elsewhere() -> None:

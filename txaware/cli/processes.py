@@ -34,12 +34,13 @@ from txaware.model.clock import system_clock_ms
 from txaware.model.settings import Settings
 from txaware.model.shards import HOME
 from txaware.server.cluster.cluster_part import ClusterPart
+from txaware.server.cluster.commit_parts import CommitParts
 from txaware.server.cluster.home_shards import wait_for_servers
 from txaware.server.cluster.own_address import own_url, require_reached
 from txaware.server.cluster.parent_link import ParentLink, Sign, channel
 from txaware.server.cluster.producers_at_home import ask_home
 from txaware.server.cluster.remote_rows import RemoteRows
-from txaware.server.cluster.sealed_calls import SealedCalls, publish_part
+from txaware.server.cluster.sealed_calls import SealedCalls
 from txaware.server.cluster.server_map import (
     ServerEntry,
     ServerMap,
@@ -657,9 +658,10 @@ def _serve_in_child(
         assert parts.served is not None
         access = attrs.evolve(access, audit=audit)
         served = parts.served
-        is_decided_here = in_process(parts.coordinator) is not None
-        if HOME in own and len(known.shards) > 1 and is_decided_here:
-            writer = PartsElsewhere(partial(publish_part, served.service, calls))
+        entries = served.write_entries
+        if HOME in own and len(known.shards) > 1 and entries is not None:
+            sent = CommitParts(served.service, calls, entries)
+            writer = PartsElsewhere(sent.publish, entries.persist)
             opened.enter_context(closing(writer))
             served = attrs.evolve(served, parts_elsewhere=writer)
         with HttpServer(served, access, membership) as server:

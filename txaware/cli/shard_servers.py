@@ -28,12 +28,13 @@ from txaware.messaging.server_shards import opened_home, opened_member
 from txaware.model.clock import system_clock_ms
 from txaware.model.shards import HOME
 from txaware.server.cluster.cluster_part import ClusterPart
+from txaware.server.cluster.commit_parts import CommitParts
 from txaware.server.cluster.home_session import HomeSession
 from txaware.server.cluster.home_shards import HomeShards
 from txaware.server.cluster.own_address import own_url, require_reached
 from txaware.server.cluster.producers_at_home import ask_home
 from txaware.server.cluster.remote_rows import RemoteRows
-from txaware.server.cluster.sealed_calls import SealedCalls, publish_part
+from txaware.server.cluster.sealed_calls import SealedCalls
 from txaware.server.cluster.server_map import ServerEntry, ServerMap, ShardEntry
 from txaware.server.cluster.server_seal import token_of
 from txaware.server.cluster.server_sessions import ServerSessions
@@ -276,9 +277,12 @@ class _Home:
         assert served is not None
         topics, here = served.service.handles.topics, in_process(parts.coordinator)
         wait_s = self._settings.forward_wait_s
-        if here is not None:
-            publish = partial(publish_part, served.service, home.calls, wait_s=wait_s)
-            writer = opened.enter_context(closing(PartsElsewhere(publish)))
+        entries = served.write_entries
+        if entries is not None:
+            sent = CommitParts(served.service, home.calls, entries, wait_s=wait_s)
+            writer = opened.enter_context(
+                closing(PartsElsewhere(sent.publish, entries.persist))
+            )
             served = attrs.evolve(served, parts_elsewhere=writer)
         shards = HomeShards(
             home.sessions,

@@ -22,23 +22,32 @@ class PartElsewhere:
 
 
 class PartsElsewhere:
-    """Writes the parts of a commit that lie in other shards, at once in all of them."""
+    """Writes the parts of a commit that lie in other shards, at once in all of them.
 
-    def __init__(self, publish: PublishPart) -> None:
-        self._publish = publish
+    The start of the transaction is persisted before. Else a crash of this server would
+    lose its pointer, of which the snapshots at other servers say nothing.
+    """
+
+    def __init__(self, publish: PublishPart, persist: Callable[[int], object]) -> None:
+        self._publish, self._persist = publish, persist
         self._threads = ThreadPoolExecutor(_THREADS, "txaware-parts")
 
     def write(self, parts: Sequence[PartElsewhere], pointer: int) -> None:
         """Returns once all are on disk; raises where one is not, or may not be."""
-        waiting = [
-            self._threads.submit(
-                self._publish, part.shard, part.name, part.payloads, pointer
-            )
-            for part in parts
-        ]
-        errors = [error for one in waiting if (error := one.exception()) is not None]
+        self._persist(pointer)
+        *others, last = parts
+        waiting = [self._threads.submit(self._write, one, pointer) for one in others]
+        try:
+            self._write(last, pointer)
+        finally:
+            errors = [
+                error for one in waiting if (error := one.exception()) is not None
+            ]
         if errors:
             raise errors[0]
+
+    def _write(self, part: PartElsewhere, pointer: int) -> None:
+        self._publish(part.shard, part.name, part.payloads, pointer)
 
     def close(self) -> None:
         """Ends the threads."""

@@ -29,6 +29,7 @@ from txaware.server.admission import Admission, Bodies
 from txaware.server.answer_memory import AnswerMemory
 from txaware.server.app import AsgiApp
 from txaware.server.cluster.cluster_part import ClusterPart
+from txaware.server.cluster.commit_parts import parts_route
 from txaware.server.cluster.forwarding import Forwarding
 from txaware.server.cluster.home_session import session_route
 from txaware.server.cluster.peers import Peers
@@ -430,6 +431,7 @@ class HttpServer:
         if membership is not None:
             routes += [
                 copy_route(server_context, membership),
+                parts_route(server_context, membership),
                 producer_route(server_context),
                 stored_route(server_context),
                 rows_route(server_context, membership),

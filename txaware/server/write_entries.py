@@ -4,7 +4,9 @@ import logging
 import secrets
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from typing import Protocol
 
 import attrs
@@ -12,7 +14,7 @@ import attrs
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.open_transactions import OpenTransaction
 from coordinator.transaction import Transaction
-from txaware.errors import TxAwareError
+from txaware.errors import TxAwareError, changed_nothing
 from txaware.server.admission import Full
 from txaware.service.wakeups import Signal
 
@@ -85,6 +87,9 @@ class WriteEntries:
         self._writers: dict[WriterName, _Writer] = {}
         # Those that are told of the end of a transaction.
         self._told: dict[int, set[_Writer]] = {}
+        # The writer of each shard that has greeted, and the numbers of our own writes.
+        self._writer_of: dict[int, WriterName] = {}
+        self._sent = count(-1, -1)
         self._hearing = threading.Lock()
         self._hears_ends = False  # before the first write no end costs anybody more
 
@@ -100,8 +105,14 @@ class WriteEntries:
         It waits for nothing once another one of the transaction was let in. Returns
         what the writer's ends are counted since.
         """
-        entry = _Entry(line)
         self._hear_ends()
+        self.persist(pointer)
+        return self._entered(name, write, pointer, line)
+
+    def _entered(
+        self, name: WriterName, write: int, pointer: int, line: WholeConnection | None
+    ) -> str:
+        entry = _Entry(line)
         with self._lock:
             writer = self._writer(name)
             if len(writer.entries) >= MOST_UNDER_WAY:
@@ -109,7 +120,6 @@ class WriteEntries:
                     f"{MOST_UNDER_WAY:,} writes of this store are under way, as many "
                     f"as there may be"
                 )
-        self._persist(pointer)
         entry.inside = self._barrier.enter(pointer, entry)
         with self._lock:
             before = writer.entries.get(write)
@@ -123,7 +133,7 @@ class WriteEntries:
             self.lost(line)
         return writer.since
 
-    def _persist(self, pointer: int) -> None:
+    def persist(self, pointer: int) -> None:
         """Sees to it that a crash cannot forget that a transaction began.
 
         Rows of it could outlive the crash, and nobody would know whose they are.
@@ -138,10 +148,36 @@ class WriteEntries:
                 self._barrier.on_end(self._have_ended)
                 self._hears_ends = True
 
-    def greet(self, shards: Iterable[int]) -> None:
+    @contextmanager
+    def sending(self, shard: int, pointer: int) -> Iterator[str]:
+        """Has a write be inside that this server sends to the writer of a shard.
+
+        The start of its transaction is on disk by then, by `persist`. Yields what the
+        writer's ends are counted since; empty where no writer is known for the shard,
+        which then enters itself. If the block cannot say whether the
+        write was done, it may still be: its transaction is invalidated.
+        """
+        name = self._writer_of.get(shard)
+        if name is None:
+            yield ""
+            return
+        number = next(self._sent)
+        self._hear_ends()
+        since = self._entered(name, number, pointer, None)
+        try:
+            yield since
+        except BaseException as error:
+            if not (isinstance(error, TxAwareError) and changed_nothing(error)):
+                self._coordinator.invalidate(pointer)
+            self.leave(name, [number])
+            raise
+        self.leave(name, [number])
+
+    def greet(self, name: WriterName, shards: Iterable[int]) -> None:
         """Notes that nothing of these shards is under way that entered before."""
         listed = sorted(shards)
         log.info("shards %s have greeted", listed)
+        self._writer_of.update(dict.fromkeys(listed, name))
         self._barrier.greet(map(shard_shown, listed))
 
     def leave(self, name: WriterName, writes: Iterable[int]) -> None:

@@ -19,6 +19,7 @@ from txaware.model.shards import HOME
 from txaware.protocol.frames import ANY_ROUTE, SERVER, RequestHead
 from txaware.protocol.places import is_of_partition
 from txaware.server.cluster.cluster_part import ClusterPart
+from txaware.server.cluster.commit_parts import PARTS_PATH
 from txaware.server.cluster.home_session import SESSIONS_PATH
 from txaware.server.cluster.peers import AnswerLost, NotAsked, Peers
 from txaware.server.cluster.producers_at_home import PRODUCER_PATH
@@ -59,6 +60,7 @@ _OWN_PATHS = frozenset(
             "/v1/frames",
             "/v1/rights",
             COPIES_PATH,
+            PARTS_PATH,
             PRODUCER_PATH,
             ROWS_PATH,
             SESSIONS_PATH,

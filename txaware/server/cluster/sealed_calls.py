@@ -7,27 +7,19 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from txaware.client.calls.call import Call, done
+from txaware.client.calls.call import Call
 from txaware.client.link import Link
 from txaware.client.settings import ClientSettings
 from txaware.client.transport import Transport
 from txaware.errors import NotAuthorized, ShardAway
-from txaware.model.requests import Payloads
-from txaware.protocol import places
-from txaware.protocol.formats import PublishRequest, encode_publish
-from txaware.protocol.formats.msgpack_format import MSGPACK_TYPE
 from txaware.protocol.frames import SERVER
-from txaware.protocol.topics import TOPIC
-from txaware.protocol.verb import Repeat
 from txaware.server.cluster.cluster_part import GONE, ClusterPart
 from txaware.server.exchange import Request
-from txaware.service.local import LocalService
 
 T = TypeVar("T")
 
 # A call waits so long for the other server.
 _ANSWER_S = 10.0
-_PAUSE_S = 0.05
 
 
 class SealedCalls:
@@ -113,49 +105,6 @@ class SealedCalls:
         with self._lock:
             for transport in self._transports.values():
                 transport.close()
-
-
-def publish_in(
-    calls: SealedCalls, shard: int, name: str, payloads: Payloads, pointer: int
-) -> None:
-    """Publishes in a transaction to a partition of a shard that is elsewhere."""
-    body = encode_publish(PublishRequest(pointer, payloads))
-    path = TOPIC.format_map(places.TOPIC.words(name)) + "/publish"
-    kind = MSGPACK_TYPE.encode()
-    never = Repeat.NEVER
-    calls.perform(
-        shard,
-        Call("POST", path, done, body, content_type=kind, accept=kind, repeat=never),
-    )
-
-
-def publish_part(
-    service: LocalService,
-    calls: SealedCalls,
-    shard: int,
-    name: str,
-    payloads: Payloads,
-    pointer: int,
-    *,
-    wait_s: float = 0.0,
-) -> None:
-    """Publishes in a transaction to another shard, which may be home's server's too.
-
-    A shard that nobody has, as it moves, is waited for.
-    """
-    until_s = time.monotonic() + wait_s
-    while True:
-        try:
-            with calls.using(shard) as is_here:
-                if is_here:
-                    service.publish(name, payloads, transaction=pointer)
-                else:
-                    publish_in(calls, shard, name, payloads, pointer)
-            return
-        except ShardAway:
-            if time.monotonic() >= until_s:
-                raise
-        time.sleep(_PAUSE_S)
 
 
 def require_server(request: Request) -> None:

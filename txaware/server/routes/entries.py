@@ -93,9 +93,9 @@ class EntryRoutes:
             require_server(request)  # no operator can say it in place of a server
         fields = fields_of(request.body)
         check_known(fields, calls.HELLO.fields)
-        _writer(fields, request)
+        name = _writer(fields, request)
         shards = [whole_number(one, "shards") for one in list_of(fields, "shards")]
-        self._entries.greet(shards)
+        self._entries.greet(name, shards)
         return DONE_IN_JSON
 
     async def _ends(self, request: Request) -> Reply:
