@@ -23,13 +23,14 @@ from contextlib import (
 )
 from functools import partial
 from statistics import median
+from typing import NamedTuple
 
 import attrs
 
 from coordinator.errors import Unavailable
 from tests.support.clusters import PATIENCE_S, Cluster, clustered
 from tests.support.concurrency import until
-from txaware.bench.load import Load
+from txaware.bench.load import Answered, Load
 from txaware.bench.measure import Figure, took_ms
 from txaware.bench.server import BenchServer, serving
 from txaware.bench.trial import PAYLOAD, Measured, Trial, measured
@@ -102,8 +103,12 @@ def _both(trial: Trial) -> Iterator[Pair]:
         yield Pair(Served([one.url] * PROCESSES, [one]), cluster)
 
 
-# What all clients did in a second, and the processor time that they took.
-Done = tuple[float, float]
+class Done(NamedTuple):
+    """How much all clients did, also in a second, and their processor time."""
+
+    messages: float
+    rate: float
+    used_s: float
 
 
 def by_wrk(
@@ -112,14 +117,18 @@ def by_wrk(
     """Sends publishes of one."""
     each = connections // len(sent)
 
-    def send(one: Sent) -> float:
+    def send(one: Sent) -> Answered:
         url, topic = one
-        return Load(PATH % topic, [BODY], each).per_second(url, for_s=for_s)
+        return Load(PATH % topic, [BODY], each).answered(url, for_s=for_s)
 
     began_s = _waited_for_s()
     with ThreadPoolExecutor(len(sent)) as pool:
-        rate = sum(pool.map(send, sent))
-    return rate, _waited_for_s() - began_s
+        found = [*pool.map(send, sent)]
+    count, rate = (
+        sum(one.count for one in found),
+        sum(one.per_second for one in found),
+    )
+    return Done(count, rate, _waited_for_s() - began_s)
 
 
 def _waited_for_s() -> float:
@@ -152,7 +161,7 @@ def _by_frames(sent: Sequence[Sent], for_s: float) -> Done:
         for one in clients:
             assert one.stdout is not None
             told.append(json.loads(one.stdout.readline()))
-    return sum(rate for rate, _ in told), sum(used_s for _, used_s in told)
+    return Done(*map(sum, zip(*told, strict=True)))
 
 
 def _to_each(served: Served) -> list[Sent]:
@@ -182,11 +191,10 @@ def beside_one(
     for _ in range(trial.rounds):
         for found, cost, served in zip(rates, costs, (pair.one, pair.two), strict=True):
             began_s = served.cpu_s()
-            rate, clients_s = send(targets(served), trial.for_s)
-            done = rate * trial.for_s
-            found.append(rate)
-            cost.servers_us.append((served.cpu_s() - began_s) / done * 1e6)
-            cost.clients_us.append(clients_s / done * 1e6)
+            done = send(targets(served), trial.for_s)
+            found.append(done.rate)
+            cost.servers_us.append((served.cpu_s() - began_s) / done.messages * 1e6)
+            cost.clients_us.append(done.used_s / done.messages * 1e6)
     return [
         Figure(
             f"{name}; each takes {costs[1]}, of one process {costs[0]}",
@@ -216,7 +224,7 @@ async def _committed(url: str, topic: str, for_s: float) -> Done:
 
         await asyncio.gather(*(work() for _ in range(TASKS)))
         rate = count / (time.perf_counter() - began_s)
-        return rate, time.process_time() - used_s
+        return Done(count, rate, time.process_time() - used_s)
 
 
 def over_shards(trial: Trial, pair: Pair) -> list[Figure]:

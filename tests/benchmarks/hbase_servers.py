@@ -101,12 +101,12 @@ def beside_one(trial: Trial) -> list[Figure]:
             for found, cost, served in zip(rates, costs, (one, three), strict=True):
                 sent = [(url, f"t.{number}") for number, url in enumerate(served.urls)]
                 servers_s, hbase_s = served.cpu_s(), hbase.cpu_s()
-                rate, clients_s = by_wrk(sent, trial.for_s, connections=CONNECTIONS)
-                done = rate * max(1, round(trial.for_s)) / 1e6
-                found.append(rate)
-                cost.servers_us.append((served.cpu_s() - servers_s) / done)
-                cost.hbase_us.append((hbase.cpu_s() - hbase_s) / done)
-                cost.clients_us.append(clients_s / done)
+                done = by_wrk(sent, trial.for_s, connections=CONNECTIONS)
+                millions = done.messages / 1e6
+                found.append(done.rate)
+                cost.servers_us.append((served.cpu_s() - servers_s) / millions)
+                cost.hbase_us.append((hbase.cpu_s() - hbase_s) / millions)
+                cost.clients_us.append(done.used_s / millions)
     return [
         Figure(
             f"g) publish of one to a partition, at its owner of three servers; each "

@@ -190,6 +190,27 @@ def test_load_that_is_refused_is_no_figure(tmp_path: Path) -> None:
                 absent.per_second(server.url, for_s=for_s)
 
 
+def test_a_time_in_which_nothing_was_answered_is_made_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a machine that is busy with other work."""
+    tried: list[float] = []
+    answered = 0
+
+    def send(_: load.Load, __: str, for_s: float) -> load.Answered:
+        tried.append(for_s)
+        return load.Answered(answered if len(tried) == 3 else 0, for_s)
+
+    monkeypatch.setattr(load.Load, "_by_ours", send)
+    monkeypatch.setattr(load, "WRK", None)
+    slow = load.Load("/slow", [b""])
+    with pytest.raises(RuntimeError, match="nothing was answered in 30 s"):
+        slow.per_second("http://here", for_s=8)
+    answered, tried[:] = 6, []
+    assert slow.per_second("http://here", for_s=0.5) == 3
+    assert tried == [0.5, 1, 2]
+
+
 def test_there_is_a_figure_for_each_floor() -> None:
     assert LETTERS + large.LETTERS + memory.LETTERS == "abcdefghi"
     assert http.LETTERS == "abcdefghijk"

@@ -16,6 +16,9 @@ from tests.support.clusters import PATIENCE_S, asked
 from tests.support.concurrency import until
 from tests.support.ports import free_port
 
+# A shard is three tables, and a busy HBase takes seconds for each.
+SETTLES_S = 3 * PATIENCE_S
+
 
 @attrs.define
 class ShardServer:
@@ -90,7 +93,7 @@ class ShardServers:
 
     def settle(self) -> None:
         """Waits until that is so."""
-        assert until(self.is_settled, timeout_s=PATIENCE_S)
+        assert until(self.is_settled, timeout_s=SETTLES_S)
 
     def at(self, url: str) -> ShardServer:
         """The server that listens at an address."""

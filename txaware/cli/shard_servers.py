@@ -60,6 +60,8 @@ TICK_S = 0.25
 HOME_ANSWER_S, HOME_RETRY_S = 4.0, 0.5
 # Others take the shards of a server that ends within this time, or nobody has them.
 LEAVE_S = 10.0
+# A server begins anew after that time where HBase did not answer.
+ANEW_S = 1.0
 
 
 def connections_to(session: Session) -> HBaseConnections:
@@ -143,18 +145,44 @@ def serve_shards(session: Session, options: dict[str, Any], stop: Stop) -> None:
             connections=opened.enter_context(closing(connections_to(session))),
             audit=opened.enter_context(closing(AuditLog(options["audit_log"]))),
         )
-        said = _SaysOnce(url)
-        home: HBaseTable | None = None
-        while not stop.asked:
-            home = home or _home_or_none(listening, stop)
-            try:
-                if home is None:
-                    home = _Member(listening).lived(stop, said)
-                    continue
-                table, home = home, None
-                _Home(listening, table).lived(stop, said)
-            except StoreInUse as error:
-                click.echo(f"begins anew: {error}", err=True)
+        _url_of_home(listening)  # raises where HBase is not there at all
+        in_lives(_Lives(listening, stop).live, stop, say=partial(click.echo, err=True))
+
+
+def in_lives(
+    live: Callable[[], object], stop: Stop, *, say: Callable[[str], object]
+) -> None:
+    """Lives again and again until it is told to stop; says why a life has ended.
+
+    HBase may be slow or away for a while: a table is not made in time, or a shard not
+    taken.
+    """
+    while not stop.asked:
+        try:
+            live()
+        except StoreInUse as error:
+            say(f"begins anew: {error}")
+        except Unavailable as error:
+            say(f"begins anew in {ANEW_S:g} s: {error}")
+            stop.pause(ANEW_S)
+
+
+class _Lives:
+    """The lives of this server, one after the other: as home, or beside it."""
+
+    def __init__(self, listening: _Listening, stop: Stop) -> None:
+        self._listening, self._stop = listening, stop
+        self._said = _SaysOnce(listening.entry.own)
+        self._home: HBaseTable | None = None
+
+    def live(self) -> None:
+        """Lives once; home that it has taken is that of the next life."""
+        listening, stop = self._listening, self._stop
+        home, self._home = self._home or _home_or_none(listening, stop), None
+        if home is not None:
+            _Home(listening, home).lived(stop, self._said)
+        else:
+            self._home = _Member(listening).lived(stop, self._said)
 
 
 class _SaysOnce:
@@ -305,6 +333,80 @@ class _Home:
         return shards, server
 
 
+@attrs.frozen
+class _MemberParts:
+    """Holds what a server beside home needs beside the store: the ways to home.
+
+    `own` are the shards that it has said to have; `greeting` are calls that are over
+    soon, as home may be another server by then.
+    """
+
+    membership: ClusterPart
+    calls: SealedCalls
+    greeting: SealedCalls
+    coordinator: str | Coordinator
+    own: list[int]
+
+    @classmethod
+    def opened(
+        cls, opened: ExitStack, listening: _Listening, url: str, secret: bytes
+    ) -> Self:
+        """Makes them for home at an address, to be closed with `opened`."""
+        first = _first_map(listening.entry, url)
+        membership = listening.part(secret, first, is_home=False)
+        calls = opened.enter_context(closing(SealedCalls(membership)))
+        greeting = opened.enter_context(
+            closing(
+                SealedCalls(
+                    membership, answer_s=HOME_ANSWER_S, retry_for_s=HOME_RETRY_S
+                )
+            )
+        )
+        own: list[int] = []
+        coordinator = _coordinator_of(opened, listening, membership, url, own)
+        return cls(membership, calls, greeting, coordinator, own)
+
+    @property
+    def hosted(self) -> HostedCoordinator | None:
+        """Home's coordinator; None where another one decides."""
+        found = self.coordinator
+        return found if isinstance(found, HostedCoordinator) else None
+
+    def taken(self, shard: int) -> None:
+        """Tells home that a shard is here."""
+        self.own.append(shard)
+        try:
+            if self.hosted is not None:
+                self.hosted.admission.greet()
+        except BaseException:
+            self.own.remove(shard)
+            raise
+
+
+def _coordinator_of(
+    opened: ExitStack,
+    listening: _Listening,
+    membership: ClusterPart,
+    url: str,
+    own: Sequence[int],
+) -> str | Coordinator:
+    named = listening.session.coordinator
+    if named not in (None, "embedded"):
+        assert named is not None
+        return named
+    found = HostedCoordinator(
+        url,
+        membership.token,
+        shards=own,
+        seal=membership.seal.header(membership.id),
+        certificate=membership.certificate,
+    )
+    opened.enter_context(closing(found))
+    with suppress(Unavailable):  # it says so to whoever asks until it is there
+        found.introduce()
+    return found
+
+
 class _Member:
     """A life of this server beside home, of which it hears what to have."""
 
@@ -317,77 +419,28 @@ class _Member:
 
         Returns the table of home, where that has become this server's own.
         """
-        listening, settings = self._listening, self._settings
+        listening = self._listening
         url, secret, known = self._found_home(stop)
         with ExitStack() as opened:
-            membership = listening.part(
-                secret, _first_map(listening.entry, url), is_home=False
-            )
-            calls = opened.enter_context(closing(SealedCalls(membership)))
-            greeting = opened.enter_context(
-                closing(
-                    SealedCalls(
-                        membership, answer_s=HOME_ANSWER_S, retry_for_s=HOME_RETRY_S
-                    )
-                )
-            )
-            own: list[int] = []
-            coordinator = self._coordinator(opened, membership, url, own)
-            parts, membership.copies = opened_member(
+            member = _MemberParts.opened(opened, listening, url, secret)
+            parts, member.membership.copies = opened_member(
                 listening.connections,
-                coordinator,
-                settings,
+                member.coordinator,
+                self._settings,
                 system_clock_ms,
                 known=known,
             )
             opened.enter_context(closing(parts))
-            served, copies, uses = parts.served, membership.copies, membership.uses
-            assert served is not None
-            assert copies is not None
-            assert uses is not None
-            hosted = coordinator if isinstance(coordinator, HostedCoordinator) else None
-            if hosted is not None:
-                _administration_of(parts).clean_for(report=hosted.report_needs)
-            ask_home(served.service.producing.ids, calls)
-
-            def taken(shard: int) -> None:
-                own.append(shard)
-                try:
-                    if hosted is not None:
-                        hosted.admission.greet()
-                except BaseException:
-                    own.remove(shard)
-                    raise
-
-            holder = ShardHolder(
-                membership,
-                copies,
-                uses,
-                taken=taken,
-                gives=own.remove,
-                drain_s=settings.forward_wait_s,
-            )
-            opened.enter_context(closing(holder))
+            assert parts.served is not None
+            if member.hosted is not None:
+                report = member.hosted.report_needs
+                _administration_of(parts).clean_for(report=report)
+            ask_home(parts.served.service.producing.ids, member.calls)
+            holder = self._holder(opened, member)
             server = opened.enter_context(
-                HttpServer(served, listening.access(), membership)
+                HttpServer(parts.served, listening.access(), member.membership)
             )
-
-            def take_map(server_map: ServerMap) -> None:
-                server.take_map(server_map)
-                home = server_map.home
-                if hosted is not None and home is not None:
-                    hosted.move(home.own)
-
-            session = HomeSession(
-                listening.entry,
-                membership,
-                greeting,
-                holds=holder.holds,
-                follow=holder.follow,
-                take_map=take_map,
-            )
-            opened.enter_context(closing(session))
-            holder.tell = session.tell
+            session = self._session(opened, member, holder, server)
             while not stop.wait(TICK_S):
                 if session.refused is not None:
                     raise session.refused
@@ -398,17 +451,54 @@ class _Member:
                 if not server.is_running:
                     raise Failure("the server has ended; its log says why")
                 if session.is_home_away:
-                    found = self._home_or_moved(stop, server, membership)
+                    found = self._home_or_moved(stop, server, member.membership)
                     if found is not None:
-                        _forsake_home(server, membership, hosted)
+                        _forsake_home(server, member.membership, member.hosted)
                         return found
-            session.leave()
-            until_s = time.monotonic() + LEAVE_S
-            while holder.holds() and time.monotonic() < until_s:
-                if session.is_home_away:
-                    break
-                time.sleep(TICK_S)
+            _leave(session, holder)
         return None
+
+    def _holder(self, opened: ExitStack, member: _MemberParts) -> ShardHolder:
+        """Returns what takes shards and gives them back, as home says."""
+        copies, uses = member.membership.copies, member.membership.uses
+        assert copies is not None
+        assert uses is not None
+        holder = ShardHolder(
+            member.membership,
+            copies,
+            uses,
+            taken=member.taken,
+            gives=member.own.remove,
+            drain_s=self._settings.forward_wait_s,
+        )
+        return opened.enter_context(closing(holder))
+
+    def _session(
+        self,
+        opened: ExitStack,
+        member: _MemberParts,
+        holder: ShardHolder,
+        server: HttpServer,
+    ) -> HomeSession:
+        """Begins the session at home, which tells of all servers and their shards."""
+
+        def take_map(server_map: ServerMap) -> None:
+            server.take_map(server_map)
+            home = server_map.home
+            if member.hosted is not None and home is not None:
+                member.hosted.move(home.own)
+
+        session = HomeSession(
+            self._listening.entry,
+            member.membership,
+            member.greeting,
+            holds=holder.holds,
+            follow=holder.follow,
+            take_map=take_map,
+        )
+        opened.enter_context(closing(session))
+        holder.tell = session.tell
+        return session
 
     def _found_home(self, stop: Stop) -> tuple[str, bytes, StoreShards]:
         """Returns where home is, and what it keeps for its servers."""
@@ -421,25 +511,6 @@ class _Member:
             if url is None:
                 raise StoreInUse("home is at no server just now")
             stop.pause(TICK_S)
-
-    def _coordinator(
-        self, opened: ExitStack, membership: ClusterPart, url: str, own: Sequence[int]
-    ) -> str | Coordinator:
-        named = self._listening.session.coordinator
-        if named not in (None, "embedded"):
-            assert named is not None
-            return named
-        found = HostedCoordinator(
-            url,
-            membership.token,
-            shards=own,
-            seal=membership.seal.header(membership.id),
-            certificate=membership.certificate,
-        )
-        opened.enter_context(closing(found))
-        with suppress(Unavailable):  # it says so to whoever asks until it is there
-            found.introduce()
-        return found
 
     def _home_or_moved(
         self, stop: Stop, server: HttpServer, membership: ClusterPart
@@ -454,6 +525,16 @@ class _Member:
         except TxAwareError as error:
             log.info("home is not taken: %s", error)
         return None
+
+
+def _leave(session: HomeSession, holder: ShardHolder) -> None:
+    """Has home give the shards of this server to others, while there is one."""
+    session.leave()
+    until_s = time.monotonic() + LEAVE_S
+    while holder.holds() and time.monotonic() < until_s:
+        if session.is_home_away:
+            break
+        time.sleep(TICK_S)
 
 
 def _forsake_home(

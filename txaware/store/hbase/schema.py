@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from txaware.errors import BadRequest, RequestTooLarge
+from txaware.errors import BadRequest, RequestTooLarge, Unavailable
 from txaware.model.interfaces import Write
 from txaware.store.hbase.cells import FAMILY
 from txaware.store.hbase.connections import Call, HBaseConnections
@@ -107,7 +107,14 @@ def create_tables(
     made = []
     for kind in missing_tables(connections):
         name = connections.address.table(kind)
-        connections.repeat(_creation(connections, name, family_of(kind, compression)))
+        creation = _creation(connections, name, family_of(kind, compression))
+        try:
+            connections.repeat(creation)
+        except Unavailable as error:
+            raise Unavailable(
+                f"HBase did not make the table {name.decode()} in time, and may do so "
+                f"still: {error}"
+            ) from error
         made.append(name.decode("ascii"))
     return made
 

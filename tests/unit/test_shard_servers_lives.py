@@ -1,0 +1,73 @@
+"""A server of a store in HBase goes on where HBase was slow, and says why it did."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from txaware.cli.shard_servers import in_lives
+from txaware.cli.stop import Stop
+from txaware.errors import BadRequest, Unavailable
+from txaware.store.hbase.address import HBaseAddress
+from txaware.store.hbase.ownership import StoreInUse
+from txaware.store.hbase.schema import create_tables
+
+
+class Pauses(Stop):
+    """A stop that nobody waits for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paused_s: list[float] = []
+
+    def pause(self, pause_s: float) -> None:
+        """Notes how long would have been waited."""
+        self.paused_s.append(pause_s)
+
+
+def test_a_life_that_hbase_ended_is_followed_by_another() -> None:
+    stop, said = Pauses(), list[str]()
+    ends = [Unavailable("store.s3: timed out"), StoreInUse("another one has it"), None]
+
+    def live() -> None:
+        if (error := ends.pop(0)) is not None:
+            raise error
+        stop.asked = True
+
+    in_lives(live, stop, say=said.append)
+    assert said == [
+        "begins anew in 1 s: store.s3: timed out",
+        "begins anew: another one has it",
+    ]
+    assert stop.paused_s == [1]
+
+
+def test_what_another_try_would_not_mend_ends_the_server() -> None:
+    def live() -> None:
+        raise BadRequest("shard 3 is missing")
+
+    with pytest.raises(BadRequest):
+        in_lives(live, Pauses(), say=lambda _: None)
+
+
+def test_a_table_that_is_not_made_in_time_is_named() -> None:
+    address = HBaseAddress.parse("hbase://127.0.0.1:9090/store.s3")
+
+    class Slow:
+        """Connections to an HBase that has no tables, and makes none in time."""
+
+        structs = SimpleNamespace(ColumnDescriptor=dict, AlreadyExists=KeyError)
+
+        def __init__(self) -> None:
+            self.address = address
+            self._asked = 0
+
+        def repeat(self, _: Any) -> list[bytes]:
+            self._asked += 1
+            if self._asked > 1:
+                raise Unavailable(f"{address}: timed out")
+            return []
+
+    slow: Any = Slow()
+    with pytest.raises(Unavailable, match=r"did not make the table store\.s3_messages"):
+        create_tables(slow)
