@@ -14,7 +14,7 @@ from txaware.protocol.formats import MSGPACK, PublishRequest, encode_publish
 from txaware.protocol.rights import operator
 from txaware.protocol.verb import Repeat
 from txaware.server.cluster.cluster_part import ClusterPart
-from txaware.server.cluster.sealed_calls import SealedCalls, require_server
+from txaware.server.cluster.sealed_calls import SealedCalls, moved, require_server
 from txaware.server.exchange import Reply, Request
 from txaware.server.routing import Route
 from txaware.server.server_context import ServerContext
@@ -63,7 +63,7 @@ def parts_route(server_context: ServerContext, membership: ClusterPart) -> Route
         sent, uses = _sent(request.body), membership.uses
         with nullcontext() if uses is None else uses.using(sent.shard):
             if not membership.has(sent.shard):
-                raise ShardAway(f"shard {sent.shard} is not at this server")
+                return moved(f"shard {sent.shard}")
             await server_context.in_thread(write, sent)
         ticket = ""
         if isinstance(admission, AdmitsSent):

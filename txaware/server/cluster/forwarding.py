@@ -25,13 +25,13 @@ from txaware.server.cluster.peers import AnswerLost, NotAsked, Peers
 from txaware.server.cluster.producers_at_home import PRODUCER_PATH
 from txaware.server.cluster.remote_rows import ROWS_PATH
 from txaware.server.cluster.remote_view import READ_PATH, VIEW_PATH
+from txaware.server.cluster.sealed_calls import MOVED, moved
 from txaware.server.cluster.server_map import ServerEntry
 from txaware.server.cluster.topic_copies import COPIES_PATH
 from txaware.server.cluster.whole_metrics import together
 from txaware.server.cluster.whole_topics import WholeTopics
 from txaware.server.dashboard import FILES
 from txaware.server.exchange import Reply, Request, Stream
-from txaware.server.failures import error_reply
 from txaware.server.idempotency import INSTANCE, KEY, OutcomeUnknown
 from txaware.server.request_rules import RequestRules
 from txaware.server.routing import (
@@ -47,7 +47,6 @@ from txaware.server.routing import (
 from txaware.service.topic_handles import PartitionedTopic
 
 OWNER = b"txaware-owner"
-MOVED = 421
 _METRICS, _PLAIN = "/metrics", b"text/plain"
 _PAUSE_S = 0.05
 KNOWN_PATHS = 10_000
@@ -366,4 +365,4 @@ def _instead(match: Match, other: Request) -> Match:
 
 async def _moved(shard: int | None, _: Request) -> Reply:
     what = "what it asks for" if shard is None else f"shard {shard}"
-    return error_reply(MOVED, "ShardAway", f"{what} is not at this server")
+    return moved(what)

@@ -14,12 +14,15 @@ from txaware.client.transport import Transport
 from txaware.errors import NotAuthorized, ShardAway
 from txaware.protocol.frames import SERVER
 from txaware.server.cluster.cluster_part import GONE, ClusterPart
-from txaware.server.exchange import Request
+from txaware.server.exchange import Reply, Request
+from txaware.server.failures import error_reply
 
 T = TypeVar("T")
 
 # A call waits so long for the other server.
 _ANSWER_S = 10.0
+# The status for a server that asks where a shard is no more.
+MOVED = 421
 
 
 class SealedCalls:
@@ -105,6 +108,14 @@ class SealedCalls:
         with self._lock:
             for transport in self._transports.values():
                 transport.close()
+
+
+def moved(what: str) -> Reply:
+    """Answers a server that nothing was done, and that it has to look for the owner.
+
+    It does not ask the same server again, as after 503.
+    """
+    return error_reply(MOVED, "ShardAway", f"{what} is not at this server")
 
 
 def require_server(request: Request) -> None:
