@@ -20,6 +20,7 @@ from txaware.errors import TRACEBACK, OutOfOrderSequence, Unavailable
 from txaware.messaging import Messaging
 from txaware.server.dashboard import FILES, HEADERS
 from txaware.server.server import HttpServer
+from txaware.service.monitor.topic_bounds import KEPT_MS
 
 LONG_NAME = "a_rather_long_name-" * 6
 NAUGHTY = b"<script>document.title = 'stolen'</script><b>bold</b>"
@@ -287,12 +288,13 @@ def test_a_name_of_300_characters_is_cut_and_moves_no_chart(
 
 
 def test_what_cannot_be_looked_at_is_named(
-    page: Browser, messaging: Messaging, monkeypatch: pytest.MonkeyPatch
+    page: Browser, messaging: Messaging, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: Any, **__: Any) -> None:
         raise Unavailable("the disk is full")
 
     monkeypatch.setattr(table_of(messaging), "scan", away)
+    clock.ahead_ms += KEPT_MS  # ages are read again
     page.reads("#attention", "The store is not well", "the disk is full")
     page.reads("#state", "Cannot be looked at", "topic ages")
     assert row_of(page, "orders")
