@@ -1,5 +1,6 @@
-"""A process of several that serve is killed when it is silent, and only then."""
+"""A process of several that serve: when it is ready, and when it counts as silent."""
 
+import select
 import selectors
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from txaware.cli.processes import ChildPlace, Parent
 from txaware.model.settings import Settings
 from txaware.server.cluster.parent_link import Sign, channel
-from txaware.server.cluster.server_map import ServerEntry
+from txaware.server.cluster.server_map import ServerEntry, ServerMap, read
 
 SILENCE_S = 12.0
 
@@ -53,6 +54,22 @@ class Watched:
         self._parent._selector.register(line, selectors.EVENT_READ, watched)
         self._watched = watched
 
+    @property
+    def is_ready(self) -> bool:
+        """Tells whether the parent says that all serve."""
+        return self._parent._is_ready
+
+    def told(self) -> ServerMap:
+        """The newest map that the child was sent."""
+        while True:
+            found = read(self.others.recv(1 << 20))
+            if not select.select([self.others], [], [], 0)[0]:
+                return found
+
+    def hear(self) -> None:
+        """Hears what the child has said."""
+        self._parent._hear(self._watched)
+
     def look(self) -> bool:
         """Looks once; tells whether the child is left to live."""
         self._parent._look(0)
@@ -63,6 +80,18 @@ class Watched:
 def watched() -> Iterator[Watched]:
     with ExitStack() as opened:
         yield Watched(opened)
+
+
+def test_all_serve_once_each_has_the_map_with_all_shards(watched: Watched) -> None:
+    """Who is told before that they listen could be shown a shard without a server."""
+    watched.others.send(Sign(shards=[0], epoch=1).written())
+    watched.hear()
+    assert not watched.is_ready
+    found = watched.told()
+    assert [one.server for one in found.shards] == ["a"]
+    watched.others.send(Sign(epoch=found.epoch).written())
+    watched.hear()
+    assert watched.is_ready
 
 
 def test_what_was_said_while_the_parent_stood_still_is_heard_first(

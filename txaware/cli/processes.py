@@ -119,6 +119,7 @@ class _Child:
     pid: int = 0
     line: socket.socket | None = None
     shards: list[int] | None = None
+    epoch: int | None = None
     began_s: float = 0.0
     heard_s: float = 0.0
     short_lives: int = 0
@@ -178,7 +179,10 @@ class Parent:
 
     @property
     def _is_ready(self) -> bool:
-        return all(one.shards is not None for one in self._children)
+        """True once each child serves by a map that has a server for each shard."""
+        return all(one.epoch == self._epoch for one in self._children) and all(
+            one.shards is not None for one in self._children
+        )
 
     # ---- the processes
     def _start(self, child: _Child) -> None:
@@ -193,7 +197,8 @@ class Parent:
         others.close()
         now_s = self._clock_s()
         child.pid, child.line = pid, own
-        child.shards, child.began_s, child.heard_s = None, now_s, now_s
+        child.shards, child.epoch = None, None
+        child.began_s, child.heard_s = now_s, now_s
         self._selector.register(own, selectors.EVENT_READ, child)
         self._send(child)
         log.info("process %d is server %s", pid, child.place.entry.id)
@@ -277,6 +282,8 @@ class Parent:
     def _told(self, child: _Child, sign: Sign) -> None:
         if sign.failed is not None:
             self._failed = sign
+        if sign.epoch is not None:
+            child.epoch = sign.epoch
         if sign.facts is not None:
             self._facts = sign.facts
         if sign.made is not None:
@@ -305,7 +312,7 @@ class Parent:
         if child.short_lives > 1:
             pause_s = min(FIRST_PAUSE_S * 2**child.short_lives, LONGEST_PAUSE_S)
         child.start_at_s = self._clock_s() + pause_s
-        child.pid, child.line, child.shards = 0, None, None
+        child.pid, child.line, child.shards, child.epoch = 0, None, None, None
         self._instance = secrets.token_hex(8)
         self._change()
 

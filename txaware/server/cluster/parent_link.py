@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Self
 
 import attrs
@@ -32,7 +33,7 @@ class Sign:
 
     `shards` are those that it has, and `made` new ones, which are nobody's yet. `facts`
     are what home tells clients of itself. `exit_code` is that of a command that fails
-    so.
+    so. `epoch` is that of the map by which it serves.
     """
 
     shards: list[int] | None = None
@@ -40,6 +41,7 @@ class Sign:
     failed: str | None = None
     exit_code: int = 1
     made: list[int] | None = None
+    epoch: int | None = None
 
     def written(self) -> bytes:
         """Returns it as a packet."""
@@ -110,8 +112,9 @@ class ParentLink:
             by_loop = self._by_loop
             if by_loop is None:
                 self._beat()
-            else:
-                by_loop(self._beat)
+            else:  # behind the map in the loop
+                assert self._map is not None
+                by_loop(partial(self._beat, self._map.epoch))
 
     def _take(self, server_map: ServerMap) -> None:
         with self._lock:
@@ -120,7 +123,7 @@ class ParentLink:
                 self._take_map(server_map)
         self._has_map.set()
 
-    def _beat(self) -> None:
+    def _beat(self, epoch: int | None = None) -> None:
         """Says that this process lives; a parent that stands still has enough of it."""
         with suppress(OSError):
-            self._channel.send(Sign().written(), socket.MSG_DONTWAIT)
+            self._channel.send(Sign(epoch=epoch).written(), socket.MSG_DONTWAIT)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, Self
 
 import attrs
 
@@ -38,6 +38,7 @@ from txaware.model.requests import (
     place_in,
 )
 from txaware.model.settings import Settings
+from txaware.model.topics import Topic
 from txaware.protocol.formats import (
     AVRO,
     Format,
@@ -81,6 +82,7 @@ from txaware.service.write.spreading import receipts_by_partition
 
 # Performs a request to a partition that is here; passes on one that is elsewhere.
 Perform = Callable[[Match, Request], Coroutine[Any, Any, Answer]]
+KNOWN_TOPICS = 10_000
 # These wait for messages, and end with their client.
 _WAITING = frozenset(("poll", "wait"))
 Find = Callable[[str, str], Match | Reply]
@@ -188,6 +190,22 @@ def _raise_in_part(error: BaseException) -> None:
         raise Unavailable(f"a part of it is written, and then: {said}") from error
 
 
+@attrs.frozen
+class _Spread:
+    """Where a topic lies, as seen by a server that has these shards."""
+
+    topic: Topic
+    shards: frozenset[int]
+    here: list[int]
+    is_spread: bool
+
+    @classmethod
+    def of(cls, topic: Topic, shards: frozenset[int]) -> Self:
+        """Looks at each partition."""
+        here = [one for one in range(topic.partitions) if topic.shard_of(one) in shards]
+        return cls(topic, shards, here, not shards.issuperset(topic.serving))
+
+
 class WholeTopics:
     """Performs requests to topics whose partitions are at several servers."""
 
@@ -206,6 +224,7 @@ class WholeTopics:
         self._perform = perform
         self._find = find
         self._turns = count()
+        self._known: dict[tuple[str, str], _Spread] = {}
         self._by_end: Mapping[str, Callable[[_Parts], Coroutine[Any, Any, Answer]]] = {
             "publish": self._publish,
             "store": self._store,
@@ -221,8 +240,18 @@ class WholeTopics:
 
     def is_spread(self, place: PartitionedTopic) -> bool:
         """Tells whether a partition of a topic is at another server."""
-        topic = place.topic
-        return any(not self._membership.has(one) for one in topic.serving)
+        return self._spread(place).is_spread
+
+    def _spread(self, place: PartitionedTopic) -> "_Spread":
+        """Returns what is here of a topic, which each publish without a key asks."""
+        topic, shards = place.topic, self._membership.shards
+        name = topic.topic.namespace, topic.topic.name
+        found = self._known.get(name)
+        if found is None or found.topic is not topic or found.shards is not shards:
+            if len(self._known) >= KNOWN_TOPICS:
+                self._known.clear()
+            found = self._known[name] = _Spread.of(topic, shards)
+        return found
 
     def of_one_partition(
         self, end: str, place: PartitionedTopic, request: Request
@@ -317,10 +346,7 @@ class WholeTopics:
 
     def _next(self, place: PartitionedTopic) -> int:
         """Returns the partition whose turn it is, of those here if there are any."""
-        topic = place.topic
-        every = range(place.partitions)
-        here = [one for one in every if self._membership.has(topic.shard_of(one))]
-        among = here or every
+        among = self._spread(place).here or range(place.partitions)
         return among[next(self._turns) % len(among)]
 
     async def _store(self, parts: _Parts) -> Answer:
