@@ -1,6 +1,5 @@
 """A server over HBase whose Tephra is lost: transactions fail in time, others go on."""
 
-import json
 import os
 import signal
 import time
@@ -15,6 +14,7 @@ import txaware
 from coordinator.tephra import TephraCoordinator
 from tests.support.concurrency import until
 from tests.support.messagings import payloads
+from tests.support.tephra_service import AnnouncedTephra
 from tests.support.tephra_tricks import wait_until
 from txaware.errors import TransactionOutcomeUnknown, TxAwareError, Unavailable
 from txaware.local_hbase import LocalHBase
@@ -32,8 +32,6 @@ SETTINGS = Settings(
     server_threads=SERVER_THREADS,
     coordinator_timeout_s=10,
 )
-# Where Tephra's own service announces itself, too.
-ANNOUNCED = "/discoverable/transaction/test"
 
 
 @attrs.frozen
@@ -41,25 +39,11 @@ class Here:
     """A client of a server over HBase, and the Tephra that ZooKeeper leads it to."""
 
     client: Messaging
-    tephra: TephraCoordinator
-    zookeeper: str
-
-    def announce(self) -> None:
-        """Writes to ZooKeeper where Tephra is now."""
-        from kazoo.client import KazooClient
-
-        host, port = self.tephra.serve_thrift()
-        client = KazooClient(self.zookeeper)
-        client.start()
-        client.ensure_path(ANNOUNCED)
-        client.set(ANNOUNCED, json.dumps({"hostname": host, "port": port}).encode())
-        client.stop()
-        client.close()
+    tephra: AnnouncedTephra
 
     def bring_back(self) -> None:
         """Another JVM on the same state, which listens elsewhere."""
-        self.tephra.reconnect()
-        self.announce()
+        self.tephra.bring_back()
         self.wait_for_tephra()
 
     def wait_for_tephra(self) -> None:
@@ -97,8 +81,8 @@ def here(
         messaging.serve() as server,
         txaware.connect(server.url) as client,
     ):
-        found = Here(client, tephra, hbase.zookeeper)
-        found.announce()
+        found = Here(client, AnnouncedTephra(tephra, hbase.zookeeper))
+        found.tephra.announce()
         found.wait_for_tephra()
         yield found
 
@@ -113,7 +97,7 @@ def plain_goes_on(client: Messaging, *before: bytes) -> None:
 
 def test_with_a_dead_tephra_transactions_fail_and_plain_calls_go_on(here: Here) -> None:
     here.transact(b"before")
-    here.tephra.jvm.kill()
+    here.tephra.coordinator.jvm.kill()
     assert here.fails_after_s() < AT_ONCE_S
     plain_goes_on(here.client, b"before")
     with pytest.raises(Unavailable):
@@ -131,7 +115,7 @@ def test_what_a_dead_tephra_did_not_decide_is_hidden_when_it_is_back(
     tx = here.client.transaction()
     tx.start()
     here.client.publish("t", [b"undecided"], transaction=tx.transaction)
-    here.tephra.jvm.kill()
+    here.tephra.coordinator.jvm.kill()
     with pytest.raises(TransactionOutcomeUnknown):
         tx.finish()
     here.bring_back()
@@ -143,7 +127,7 @@ def test_what_a_dead_tephra_did_not_decide_is_hidden_when_it_is_back(
 
 def test_with_a_tephra_that_hangs_plain_calls_go_on(here: Here) -> None:
     here.transact(b"before")
-    pid = here.tephra.jvm.pid
+    pid = here.tephra.coordinator.jvm.pid
     os.kill(pid, signal.SIGSTOP)
     try:
         with ThreadPoolExecutor() as threads:

@@ -17,7 +17,5 @@ SECONDS = 40
 def test_no_anomaly_over_shards_in_hbase_under_faults(
     shared_hbase: LocalHBase, tmp_path: Path
 ) -> None:
-    served = partial(
-        HBaseServers, hbase=shared_hbase, prefix="histories", coordinator="embedded"
-    )
+    served = partial(HBaseServers, hbase=shared_hbase, prefix="histories")
     run_without_anomalies(tmp_path, SECONDS, served)

@@ -4,23 +4,29 @@
 
 Three servers have twelve partitions in four shards, over an HBase that is begun in
 DIRECTORY. Servers are killed, and begin anew at their address; they are stopped for a
-while; shards move by hand; HBase is away. COORDINATOR is what `txaware serve` takes:
-"embedded", or the address of a Tephra. The history is in DIRECTORY/history, for
-`tests.support.anomaly_check`.
+while; shards move by hand. By their names only: HBase ("hbase" answers nothing, "hbase
+killed") and Tephra ("tephra", "tephra killed") are away for 30 s, and servers stop for
+longer than the others wait ("long stop", "long stop home"). COORDINATOR is "embedded",
+or "tephra" for a Tephra that is begun in DIRECTORY, too. The history is in
+DIRECTORY/history, for `tests.support.anomaly_check`.
 """
 
+import os
 import random
 import signal
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from coordinator.tephra import TephraCoordinator
 from tests.support.anomaly_run import LONGEST_PAUSE_S, Served, main
 from tests.support.cli_runs import run as run_program
 from tests.support.http_kill_load import PARTITIONS
 from tests.support.shard_servers import ShardServer, ShardServers
+from tests.support.tephra_service import AnnouncedTephra
 from txaware.errors import TxAwareError
 from txaware.local_hbase import LocalHBase
 from txaware.messaging import connect
@@ -37,12 +43,22 @@ class HBaseServers(Served):
 
     topics = PARTITIONS
     faults = ("home", "owner", "owner", "give", "give", "stop", "stop home")
+    by_name = (
+        *("hbase", "hbase killed", "tephra", "tephra killed"),
+        *("long stop", "long stop home"),
+    )
 
     def __init__(
-        self, place: Path, *, hbase: LocalHBase, prefix: str, coordinator: str
+        self,
+        place: Path,
+        *,
+        hbase: LocalHBase,
+        prefix: str,
+        tephra: AnnouncedTephra | None = None,
     ) -> None:
         self.data = f"hbase://127.0.0.1:{hbase.thrift_port}/{prefix}"
-        self._hbase = hbase
+        self._hbase, self._tephra = hbase, tephra
+        coordinator = "embedded" if tephra is None else tephra.address
         run_program("hbase", "create-tables", self.data)
         self._servers = ShardServers(self.data, shards=SHARDS, directory=place)
         for _ in range(SERVERS):
@@ -51,11 +67,12 @@ class HBaseServers(Served):
         self.url = self._servers.servers[0].url
 
     def strike(self, fault: str) -> None:
-        """Kills or stops a server, moves a shard, or takes HBase away."""
-        if fault == "hbase":
-            self._hbase.thrift.pause()
-            time.sleep(AWAY_S)
-            self._hbase.thrift.resume()
+        """Kills or stops a server, moves a shard, or takes HBase or Tephra away."""
+        if fault.startswith("hbase"):
+            self._take_hbase_away(is_killed="killed" in fault)
+            return
+        if fault.startswith("tephra"):
+            self._take_tephra_away(is_killed="killed" in fault)
             return
         if fault == "give":
             self._give()
@@ -80,6 +97,28 @@ class HBaseServers(Served):
         for one in [*self._servers.servers]:
             self._servers.kill(one)
 
+    def _take_hbase_away(self, *, is_killed: bool) -> None:
+        if is_killed:
+            self._hbase.kill()
+        else:
+            self._hbase.thrift.pause()
+        time.sleep(AWAY_S)
+        self._hbase.thrift.resume()
+        self._hbase.start()
+
+    def _take_tephra_away(self, *, is_killed: bool) -> None:
+        assert self._tephra is not None, "there is no Tephra"
+        jvm = self._tephra.coordinator.jvm
+        if is_killed:
+            jvm.kill()
+        else:
+            os.kill(jvm.pid, signal.SIGSTOP)
+        time.sleep(AWAY_S)
+        if is_killed:
+            self._tephra.bring_back()
+        else:
+            os.kill(jvm.pid, signal.SIGCONT)
+
     def _give(self) -> None:
         """Moves a shard to a server; one that is not there yet takes none."""
         to = random.choice(self._servers.servers)
@@ -95,15 +134,26 @@ class HBaseServers(Served):
         return None
 
 
+@contextmanager
+def announced_tephra(directory: Path, hbase: LocalHBase) -> Iterator[AnnouncedTephra]:
+    """A Tephra that HBase's ZooKeeper leads to."""
+    # No new log files: what is in the first edit of one is lost with its JVM.
+    whole_log = {"data.tx.snapshot.interval": "0"}
+    with TephraCoordinator(directory, settings=whole_log) as coordinator:
+        tephra = AnnouncedTephra(coordinator, hbase.zookeeper)
+        tephra.announce()
+        yield tephra
+
+
 if __name__ == "__main__":
     if len(sys.argv) < 4:
         sys.exit(__doc__)
     [directory, seconds, chosen, *names] = sys.argv[1:]
-    with LocalHBase(Path(directory) / "hbase") as local:
-        served = partial(
-            HBaseServers,
-            hbase=local,
-            prefix="store",
-            coordinator=chosen,
-        )
+    with ExitStack() as opened:
+        local = opened.enter_context(LocalHBase(Path(directory) / "hbase"))
+        found = None
+        if chosen == "tephra":
+            made = announced_tephra(Path(directory) / "tephra", local)
+            found = opened.enter_context(made)
+        served = partial(HBaseServers, hbase=local, prefix="store", tephra=found)
         sys.exit(main(served, Path(directory), float(seconds), names))

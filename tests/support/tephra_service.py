@@ -1,12 +1,16 @@
 """A ZooKeeper and a Tephra that announces itself there, for tests only."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from coordinator.java.jars import Jar, cached_jars
 from coordinator.java.jvm import Jvm
+from coordinator.tephra import TephraCoordinator
 from coordinator.tephra.local import TEPHRA_JARS
 
 SERVICE_JARS = (
@@ -55,6 +59,8 @@ SERVICE_JARS = (
         "d88845f17cd2c2d2203145e6f52e0c992cbe14d5887ddce97c9aceeae444b331",
     ),
 )
+# Where Tephra's own service announces itself, too.
+ANNOUNCED = "/discoverable/transaction/test"
 # Guice 3.0 defines classes in a way that Java has closed since.
 OPEN_TO_GUICE = "--add-opens=java.base/java.lang=ALL-UNNAMED"
 
@@ -96,3 +102,38 @@ def distributed_tephra(directory: Path) -> Iterator[DistributedTephra]:
         distributed = DistributedTephra(jvm, directory)
         yield distributed
         distributed.zookeeper.stopAndWait()
+
+
+@attrs.frozen
+class AnnouncedTephra:
+    """A Tephra of this process, and the ZooKeeper that leads others to it.
+
+    Its JVM may be killed, and another one comes back on the same state elsewhere.
+    """
+
+    coordinator: TephraCoordinator
+    zookeeper: str
+
+    @property
+    def address(self) -> str:
+        """The coordinator that servers are to have."""
+        return f"tephra+zk://{self.zookeeper}"
+
+    def announce(self) -> None:
+        """Writes to ZooKeeper where Tephra is now."""
+        from kazoo.client import KazooClient
+
+        host, port = self.coordinator.serve_thrift()
+        # Its log's first edit is on disk only with the next: decisions come after it.
+        self.coordinator.abort(self.coordinator.start_short())
+        client = KazooClient(self.zookeeper)
+        client.start()
+        client.ensure_path(ANNOUNCED)
+        client.set(ANNOUNCED, json.dumps({"hostname": host, "port": port}).encode())
+        client.stop()
+        client.close()
+
+    def bring_back(self) -> None:
+        """Another JVM on the same state, which listens elsewhere."""
+        self.coordinator.reconnect()
+        self.announce()
