@@ -16,6 +16,7 @@ import attrs
 import pytest
 
 import txaware
+from tests.support.cluster_run import ClusterServer
 from tests.support.concurrency import until
 from tests.support.database_server import DatabaseServer
 from tests.support.hbase_cluster import hbase_url
@@ -34,6 +35,7 @@ from tests.support.member_nemesis import (
     ENDS_S,
     KINDS,
     NOTHING,
+    SHARDS,
     SLOW,
     Child,
     Findings,
@@ -47,6 +49,7 @@ from tests.support.member_nemesis import (
     check,
     numbers_of,
     served,
+    served_over_shards,
 )
 from txaware.local_hbase import LocalHBase
 from txaware.messaging import Messaging
@@ -58,8 +61,26 @@ def live_through(
     directory: Path, kind: str, chosen: Kind, *, database: str = "", **where: str
 ) -> None:
     """Lets members of a kind suffer, and checks what they handled."""
+    with served(directory, embedded=chosen.embedded, **where) as server:
+
+        def say_where_it_is() -> None:
+            if chosen.embedded:
+                os.kill(server.pid, signal.SIGUSR1)  # it says what its threads do
+
+        suffer(directory, kind, chosen, server, database, when_stuck=say_where_it_is)
+
+
+def suffer(
+    directory: Path,
+    kind: str,
+    chosen: Kind,
+    server: Server | ClusterServer,
+    database: str = "",
+    *,
+    when_stuck: Callable[[], object] = lambda: None,
+) -> None:
+    """The same, at a server that is there."""
     with (
-        served(directory, embedded=chosen.embedded, **where) as server,
         txaware.connect(server.url) as messaging,
         Nemesis(directory, server, chosen, database) as nemesis,
     ):
@@ -73,9 +94,8 @@ def live_through(
         nemesis.begin()
         rewinds = nemesis.rewinds
         stuck = catch_up(messaging, told.read, published, rewinds)
-        if stuck and chosen.embedded:
-            os.kill(server.pid, signal.SIGUSR1)  # it says what its threads do
         if stuck:
+            when_stuck()
             print(*rewinds, sep="\n")
         assert stuck == [], (stuck, numbers_of(told.read()))
         nemesis.leave()
@@ -98,6 +118,12 @@ def test_members_that_come_go_and_die_handle_each_message_once(
     tmp_path: Path, kind: str
 ) -> None:
     live_through(tmp_path, kind, KINDS[kind])
+
+
+def test_members_of_several_servers_handle_each_message_once(tmp_path: Path) -> None:
+    """Home is killed, and so are owners of shards, while members come and go."""
+    with served_over_shards(tmp_path) as server:
+        suffer(tmp_path, "shards", SHARDS, server)
 
 
 @pytest.mark.long

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import txaware
+from tests.support.cluster_run import ClusterServer
 from tests.support.concurrency import until
 from tests.support.killed_server import ROOT, Server, check
 from tests.support.python_process import PythonProcess
@@ -101,10 +103,19 @@ def wait_until_empty(messaging: Messaging) -> None:
     pytest.fail(f"it is not emptied: {found}")
 
 
-def run_with_kills(place: Path, *, for_s: float) -> None:
+def one_server(place: Path) -> Server:
+    return Server(place / "data")
+
+
+def run_with_kills(
+    place: Path,
+    *,
+    for_s: float,
+    serve: Callable[[Path], Server | ClusterServer] = one_server,
+) -> None:
     logs, data = place / "logs", place / "data"
     logs.mkdir()
-    server = Server(data)
+    server = serve(place)
     crew: Crew | None = None
     try:
         with txaware.connect(server.url) as messaging:
@@ -122,8 +133,7 @@ def run_with_kills(place: Path, *, for_s: float) -> None:
                 if blows % 5:
                     crew.blow()
                 else:
-                    server.kill()
-                    server.start()
+                    server.strike("server")
             crew.end("pushes")
             wait_until_empty(messaging)
             crew.end("works")
@@ -164,6 +174,18 @@ def compare(messaging: Messaging, crew: Crew) -> None:
 
 def test_jobs_are_done_while_workers_and_the_server_are_killed(tmp_path: Path) -> None:
     run_with_kills(tmp_path, for_s=8)
+
+
+def test_jobs_are_done_while_any_of_several_servers_is_killed(tmp_path: Path) -> None:
+    """Pushes and pops come to any of them, and home has the queues."""
+    run_with_kills(tmp_path, for_s=4, serve=ClusterServer)
+
+
+@pytest.mark.soak
+def test_jobs_are_done_through_ten_minutes_of_kills_of_several_servers(
+    tmp_path: Path,
+) -> None:
+    run_with_kills(tmp_path, for_s=600, serve=ClusterServer)
 
 
 @pytest.mark.soak

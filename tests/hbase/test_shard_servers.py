@@ -1,10 +1,12 @@
 """Three equal servers over one HBase: shards are shared, taken over, and moved."""
 
+import os
 import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from typing import Self
 
 import pytest
@@ -18,11 +20,15 @@ from tests.support.shard_servers import ShardServers, shard_servers
 from txaware.errors import BadRequest, TransactionRefused, Unavailable
 from txaware.local_hbase import LocalHBase
 from txaware.messaging import Messaging
+from txaware.model.messages import MessageId
 
 pytestmark = pytest.mark.hbase
 
 SHARDS = 4
 PARTITIONS = range(4)
+# `ANOMALY_MINUTES=10 python -m pytest -m soak tests/hbase/test_shard_servers.py`.
+SOAK_MINUTES = float(os.environ.get("ANOMALY_MINUTES", "1"))
+MOVES_EVERY_S, WAITS_S = 2, 20
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +156,10 @@ def test_home_that_begins_anew_at_its_address_is_not_waited_for(
 
 
 class Load:
-    """Publishes, polls and transactions at all servers, until the end of the block."""
+    """Publishes, polls and transactions at all servers, until the end of the block.
+
+    A consumer waits for what comes to `waited`, and reads on from there.
+    """
 
     def __init__(self, servers: ShardServers) -> None:
         self._servers = servers
@@ -158,9 +167,11 @@ class Load:
         self.errors: list[Exception] = []
         self.counts: Counter[str] = Counter()
         self.longest_s = 0.0
+        self.waited: list[bytes] = []
+        self._at: MessageId | None = None
         self._threads = [
             threading.Thread(target=self._run, args=(act,))
-            for act in (self._publish, self._commit, self._poll)
+            for act in (self._publish, self._commit, self._poll, self._wait)
         ]
 
     def __enter__(self) -> Self:
@@ -171,6 +182,8 @@ class Load:
 
     def __exit__(self, *_: object) -> None:
         self._is_over.set()
+        with connected(self._servers) as messaging:
+            messaging.publish("waited", [b"the end"])
         for thread in self._threads:
             thread.join()
 
@@ -215,26 +228,45 @@ class Load:
             last = messaging.bounds(f"plain.{partition}").last
             messaging.poll(f"plain.{partition}", start=last, wait_s=0.2)
 
+    def _wait(self, messaging: Messaging, _: bytes) -> None:
+        page = messaging.poll(
+            "waited", start=self._at, inclusive=self._at is None, wait_s=WAITS_S
+        )
+        self._at = MessageId(page.next)
+        self.waited += payloads(page)
 
-def test_a_shard_is_given_to_a_server_and_nobody_sees_an_error(
-    three: ShardServers,
+
+def moved_under_load(
+    three: ShardServers, moves: Callable[[list[str]], Iterator[str]]
 ) -> None:
+    """Gives a shard to one server after the other while it is used and waited for."""
     owners = three.owners(three.servers[0])
+    shard = next(one for one, url in owners.items() if url != owners[0])
+    others = [url for url in {*owners.values()} if url != owners[shard]]
     with connected(three) as messaging:
+        for name in ("plain", "loaded", "waited"):
+            if name in messaging.topics():
+                messaging.delete_topic(name)
         for name in ("plain", "loaded"):
-            messaging.create_topic(name, partitions=4, exist_ok=True)
-        shard = next(one for one, url in owners.items() if url != owners[0])
-        others = [url for url in {*owners.values()} if url != owners[shard]]
+            messaging.create_topic(name, partitions=4)
+        messaging.create_topic("waited", shards=[shard])
+        told, longest_s = list[bytes](), 0.0
         with Load(three) as load:
-            for url in (*others, owners[shard]):  # and back
+            for url in moves([*others, owners[shard]]):  # and back
                 began_s = time.monotonic()
                 messaging.give_shard(shard, url)
-                took_s = time.monotonic() - began_s
-                print(f"shard {shard} went to another server in {took_s:.2f} s")
+                longest_s = max(longest_s, time.monotonic() - began_s)
                 assert three.owners(three.servers[0])[shard] == url
+                told.append(b"%d" % len(told))
+                messaging.publish("waited", told[-1:])
+                assert until(
+                    lambda: load.errors or load.waited == told, timeout_s=PATIENCE_S
+                )
                 load.goes_on()
         assert load.errors == []
+        print(f"{len(told)} moves of shard {shard}, the longest took {longest_s:.2f} s")
         print(f"{load.counts}, the longest took {load.longest_s:.2f} s")
+        assert load.waited == [*told, b"the end"]
         for partition in PARTITIONS:
             for name, kind in (("plain", "_publish"), ("loaded", "_commit")):
                 found = all_of(messaging, f"{name}.{partition}")
@@ -246,9 +278,37 @@ def test_a_shard_is_given_to_a_server_and_nobody_sees_an_error(
             messaging.give_shard(0, owners[shard])
 
 
+def test_a_shard_is_given_to_a_server_and_nobody_sees_an_error(
+    three: ShardServers,
+) -> None:
+    moved_under_load(three, iter)
+
+
+@pytest.mark.soak
+def test_a_shard_that_moves_every_two_seconds_is_used_without_an_error(
+    three: ShardServers,
+) -> None:
+    until_s = time.monotonic() + 60 * SOAK_MINUTES
+
+    def moves(urls: list[str]) -> Iterator[str]:
+        for url in cycle(urls):
+            if time.monotonic() > until_s:
+                return
+            yield url
+            time.sleep(MOVES_EVERY_S)
+
+    moved_under_load(three, moves)
+
+
 def all_of(messaging: Messaging, topic: str) -> list[bytes]:
     page = messaging.poll(topic, isolation="committed", limit=10_000)
-    return payloads(page)
+    found = payloads(page)
+    while page:
+        page = messaging.poll(
+            *(topic,), start=page.next, inclusive=False, isolation="committed"
+        )
+        found += payloads(page)
+    return found
 
 
 def test_a_server_that_ends_gives_its_shards_away_first(three: ShardServers) -> None:

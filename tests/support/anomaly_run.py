@@ -126,6 +126,7 @@ class Served(ABC):
     by_name: ClassVar[Sequence[str]] = ()  # more of them, only where they are named
     url: str  # the same from one life to the next
     data: str  # what is served, to be opened when nobody does any more
+    coordinator: str | None = None  # with that
 
     @abstractmethod
     def strike(self, fault: str) -> None:
@@ -221,7 +222,7 @@ def run(
             quiet.append(time.monotonic_ns())
             look(messaging, logs[-2], "over http", topics)
             check(messaging)
-    with txaware.connect(served.data) as messaging:
+    with txaware.connect(served.data, coordinator=served.coordinator) as messaging:
         look(messaging, logs[-1], "embedded", topics)
         check(messaging)
     read = History.read(logs)

@@ -53,7 +53,7 @@ class ClusterServer(Served):
         *("cut", "cut one way", "cut within a frame", "clock", "full disk"),
     )
 
-    by_name = ("home and owner", "step")
+    by_name = ("home and owner", "step", "server")
 
     def __init__(
         self, place: Path, program: Sequence[str] = (*FAULTY, "told,steps")
@@ -90,7 +90,12 @@ class ClusterServer(Served):
         return url
 
     def strike(self, fault: str) -> None:
-        """Kills, stops or cuts off a server for a while, or kills all of them."""
+        """Kills, stops or cuts off a server for a while, or kills all of them.
+
+        "server" kills any of them, one or several.
+        """
+        if fault == "server":
+            fault = random.choice(("home", "owner", "home and owner", "parent"))
         shard = 0 if "home" in fault else random.randrange(1, PROCESSES)
         if fault == "parent":
             self._kill_all()

@@ -58,11 +58,12 @@ class HBaseServers(Served):
     ) -> None:
         self.data = f"hbase://127.0.0.1:{hbase.thrift_port}/{prefix}"
         self._hbase, self._tephra = hbase, tephra
-        coordinator = "embedded" if tephra is None else tephra.address
+        self.coordinator = None if tephra is None else tephra.address
+        named = () if tephra is None else ("--coordinator", tephra.address)
         run_program("hbase", "create-tables", self.data)
         self._servers = ShardServers(self.data, shards=SHARDS, directory=place)
         for _ in range(SERVERS):
-            self._servers.start("--coordinator", coordinator)
+            self._servers.start(*named)
         self._servers.settle()
         self.url = self._servers.servers[0].url
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import attrs
 
 import txaware
+from tests.support.cluster_run import ClusterServer
 from tests.support.concurrency import until
 from tests.support.killed_server import ROOT, Server
 from tests.support.member_child import (
@@ -388,6 +389,10 @@ KINDS = {
 }
 # What needs a server that not every machine has.
 SLOW = Kind(session_s=6.0)
+# The server of a blow is the home of the group, the owner of a shard, or all of them.
+SHARDS = Kind(
+    blows=("server", "server", *(blow for blow in BLOWS if blow != "clock"), REWIND)
+)
 DATABASE_KINDS = {name: decided(name) for name in ("postgres", "mysql")}
 
 
@@ -413,11 +418,27 @@ def served(
         server.kill()
 
 
+@contextmanager
+def served_over_shards(directory: Path) -> Iterator[ClusterServer]:
+    """Three processes serve the two topics, whose partitions are at all of them."""
+    server = ClusterServer(directory)
+    try:
+        with txaware.connect(server.url) as messaging:
+            make_topics(messaging)
+        yield server
+    finally:
+        server.kill()
+
+
 class Nemesis:
     """Lets members of a kind handle what is published, and does them harm."""
 
     def __init__(
-        self, directory: Path, server: Server, kind: Kind, database: str = ""
+        self,
+        directory: Path,
+        server: Server | ClusterServer,
+        kind: Kind,
+        database: str = "",
     ) -> None:
         self.members: list[Child] = []
         self.rewinds: list[Rewound] = []
@@ -475,8 +496,7 @@ class Nemesis:
         chance, server = self._chance, self._server
         one = chance.choice(self.members)
         if blow == "server":
-            server.kill()
-            server.start()
+            server.strike(blow)
         elif blow == "begin" and len(self.members) < 5:
             self.begin()
         elif blow == "again":  # also while the one before it hangs
