@@ -54,3 +54,26 @@ def test_a_plain_publish_that_a_full_disk_refused_may_come_later(
         disk.is_full = False
         messaging.publish("t", [b"third"])
         assert payloads(messaging.poll("t")) == [b"first", b"third"]
+
+
+@pytest.mark.parametrize("is_by_hand", [True, False])
+def test_a_copy_of_what_a_full_disk_refused_in_a_transaction_is_never_seen(
+    disk: FullDisk, served: Served, *, is_by_hand: bool
+) -> None:
+    """It comes before the block has ended, and so its transaction takes it."""
+    copied = served.messaging._service
+    with txaware.connect(served.url) as messaging:
+        tx = messaging.transaction()
+        with pytest.raises(NotWritten), tx:
+            disk.is_full = True
+            try:
+                if is_by_hand:
+                    messaging.publish("t", [b"never"], transaction=tx.transaction)
+                else:
+                    messaging.publisher("t").publish(b"never")
+                    messaging.publisher("t").flush()
+            finally:
+                disk.is_full = False
+                copied.publish("t", [b"never"], transaction=tx.transaction)
+        assert messaging.coordinator.invalid_size() == 1
+        assert payloads(messaging.poll("t", isolation="committed")) == []

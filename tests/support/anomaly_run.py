@@ -127,6 +127,7 @@ class Served(ABC):
     url: str  # the same from one life to the next
     data: str  # what is served, to be opened when nobody does any more
     coordinator: str | None = None  # with that
+    counts: Counter[str]  # how often something else took place
 
     @abstractmethod
     def strike(self, fault: str) -> None:
@@ -150,7 +151,7 @@ class OneServer(Served):
     def __init__(self, place: Path) -> None:
         self._server, self._ahead = Server(place / "data"), place / "ahead"
         self.data = f"leveldb:{place / 'data'}"
-        self.url = self._server.url
+        self.url, self.counts = self._server.url, Counter()
 
     def strike(self, fault: str) -> None:
         """Kills it, stops it for a while, or moves its clock."""
@@ -213,6 +214,7 @@ def run(
             else:
                 _strike(fault, clients, proxy)
         done.update(lost=proxy.lost, doubled=proxy.doubled, swapped=proxy.swapped)
+        done.update(served.counts)
         proxy.one_in = proxy.double_one_in = 0
         assert until(served.is_whole, timeout_s=WHOLE_S)
         clients.end()

@@ -12,6 +12,8 @@ file of that name is in the directory beside the data.
 
 With `told` they make none, either. The clock of a process is ahead by what the file
 `ahead-PID` beside the data says, in ms, and its disk is full while `full-PID` is there.
+
+With `forgets` invalid transactions may be forgotten after a minute, and not a day.
 Several of these are joined by commas.
 """
 
@@ -27,6 +29,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.group_commit import GroupCommit
 from coordinator.embedded.records import Committed
 from coordinator.remote.remote_barrier import EnteredThere, RemoteBarrier
@@ -39,7 +42,7 @@ from txaware.server.parts_elsewhere import PartsElsewhere
 from txaware.service.write.publishing import Publishing
 from txaware.store.leveldb_store import Database
 
-LATE_S = 0.1
+LATE_S, GRACE_S = 0.1, 60
 FAULTY = (sys.executable, "-m", "tests.support.cluster_faults")
 # Who is killed there, and when.
 STEPS = (
@@ -167,7 +170,22 @@ def follow_files(beside: Path) -> None:
     Database.batch = batch  # type: ignore
 
 
-FAULTS = {"late": write_late, "steps": die_at_steps, "told": follow_files}
+def forget_soon(_: Path) -> None:
+    """Has home forget invalid transactions whose clients ask no more for long."""
+    begin = EmbeddedCoordinator.__init__
+
+    def soon(self: EmbeddedCoordinator, *args: Any, **options: Any) -> None:
+        begin(self, *args, **(options | {"settle_grace_s": GRACE_S}))
+
+    EmbeddedCoordinator.__init__ = soon  # type: ignore[method-assign]
+
+
+FAULTS = {
+    "late": write_late,
+    "steps": die_at_steps,
+    "told": follow_files,
+    "forgets": forget_soon,
+}
 
 if __name__ == "__main__":
     data = Path(sys.argv[sys.argv.index("--data") + 1])

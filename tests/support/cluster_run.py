@@ -9,6 +9,10 @@ Lines between each pair of them are cut, also in one direction alone and within 
 frame; the clock of one jumps, and its disk is full for a while. A proxy before all
 loses and doubles requests. With names of faults only those take turns. The history is
 in DIRECTORY/history, for `tests.support.anomaly_check`.
+
+By their names only: "home and owner", "step", "server" (any of those that kill),
+"backup", which is restored and compared with what clients noted, and "prune"; both
+while another fault is at work.
 """
 
 import http.client
@@ -18,9 +22,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+
+import attrs
 
 from tests.support.anomaly_run import (
     LONGEST_JUMP_S,
@@ -28,20 +35,34 @@ from tests.support.anomaly_run import (
     Served,
     main,
 )
+from tests.support.backup_look import back_up
 from tests.support.cluster_faults import FAULTY, STEPS
-from tests.support.clusters import FIRST, Cluster, is_alive
+from tests.support.clusters import FIRST, Cluster, in_background, is_alive
 from tests.support.concurrency import until
 from tests.support.http_kill_load import PARTITIONS
 from tests.support.killed_server import ROOT, STARTS_S
 from tests.support.ports import free_ports
 from tests.support.python_process import PythonProcess
 from tests.support.server_cuts import ADVERTISED, ServerCuts, both_ways
+from txaware.errors import KeeperMissing, Unavailable
+from txaware.messaging import connect
+from txaware.model.keeper import UNREGISTERED
 
 PROCESSES = 3
 # A server that says nothing for so long is killed; a line, is cut.
 SILENCE_S, LONGEST_CUT_S = 2, 4
 ALL = "all"  # the address of all servers together
 AWAY = (OSError, ValueError, LookupError, AssertionError, http.client.HTTPException)
+
+
+@attrs.frozen
+class KeepsNothing:
+    """A participant that has no rows."""
+
+    transaction_aware_name: str
+
+    def smallest_pointer(self) -> None:
+        """It needs no pointer."""
 
 
 class ClusterServer(Served):
@@ -53,11 +74,12 @@ class ClusterServer(Served):
         *("cut", "cut one way", "cut within a frame", "clock", "full disk"),
     )
 
-    by_name = ("home and owner", "step", "server")
+    by_name = ("home and owner", "step", "server", "backup", "prune")
 
     def __init__(
-        self, place: Path, program: Sequence[str] = (*FAULTY, "told,steps")
+        self, place: Path, program: Sequence[str] = (*FAULTY, "told,steps,forgets")
     ) -> None:
+        self.counts = Counter()
         self._directory, self._program = place / "data", program
         self.data = f"leveldb:{self._directory}"
         self._port, *own = free_ports(1 + PROCESSES)
@@ -102,6 +124,10 @@ class ClusterServer(Served):
             self.start()
         elif fault.startswith("cut"):
             self._cut(fault)
+        elif fault in ("backup", "prune"):
+            striking = in_background(lambda: self.strike(random.choice(self.faults)))
+            self._back_up() if fault == "backup" else self._prune()
+            striking.join()
         elif fault == "step":
             self._die_at(random.choice(STEPS))
         elif fault in ("clock", "full disk"):
@@ -132,6 +158,22 @@ class ClusterServer(Served):
             self._cuts.cut(*(ways if fault == "cut" else ways[:1]))
         time.sleep(random.uniform(0, LONGEST_CUT_S))
         self._cuts.heal()
+
+    def _back_up(self) -> None:
+        place, number = self._directory.parent, self.counts["backups tried"]
+        logs = sorted(place.glob("client *"))
+        self.counts["backups"] += back_up(
+            self.url, place / f"backup {number}", logs, self.topics
+        )
+        self.counts["backups tried"] += 1
+
+    def _prune(self) -> None:
+        """Forgets invalid transactions, of which nobody has rows elsewhere."""
+        with suppress(KeeperMissing, Unavailable), connect(self.url) as messaging:
+            for one in messaging.keepers():
+                if one.kind == UNREGISTERED:
+                    messaging.register_keeper(KeepsNothing(one.name))
+            self.counts["forgotten"] += messaging.prune().pruned
 
     def _die_at(self, step: str) -> None:
         """Kills who comes to a step next, if that is soon."""

@@ -16,6 +16,7 @@ import random
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -58,6 +59,7 @@ class HBaseServers(Served):
     ) -> None:
         self.data = f"hbase://127.0.0.1:{hbase.thrift_port}/{prefix}"
         self._hbase, self._tephra = hbase, tephra
+        self.counts = Counter()
         self.coordinator = None if tephra is None else tephra.address
         named = () if tephra is None else ("--coordinator", tephra.address)
         run_program("hbase", "create-tables", self.data)
