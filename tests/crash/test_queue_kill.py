@@ -176,6 +176,7 @@ def test_jobs_are_done_while_workers_and_the_server_are_killed(tmp_path: Path) -
     run_with_kills(tmp_path, for_s=8)
 
 
+@pytest.mark.long
 def test_jobs_are_done_while_any_of_several_servers_is_killed(tmp_path: Path) -> None:
     """Pushes and pops come to any of them, and home has the queues."""
     run_with_kills(tmp_path, for_s=4, serve=ClusterServer)
