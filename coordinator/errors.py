@@ -117,7 +117,7 @@ class Unavailable(TxAwareError):
 
 
 class NotWritten(TransactionRefused, Unavailable):
-    """A definite no: it is not on disk and never will be; wait, then try again."""
+    """The disk refused: what was asked is not there; wait, then try again."""
 
 
 class JournalCorrupted(TxAwareError):
