@@ -10,6 +10,7 @@ from tests.support.full_disk import FullDisk
 from tests.support.http_raw import Served, serving
 from tests.support.messagings import payloads
 from txaware.errors import NotWritten, Unavailable
+from txaware.messaging import Messaging
 from txaware.model.producers import ProducerService
 
 
@@ -62,9 +63,9 @@ def test_a_copy_of_what_a_full_disk_refused_in_a_transaction_is_never_seen(
 ) -> None:
     """It comes before the block has ended, and so its transaction takes it."""
     copied = served.messaging._service
-    with txaware.connect(served.url) as messaging:
-        tx = messaging.transaction()
-        with pytest.raises(NotWritten), tx:
+
+    def refused_and_copied(messaging: Messaging) -> None:
+        with messaging.transaction() as tx:
             disk.is_full = True
             try:
                 if is_by_hand:
@@ -75,5 +76,9 @@ def test_a_copy_of_what_a_full_disk_refused_in_a_transaction_is_never_seen(
             finally:
                 disk.is_full = False
                 copied.publish("t", [b"never"], transaction=tx.transaction)
+
+    with txaware.connect(served.url) as messaging:
+        with pytest.raises(NotWritten):
+            refused_and_copied(messaging)
         assert messaging.coordinator.invalid_size() == 1
         assert payloads(messaging.poll("t", isolation="committed")) == []
