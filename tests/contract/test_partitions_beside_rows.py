@@ -86,6 +86,19 @@ def test_an_inbox_is_of_one_partition_and_says_so(parts: Shop) -> None:
     assert payloads(seen) == [b"2"]
 
 
+def test_each_partition_begins_once_where_its_loop_began(parts: Shop) -> None:
+    messaging, seen = parts.messaging, list[Any]()
+    options: dict[str, Any] = {"group": "g", "participants": [parts.participant]}
+    for payload in (b"before", b"while it was away"):
+        messaging.publish("orders.3", [payload])
+        messaging.publish("orders.7", [payload])
+        loop = messaging.subscribe("orders", seen.append, start="next", **options)
+        for _ in range(2 * PARTITIONS):
+            loop.run_once()
+        loop.close()
+    assert payloads(seen) == [b"while it was away"] * 2
+
+
 def test_loops_whose_database_decides_share_a_topic(parts: Shop) -> None:
     """Each has a connection of its own; the positions lie in the database alone."""
     messaging = parts.messaging

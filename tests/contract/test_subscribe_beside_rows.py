@@ -83,6 +83,29 @@ def test_messages_are_handled_with_their_rows_and_once_through_kills(
     assert again.metrics().processed == 1
 
 
+def test_a_loop_that_began_behind_the_last_message_misses_none_of_those_that_follow(
+    decider: Decider, messaging: Messaging
+) -> None:
+    def loop(topic: str) -> Subscriber:  # a partition's loop shares it with nobody
+        return messaging.subscribe(
+            topic,
+            lambda message: decider.handle(message.payload),
+            group=topic,
+            participants=[decider.participant],
+            start="next",
+        )
+
+    messaging.publish("t", [b"before"])
+    for topic in ("t", "t.0"):
+        first = loop(topic)
+        assert first.run_once() == 0
+        first.close()
+    messaging.publish("t", [b"while it was away"])
+    for topic in ("t", "t.0"):
+        assert run_until_idle(loop(topic)) == []
+    assert decider.rows() == ["while it was away"] * 2
+
+
 def test_a_message_that_fails_is_tried_alone_and_then_a_dead_letter(
     decider: Decider, messaging: Messaging, subscribed: Callable[..., Subscriber]
 ) -> None:

@@ -80,7 +80,9 @@ class Inbox:
         if begun is not None and page:
             begun.received("poll", self.topic, [one.headers for one in page])
         self._blocked_by = page.blocked_by
-        if is_ahead(page, position):
+        # Where it begins is kept, so that it is the same place after a restart.
+        begins = saved is None and self._start is not None
+        if begins or is_ahead(page, position):
             self._positions.save_position(*self._place, place)
         return page
 

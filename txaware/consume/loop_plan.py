@@ -240,6 +240,7 @@ class LoopPlan:
             self._batches(inbox, rows, by),
             lambda: inbox.position or BEGINNING,
             by.close,
+            begins=self.start is not None,
         )
 
 

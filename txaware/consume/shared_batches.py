@@ -23,12 +23,14 @@ class PartitionWork:
     """A partition that a loop has, with what handles its messages.
 
     `place` tells the message after which it goes on, as it is committed, and `close`
-    lets go of what was opened for it.
+    lets go of what was opened for it. The first batch comes without a message too where
+    that writes down at what place it `begins`.
     """
 
     batches: MessageBatches
     place: Callable[[], MessageId]
     close: Callable[[], object]
+    begins: bool = False
 
 
 # Makes what handles the messages of a partition, by its number.
@@ -172,6 +174,8 @@ class SharedBatches:
             self._drop(self._work.keys() - held)
             for pair in held - self._work.keys():
                 self._work[pair] = self._make_work(pair[1], member)
+                if self._work[pair].begins:
+                    self._ready[pair] = None
         return member
 
     def _next(self, member: LoopMember) -> Partition | None:
