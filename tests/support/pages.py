@@ -21,8 +21,8 @@ class Clock:
 
 def row_of(page: Browser, name: str, *, table: str = "topics") -> str:
     """The text of the row that begins with this name."""
-    rows = page.all(f"#{table} tbody tr")
-    return next((row.text for row in rows if row.text.startswith(name)), "")
+    rows = page.texts(f"#{table} tbody tr")
+    return next((row for row in rows if row.startswith(name)), "")
 
 
 def row_reads(page: Browser, name: str, *parts: str, table: str = "topics") -> None:

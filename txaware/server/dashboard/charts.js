@@ -30,7 +30,6 @@ export class Chart {
       class: "chart",
       viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
       preserveAspectRatio: "none",
-      role: "img",
     });
     this.#areas = series.map((name) => shape("path", { class: `area ${name}` }));
     this.#lines = series.map((name) => shape("path", { class: `line ${name}` }));
@@ -67,6 +66,8 @@ export class Chart {
       const isZero = end.className === "zero";
       setText(end, isZero ? "0" : greatest ? format(greatest) : "");
     }
+    // Before it is drawn it has no name, and is no picture for anybody.
+    this.#picture.setAttribute("role", "img");
     this.#picture.setAttribute("aria-label", label);
   }
 }
