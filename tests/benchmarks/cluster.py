@@ -38,7 +38,8 @@ from txaware.client.aio.async_messaging import connect_async
 from txaware.messaging import Messaging, connect
 from txaware.protocol.formats import PublishRequest, encode_publish
 
-PROCESSES, CONNECTIONS, TASKS = 2, 16, 8
+# Enough connections that each process has as large batches as one alone.
+PROCESSES, CONNECTIONS, TASKS = 2, 64, 8
 OWNER, RANDOM, TRANSACTIONS = 1.6, 1.1, 1.3
 MORE_S, TAKEN_OVER_S = 0.0015, 2.0
 PATH = "/v1/namespaces/default/topics/%s/publish"
@@ -317,7 +318,7 @@ PAIRED = [
     Paired(
         "a",
         "Plain publishes of one message of 100 bytes without a key to a topic with a "
-        "partition in each shard, over 16 connections. Floor 1.6.",
+        "partition in each shard, over 64 connections. Floor 1.6.",
         partial(
             beside_one,
             name="a) publish of one without a key",

@@ -27,7 +27,7 @@ from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.schema import create_tables
 
 SERVERS, AT_LEAST = 3, 1.5
-# Enough that publishes wait for each other in each server, and are one batch there.
+# For each server: publishes wait for each other there, and are one batch.
 CONNECTIONS = 48
 
 
@@ -101,7 +101,8 @@ def beside_one(trial: Trial) -> list[Figure]:
             for found, cost, served in zip(rates, costs, (one, three), strict=True):
                 sent = [(url, f"t.{number}") for number, url in enumerate(served.urls)]
                 servers_s, hbase_s = served.cpu_s(), hbase.cpu_s()
-                done = by_wrk(sent, trial.for_s, connections=CONNECTIONS)
+                connections = CONNECTIONS * len(served.processes)
+                done = by_wrk(sent, trial.for_s, connections=connections)
                 millions = done.messages / 1e6
                 found.append(done.rate)
                 cost.servers_us.append((served.cpu_s() - servers_s) / millions)

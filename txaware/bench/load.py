@@ -90,7 +90,10 @@ class Load:
             asked = {"bodies": bodies, "type": MSGPACK.media_type, "path": self.path}
             script.write(_SCRIPT % asked)
             script.flush()
-            command = f"wrk -t 1 -c {self.connections} -d {for_s}s -s {script.name}"
+            command = (
+                f"wrk -t 1 -c {self.connections} -d {for_s}s "
+                f"--timeout {LONGEST_S:.0f}s -s {script.name}"
+            )
             said = _said([*command.split(), url])
         result = next(line for line in said.splitlines() if "RESULT" in line)
         answered, failed, took_us = map(int, result.split()[-3:])
