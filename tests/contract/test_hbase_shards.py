@@ -12,6 +12,7 @@ from tests.support.fake_hbase import FakeHBase
 from tests.support.hbase_faults import Way
 from tests.support.hbase_owners import ADDRESS, made
 from tests.support.messagings import payloads, table_of
+from tests.support.told import Told
 from txaware.errors import BadRequest, ShardAway, ShardMissing, Unavailable
 from txaware.messaging import Messaging
 from txaware.messaging.addresses import open_on
@@ -23,9 +24,9 @@ from txaware.shards.opening import require_no_shard, with_shards
 from txaware.shards.shard_place import ShardsInHBase
 from txaware.shards.sharded_table import ShardedTable
 from txaware.store.hbase.connections import HBaseConnections
-from txaware.store.hbase.head import NOBODY, HeadCell
+from txaware.store.hbase.head import NOBODY, HeadCell, StoreHead
 from txaware.store.hbase.key_check import KeyCheck
-from txaware.store.hbase.ownership import StoreInUse
+from txaware.store.hbase.ownership import Ownership, StoreInUse
 from txaware.store.hbase.schema import META
 from txaware.store.hbase.table import HBaseTable
 from txaware.store.keys import STORE_SHARD, STORE_SHARDS
@@ -61,6 +62,15 @@ class Place:
             raise
         parts = open_on(table, None, SETTINGS, self.clock, None)
         with Messaging(parts) as messaging:
+            yield messaging
+
+    @contextmanager
+    def seized(self) -> Iterator[Messaging]:
+        """The store in the hands of who takes it from an owner that lives."""
+        home = HBaseTable.on(
+            self.connections(), SETTINGS, clock_ms=self.clock, seizes=True
+        )
+        with Messaging(open_on(home, None, SETTINGS, self.clock, None)) as messaging:
             yield messaging
 
     def report(self) -> Report:
@@ -240,6 +250,33 @@ def test_a_shard_is_seized_from_an_owner_that_lives(place: Place) -> None:
         assert shard.get(b"oanything") == b"1"
         with suppress(Unavailable):
             before.close()
+
+
+def set_whoever_has_it(ownership: Ownership, _: StoreHead, new: StoreHead) -> None:
+    """A mistake on purpose: the head is set, and nobody asks whose it is."""
+    cell = HeadCell(ownership._connections)
+    cell.move(cell.read(), new)
+
+
+@pytest.mark.parametrize("is_planted", [True, False])
+def test_a_store_that_goes_on_under_two_owners_is_found(
+    place: Place, monkeypatch: pytest.MonkeyPatch, *, is_planted: bool
+) -> None:
+    """A shard is such a store. Without the mistake the first owner is refused."""
+    if is_planted:
+        monkeypatch.setattr(Ownership, "move", set_whoever_has_it)
+    told = Told()
+    first = Messaging(open_on(place.home(), None, SETTINGS, place.clock, None))
+    first.create_topic("t")
+    told.publish(first, ["t"], "by the first")
+    with place.seized() as second:
+        told.publish(second, ["t"], "by the second")
+        told.publish(first, ["t"], "by the first, which is it no more")
+        told.publish(second, ["t"], "by the second again")
+        told.poll(second, "t", "reader")
+    with suppress(Unavailable):
+        first.close()
+    assert told.wrong() == ({"reordered"} if is_planted else set())
 
 
 def test_the_tables_of_a_shard_may_be_made_before(place: Place) -> None:
