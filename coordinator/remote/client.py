@@ -32,6 +32,7 @@ from coordinator.remote import calls
 from coordinator.remote.calls import ROOT, CallRequest, RemoteCall
 from coordinator.remote.named_transactions import checked_list, checked_state
 from coordinator.remote.server import CoordinatorRoutes
+from coordinator.remote.takes_writes import Ends
 from coordinator.remote.wire import (
     BYTES,
     JSON,
@@ -113,18 +114,6 @@ class LaterTransaction(Transaction):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.begun(), name)  # none of its fields was ever set
-
-
-@attrs.frozen
-class Ends:
-    """The pointers of transactions that have ended, and the number behind the last.
-
-    They are counted `since` something: where that is another, some went unseen.
-    """
-
-    since: str
-    next: int
-    pointers: tuple[int, ...]
 
 
 def _never_began(tx: Transaction | int) -> bool:
@@ -322,33 +311,30 @@ class RemoteCoordinator:
         _again(lambda: self._ask(call, **fields))
 
     def enter_write(
-        self, pointer: int, *, writer: str, write: int, principal: str | None = None
+        self,
+        transaction: int,
+        *,
+        writer: str,
+        write: int,
+        principal: str | None = None,
     ) -> str:
-        """Has a write of another store enter the barrier there; refuses after its end.
-
-        A crash cannot forget then that its transaction began. Returns what the ends of
-        that writer's transactions are counted since. Where it writes for a `principal`,
-        another one's transaction is refused.
-        """
+        """Has a write of another store enter the barrier there, as `TakesWrites`."""
         named = {} if principal is None else {"principal": principal}
         answer = self._ask(
-            calls.ENTER, _known(pointer), writer=writer, write=write, **named
+            calls.ENTER, _known(transaction), writer=writer, write=write, **named
         )
         return _field(answer, "since", str)
 
-    def greet(self, *, writer: str, shards: Sequence[int]) -> None:
+    def greet(self, *, writer: str, shards: Sequence[int] = ()) -> None:
         """Tells that of these shards nothing that entered before is under way."""
         self._ask(calls.HELLO, writer=writer, shards=list(shards))
 
-    def leave_writes(self, *, writer: str, writes: Sequence[int]) -> None:
+    def leave_writes(self, *, writer: str, writes: Sequence[int] = ()) -> None:
         """Has writes of another store leave it."""
         self._ask(calls.LEAVE, writer=writer, writes=list(writes))
 
     def ends(self, *, writer: str, since: str, after: int, wait_s: float) -> Ends:
-        """Waits for ends of transactions that entered; returns those after a number.
-
-        Where they are counted since something else it waits for nothing.
-        """
+        """Waits for ends of transactions that entered, as `TakesWrites`."""
         fields = self._ask(
             calls.ENDS,
             writer=writer,
@@ -356,11 +342,7 @@ class RemoteCoordinator:
             after=after,
             waitMs=int(wait_s * 1000),
         )
-        return _read(
-            lambda: Ends(
-                str(fields["since"]), int(fields["next"]), tuple(fields["ended"])
-            )
-        )
+        return _read(lambda: Ends.of(fields))
 
     def snapshot(self) -> Transaction:
         """Returns a read-only transaction, which needs no end."""

@@ -101,14 +101,6 @@ def query_of(text: str, known: Collection[str]) -> Fields:
     return fields
 
 
-def list_of(fields: Fields, name: str) -> list[Any]:
-    """Returns a field that is a list; an empty list if it is missing."""
-    listed = fields.get(name, [])
-    if not isinstance(listed, list):
-        raise BadRequest(f"{name} is not a list")
-    return listed
-
-
 def whole_number(value: object, name: str) -> int:
     """Returns the value; refuses all but a whole number that fits."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:

@@ -56,7 +56,7 @@ WAITS_ONCE = Call(
 )
 
 
-# These have no declared verb: they go as requests of HTTP, in a frame too.
+# Servers of before have no number for these: they go as requests of HTTP.
 BY_REQUEST = {"enter", "hello", "leave", "ends"}
 
 

@@ -201,6 +201,7 @@ VERBS_PAGE = """\
 The numbers and fields by which [frames](format.md) name what is asked. A number stays
 that of its verb; new fields come last. [HTTP](http.md) has the same requests, and
 `/openapi.json` says what a field may be. A field in brackets may be left out.
+Only stores and their shards ask for what is marked "between servers".
 
 | number | verb | fields |
 |---|---|---|
@@ -211,7 +212,8 @@ def verbs_page() -> str:
     """Makes `docs/verbs.md`."""
     lines = []
     for number, verb in sorted(NUMBERED.items()):
-        shape, name = verb.shape, f"{verb.method} {verb.path}"
+        shape, name = verb.shape, f"`{verb.method} {verb.path}`"
+        name += " (between servers)" * verb.between_servers
         parts = shape.query | shape._in_body
         fields = ", ".join(
             f"[{one}]"
@@ -220,7 +222,7 @@ def verbs_page() -> str:
             else one
             for one in shape.in_order
         )
-        lines.append(f"| {number} | `{name}` | {fields} |\n")
+        lines.append(f"| {number} | {name} | {fields} |\n")
     return VERBS_PAGE + "".join(lines)
 
 

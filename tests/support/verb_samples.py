@@ -15,6 +15,7 @@ from txaware.model.producers import ProducerIdentity
 from txaware.model.rows import RowChange
 from txaware.protocol import (
     commits,
+    entries,
     groups,
     jobs,
     members,
@@ -281,6 +282,10 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     transactions.DECIDE: lambda _: {
         **{"transaction": 5, "outcome": "committed", "life": "0123456789abcdef"}
     },
+    entries.ENTER: lambda s: s.begun() | {"writer": "w", "write": 1},
+    entries.GREET: lambda _: {"writer": "w", "shards": [1]},
+    entries.LEAVE: lambda _: {"writer": "w", "writes": [1]},
+    entries.ENDS: lambda _: {"writer": "w", "since": "", "after": 0, "wait_s": 0},
     commits.COMMIT: lambda s: s.begun() | {"check": True, "changes": [b"k"]},
     transactions.CAN_COMMIT: lambda s: s.begun() | {"changes": [b"k"]},
     transactions.PERSIST: lambda s: s.begun() | {"participants": ["notes"]},

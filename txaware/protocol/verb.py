@@ -154,7 +154,8 @@ class Verb(Generic[P, T]):
     nobody waits for any more, where that is needed. Of one that `finds_topic` a missing
     topic is told before a wrong body. Where `formats` read the body, they write the
     answer as well. The body of one that `is_late` may be large, and is read when it is
-    needed.
+    needed. One `between_servers` is of stores and shards, and no program's: a client
+    sends it as a request of HTTP, in frames too, since a server of before reads that.
     """
 
     does: Callable[Concatenate[Any, P], T]
@@ -184,6 +185,7 @@ class Verb(Generic[P, T]):
     binary: Binary | None = None
     formats: BodyFormats | None = None
     is_late: bool = False
+    between_servers: bool = False
     spaced: bool = False
     write: Callable[[T], bytes] | None = None
     pack: Callable[[T], Any] | None = None

@@ -4,6 +4,7 @@ from typing import Any
 
 from txaware.protocol import (
     commits,
+    entries,
     groups,
     jobs,
     members,
@@ -21,6 +22,7 @@ from txaware.protocol.verb import Verb
 
 VERBS: tuple[Verb[..., Any], ...] = (
     *commits.VERBS,
+    *entries.VERBS,
     *groups.VERBS,
     *jobs.VERBS,
     *members.VERBS,

@@ -26,7 +26,7 @@ def coordinator_call(asked: CallRequest) -> Call[Any]:
         repeat=Repeat.HARMLESS if asked.is_harmless else Repeat.NEVER,
         accept=asked.accept.encode(),
         longer_s=asked.fields["waitMs"] / 1000 if asked.call is ENDS else 0,
-        framed=None if verb is None else _framed(asked, verb),
+        framed=None if verb is None or verb.between_servers else _framed(asked, verb),
     )
 
 

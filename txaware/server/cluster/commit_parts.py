@@ -59,7 +59,7 @@ def parts_route(server_context: ServerContext, membership: ClusterPart) -> Route
             service.publish(sent.partition, asked.messages, transaction=asked.pointer)
 
     async def take(request: Request) -> Reply:
-        require_server(request)
+        require_server(request.headers)
         sent, uses = _sent(request.body), membership.uses
         with nullcontext() if uses is None else uses.using(sent.shard):
             if not membership.has(sent.shard):

@@ -36,7 +36,7 @@ def session_route(membership: ClusterPart) -> Route:
     """
 
     async def hello(request: Request) -> Reply:
-        require_server(request)
+        require_server(request.headers)
         sessions, sent = membership.sessions, _sent(request.body)
         if sessions is None:
             raise ShardAway("home is not at this server")

@@ -36,7 +36,7 @@ def producer_route(server_context: ServerContext) -> Route:
     ids = server_context.service.producing.ids
 
     async def tell(request: Request) -> Reply:
-        require_server(request)
+        require_server(request.headers)
         producer_id = int(request.params["producer"])
         row = await server_context.in_thread(ids.find, producer_id)
         sent = None if row is None or row.by_client else _sent(row)

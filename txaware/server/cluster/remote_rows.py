@@ -64,7 +64,7 @@ def rows_route(server_context: ServerContext, membership: ClusterPart) -> Route:
     """Returns the route at which a server reads rows for another one."""
 
     async def read(request: Request) -> Reply:
-        require_server(request)
+        require_server(request.headers)
         asked = _asked(request.body)
         copies = membership.copies
         if copies is None or not membership.has(asked.shard):

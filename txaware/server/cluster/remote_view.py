@@ -57,7 +57,7 @@ class ViewRoutes:
         ]
 
     async def _view(self, request: Request) -> Stream:
-        require_server(request)
+        require_server(request.headers)
         asked, copies = _asked(request.body), self._membership.copies
         if copies is None or not self._membership.has(asked.shard):
             raise ShardAway(f"shard {asked.shard} is not at this server")
@@ -83,7 +83,7 @@ class ViewRoutes:
             yield piece
 
     async def _read(self, request: Request) -> Reply:
-        require_server(request)
+        require_server(request.headers)
         asked = _asked(request.body)
         waiting = self._waiting.get(asked.name)
         if waiting is None:

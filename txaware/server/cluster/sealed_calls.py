@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from txaware.client.transport import Transport
 from txaware.errors import NotAuthorized, ShardAway
 from txaware.protocol.frames import SERVER
 from txaware.server.cluster.cluster_part import GONE, ClusterPart
-from txaware.server.exchange import Reply, Request
+from txaware.server.exchange import Reply
 from txaware.server.failures import error_reply
 
 T = TypeVar("T")
@@ -118,7 +118,7 @@ def moved(what: str) -> Reply:
     return error_reply(MOVED, "ShardAway", f"{what} is not at this server")
 
 
-def require_server(request: Request) -> None:
+def require_server(headers: Mapping[bytes, bytes]) -> None:
     """Refuses who is no server of the same data; a seal was checked before."""
-    if SERVER not in request.headers:
+    if SERVER not in headers:
         raise NotAuthorized("only the servers of this data ask each other this")

@@ -54,7 +54,7 @@ def copy_route(server_context: ServerContext, membership: ClusterPart) -> Route:
     """Returns the route by which home has a shard keep copies."""
 
     async def keep(request: Request) -> Reply:
-        require_server(request)
+        require_server(request.headers)
         sent, copies = _decode(request.body), membership.copies
         if copies is None or not membership.has(sent.shard):
             raise ShardAway(f"shard {sent.shard} is not at this server")

@@ -24,7 +24,7 @@ from txaware.protocol.shape import Described
 from txaware.protocol.verb import Form, In, InBytes, Verb
 from txaware.server.exchange import JSON
 from txaware.server.idempotency import LONGEST_KEY
-from txaware.server.openapi import server_operations, transaction_operations
+from txaware.server.openapi import server_operations
 from txaware.server.openapi.operation import (
     Content,
     Operation,
@@ -35,16 +35,11 @@ from txaware.server.openapi.operation import (
 from txaware.server.openapi.wire import report_schemas, schema_of, wire_schemas
 from txaware.server.routing import Route
 
-OPERATIONS: dict[tuple[str, str], Operation] = {
-    **transaction_operations.OPERATIONS,
-    **server_operations.OPERATIONS,
-}
-
 
 def operations() -> dict[tuple[str, str], Operation]:
     """Returns the descriptions of all routes: by hand, and of declared verbs."""
     declared = {(v.method, v.path): _of_verb(v) for v in verbs.VERBS}
-    return OPERATIONS | declared
+    return server_operations.OPERATIONS | declared
 
 
 def operation_of(route: Route) -> Operation:
@@ -52,7 +47,7 @@ def operation_of(route: Route) -> Operation:
     for verb in verbs.VERBS:
         if (verb.method, verb.path) == (route.method, route.path):
             return _of_verb(verb)
-    return OPERATIONS[route.method, route.path]
+    return server_operations.OPERATIONS[route.method, route.path]
 
 
 def _of_verb(verb: Verb[..., Any]) -> Operation:

@@ -11,6 +11,7 @@ from txaware.protocol.transactions import BEGIN
 from txaware.protocol.verb import Verb
 from txaware.server.metrics.exposition import Exposition
 from txaware.server.routes import (
+    entries,
     groups,
     members,
     messages,
@@ -26,7 +27,6 @@ from txaware.server.routes import (
 )
 from txaware.server.routes.commits import Commits
 from txaware.server.routes.dashboard import DashboardRoutes, MetricsRoutes
-from txaware.server.routes.entries import EntryRoutes
 from txaware.server.routes.frame_routes import upgrade_route
 from txaware.server.routes.polls import Polls
 from txaware.server.routes.producers import PublishesOnce
@@ -40,7 +40,8 @@ from txaware.server.verb_performer import Soon, VerbPerformer, performers
 from txaware.service.monitor.overview import Overview
 
 ACTS = (
-    groups.ACTS
+    entries.ACTS
+    | groups.ACTS
     | members.ACTS
     | messages.ACTS
     | operator.ACTS
@@ -54,6 +55,7 @@ ACTS = (
 )
 # The verbs that the event loop begins.
 SOON: dict[Verb[..., Any], Soon] = {
+    **entries.SOON,
     **groups.SOON,
     **members.SOON,
     **messages.SOON,
@@ -86,7 +88,6 @@ def all_routes(
 ) -> list[Route]:
     """Returns every route of the server."""
     routes = [
-        *EntryRoutes(server_context).routes(),
         *operator.BackupRoutes(server_context).routes(),
         *verb_routes(
             all_performers(server_context), transactions.written(server_context)

@@ -1,29 +1,28 @@
-"""Routes of writes at other stores: they enter our barrier, leave it, hear of ends."""
+"""Writes at other stores: they enter our barrier, leave it, and hear of ends."""
 
 import time
 from functools import partial
+from typing import Any, NoReturn
 
 import attrs
 
-from coordinator.remote import calls
-from coordinator.remote.wire import (
-    LONGEST_NAME,
-    Fields,
-    check_known,
-    fields_of,
-    list_of,
-    shown,
-    whole_number,
-)
+from coordinator.remote.takes_writes import Ends
 from txaware.errors import BadRequest
-from txaware.protocol.rights import holder_or_operator, operator
+from txaware.protocol.entries import (
+    ENDS,
+    ENTER,
+    GREET,
+    LEAVE,
+    AwaitEnds,
+    EnterWrite,
+    Greet,
+    LeaveWrites,
+)
+from txaware.protocol.verb import Verb
 from txaware.server.cluster.sealed_calls import require_server
-from txaware.server.exchange import DONE_IN_JSON, Reply, Request, json_reply
 from txaware.server.long_polls import signalled
-from txaware.server.owners import Owners
-from txaware.server.routes.transactions import route_of
-from txaware.server.routing import Begun, Route, Told, in_a_task
 from txaware.server.server_context import ServerContext, Threads
+from txaware.server.verb_performer import Act, Caller, Soon, ToldValue
 from txaware.server.write_entries import WholeConnection, WriteEntries, WriterName
 
 
@@ -39,112 +38,81 @@ class _Lost:
         self.threads.coordinator.submit(self.entries.lost, self.line)
 
 
-class EntryRoutes:
-    """Routes for stores elsewhere that write with pointers of our coordinator."""
-
-    def __init__(self, server_context: ServerContext) -> None:
-        self._server_context = server_context
-        self._owners = server_context.owners
-
-    def routes(self) -> list[Route]:
-        """Returns these routes. A server of a store comes as an operator."""
-        anyone = holder_or_operator
-        return [
-            route_of(calls.ENTER, in_a_task(self._enter), anyone, begin=self._enter),
-            route_of(calls.HELLO, in_a_task(self._hello), operator, begin=self._hello),
-            route_of(calls.LEAVE, in_a_task(self._leave), anyone, begin=self._leave),
-            route_of(calls.ENDS, self._ends, anyone, waits=True),
-        ]
-
-    def _enter(self, request: Request, _: Told) -> Begun:
-        entries = self._entries
-        pointer, fields = int(request.params["transaction"]), fields_of(request.body)
-        check_known(fields, calls.ENTER.fields)
-        self._owners.used((pointer,), request.principal)
-        _check_principal(self._owners, pointer, fields)
-        line = request.peer.connection
-        is_own = request.peer.when_lost(
-            _Lost(entries, self._server_context.threads, line)
-        )
-        enter = partial(
-            entries.enter,
-            _writer(fields, request),
-            whole_number(fields.get("write"), "write"),
-            pointer,
-            line if is_own else None,
-        )
-        if not entries.has_entered(pointer):
-            return self._enter_later(enter)
-        return json_reply({"since": enter()})
-
-    async def _enter_later(self, enter: "partial[str]") -> Reply:
-        since = await self._server_context.in_coordinator_thread(enter)
-        return json_reply({"since": since})
-
-    def _leave(self, request: Request, _: Told) -> Begun:
-        fields = fields_of(request.body)
-        check_known(fields, calls.LEAVE.fields)
-        writes = [whole_number(one, "writes") for one in list_of(fields, "writes")]
-        self._entries.leave(_writer(fields, request), writes)
-        return DONE_IN_JSON
-
-    def _hello(self, request: Request, _: Told) -> Begun:
-        if self._server_context.membership is not None:
-            require_server(request)  # no operator can say it in place of a server
-        fields = fields_of(request.body)
-        check_known(fields, calls.HELLO.fields)
-        name = _writer(fields, request)
-        shards = [whole_number(one, "shards") for one in list_of(fields, "shards")]
-        self._entries.greet(name, shards)
-        return DONE_IN_JSON
-
-    async def _ends(self, request: Request) -> Reply:
-        context, entries = self._server_context, self._entries
-        fields = fields_of(request.body)
-        check_known(fields, calls.ENDS.fields)
-        name, since = _writer(fields, request), fields.get("since")
-        if not isinstance(since, str):
-            raise BadRequest(f"since: {shown(since)} is no text")
-        after = whole_number(fields.get("after"), "after")
-        wait_s = whole_number(fields.get("waitMs"), "waitMs") / 1000
-        until_s = time.monotonic() + min(wait_s, context.settings.long_poll_s)
-        while True:
-            signal = entries.signal(name)
-            seen = signal.count
-            now_since, ended = entries.ends(name, since, after)
-            left_s = until_s - time.monotonic()
-            peer, is_stopping = request.peer, context.stopping.is_set
-            is_other = now_since != since
-            if ended or is_other or left_s <= 0 or peer.is_gone or is_stopping:
-                count = len(ended) + (0 if is_other else after)
-                return json_reply({"since": now_since, "next": count, "ended": ended})
-            await signalled(signal, seen, left_s, peer=peer, stopping=context.stopping)
-
-    @property
-    def _entries(self) -> WriteEntries:
-        found = self._server_context.write_entries
-        if found is None:
-            raise BadRequest(
-                "the coordinator of this server is elsewhere: writes enter there"
-            )
-        return found
+def _enter(
+    server_context: ServerContext, caller: Caller, asked: EnterWrite, _: ToldValue
+) -> Any:
+    """Has a write enter: at once where another one of its transaction was let in."""
+    entries, pointer = _entries(server_context), asked.transaction
+    server_context.owners.used((pointer,), caller.principal)
+    if asked.principal is not None:
+        server_context.owners.check_named((pointer,), asked.principal)
+    line = caller.peer.connection
+    is_own = caller.peer.when_lost(_Lost(entries, server_context.threads, line))
+    enter = partial(
+        entries.enter,
+        _writer(caller, asked),
+        asked.write,
+        pointer,
+        line if is_own else None,
+    )
+    if entries.has_entered(pointer):
+        return enter()
+    return server_context.in_coordinator_thread(enter)
 
 
-def _check_principal(owners: Owners, pointer: int, fields: Fields) -> None:
-    """Refuses what a server writes for somebody who did not begin the transaction."""
-    principal = fields.get("principal")
-    if principal is None:
-        return
-    if not isinstance(principal, str):
-        raise BadRequest(f"principal: {shown(principal)} is no name")
-    owners.check_named((pointer,), principal)
+def _leave(
+    server_context: ServerContext, caller: Caller, asked: LeaveWrites, _: ToldValue
+) -> None:
+    _entries(server_context).leave(_writer(caller, asked), asked.writes)
 
 
-def _writer(fields: Fields, request: Request) -> WriterName:
-    """Returns the writer that a request names; others cannot name it."""
-    writer = fields.get("writer")
-    if not isinstance(writer, str) or not 0 < len(writer) <= LONGEST_NAME:
+def _greet(
+    server_context: ServerContext, caller: Caller, asked: Greet, _: ToldValue
+) -> None:
+    if server_context.membership is not None:
+        require_server(caller.headers)  # no operator can say it in place of a server
+    _entries(server_context).greet(_writer(caller, asked), asked.shards)
+
+
+async def _ends(
+    server_context: ServerContext, caller: Caller, asked: AwaitEnds, _: ToldValue
+) -> Ends:
+    entries, name = _entries(server_context), _writer(caller, asked)
+    peer, stopping = caller.peer, server_context.stopping
+    until_s = time.monotonic() + min(asked.wait_s, server_context.settings.long_poll_s)
+    while True:
+        signal = entries.signal(name)
+        seen = signal.count
+        since, ended = entries.ends(name, asked.since, asked.after)
+        left_s = until_s - time.monotonic()
+        is_other = since != asked.since
+        is_over = left_s <= 0 or peer.is_gone or stopping.is_set
+        if ended or is_other or is_over:
+            known = 0 if is_other else asked.after
+            return Ends(since, known + len(ended), tuple(ended))
+        await signalled(signal, seen, left_s, peer=peer, stopping=stopping)
+
+
+def _entries(server_context: ServerContext) -> WriteEntries:
+    found = server_context.write_entries
+    if found is None:
         raise BadRequest(
-            f"writer: {shown(writer)} is not a name of 1 to {LONGEST_NAME} characters"
+            "the coordinator of this server is elsewhere: writes enter there"
         )
-    return request.principal.name, writer
+    return found
+
+
+def _writer(caller: Caller, asked: Any) -> WriterName:
+    """Returns the writer that a request names; others cannot name it."""
+    return caller.principal.name, asked.writer
+
+
+def _by_thread(_: ServerContext, __: Caller, asked: Any) -> NoReturn:
+    """Is never called: the event loop does all of these."""
+    raise AssertionError(asked)
+
+
+SOON: dict[Verb[..., Any], Soon] = {
+    **{ENTER: _enter, LEAVE: _leave, GREET: _greet, ENDS: _ends},
+}
+ACTS: dict[Verb[..., Any], Act] = dict.fromkeys(SOON, _by_thread)

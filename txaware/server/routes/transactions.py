@@ -13,14 +13,13 @@ from coordinator.errors import (
     TxAwareError,
 )
 from coordinator.outcome import KnownOutcome
-from coordinator.remote.calls import ROOT, RemoteCall
+from coordinator.remote.calls import ROOT
 from coordinator.remote.client import BYTES
 from coordinator.remote.named_transactions import NamedTransactions
 from coordinator.remote.wire import is_number
 from coordinator.transaction import LONGEST_TIMEOUT_S, Transaction, TransactionType
 from coordinator.transaction_status import Standing, TransactionCounts
 from txaware.auth import Principal
-from txaware.protocol.rights import Allow
 from txaware.protocol.transactions import (
     ABORT,
     BEGIN,
@@ -39,7 +38,6 @@ from txaware.protocol.verb import Verb
 from txaware.server.exchange import JSON, Reply, Request, json_reply
 from txaware.server.owners import Owners
 from txaware.server.routes.verb_routes import Written
-from txaware.server.routing import Begin, Handle, Route
 from txaware.server.server_context import ServerContext
 from txaware.server.verb_performer import Act, Caller, Soon, ToldValue
 from txaware.service.wakeups import WouldWait
@@ -230,32 +228,6 @@ def written(server_context: ServerContext) -> dict[Verb[..., Any], Written]:
         return _transaction(request, SNAPSHOT, value, None)
 
     return {BEGIN: begun, SNAPSHOT: seen}
-
-
-def route_of(
-    call: RemoteCall,
-    handle: Handle,
-    allow: Allow,
-    *,
-    keyed: bool = False,
-    waits: bool = False,
-    begin: Begin | None = None,
-) -> Route:
-    """Returns the route of a call of the coordinator."""
-    path, query = (
-        call.path("{transaction}"),
-        call.fields if call.method == "GET" else (),
-    )
-    return Route(
-        call.method,
-        path,
-        handle,
-        allow,
-        waits=waits,
-        keyed=keyed,
-        query=query,
-        begin=begin,
-    )
 
 
 def _check_length(
