@@ -225,9 +225,46 @@ def test_a_message_above_the_limit_fails_at_send(messaging: Messaging) -> None:
         s.send("t", bytes(limit_bytes + 1))
 
 
+def test_values_go_as_encode_makes_them(messaging: Messaging) -> None:
+    with messaging.sender(encode=txaware.to_json) as s:
+        s.send("t", {"order": 5}, key=b"ann")
+        s.send("t", Outgoing([1, 2], key=b"bob"), headers={"a": b"b"})
+        s.send("t", None)
+    found = [(one.payload, one.key, one.headers) for one in messaging.poll("t")]
+    assert found == [
+        (b'{"order": 5}', b"ann", {}),
+        (b"[1, 2]", b"bob", {"a": b"b"}),
+        (b"null", None, {}),
+    ]
+
+
+def test_what_encode_raises_is_raised_at_send_and_stops_nothing(
+    messaging: Messaging,
+) -> None:
+    def number(value: str) -> bytes:
+        return b"%d" % int(value)
+
+    with messaging.sender(encode=number, linger_ms=60_000) as s:
+        s.send("t", "1", key=b"ann")
+        with pytest.raises(ValueError, match="'two'"):
+            s.send("t", "two", key=b"ann")
+        assert s.waiting == 1
+        s.send("t", "3", key=b"ann")
+    assert [one.payload for one in messaging.poll("t")] == [b"1", b"3"]
+
+
+def test_what_encode_makes_has_to_be_bytes(messaging: Messaging) -> None:
+    wrong: Any = str
+    with messaging.sender(encode=wrong) as s:
+        with pytest.raises(BadRequest, match="encode returned '5', and a payload is"):
+            s.send("t", 5)
+        assert s.waiting == 0
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
+        {"encode": "json"},
         {"in_flight": 0},
         {"in_flight": 6},
         {"in_flight": 1.5},

@@ -16,7 +16,7 @@ from tests.support.http_raw import resident_bytes
 from tests.support.http_served import ServedStore, served
 from tests.support.killed_server import Server
 from tests.support.lossy_proxy import LossyProxy
-from txaware import SentFuture, connect, connect_async
+from txaware import SentFuture, connect, connect_async, to_json
 from txaware.client import ServerInfo
 from txaware.client import server_info as server_info_module
 from txaware.client.calls.call import reading
@@ -336,6 +336,24 @@ def test_asyncio_tells_what_is_wrong(store: ServedStore) -> None:
                     await future
 
     run(work())
+
+
+def test_asyncio_sends_values_and_raises_what_their_encode_raises(
+    store: ServedStore,
+) -> None:
+    async def work() -> None:
+        async with (
+            connect_async(store.url) as client,
+            client.sender(encode=to_json) as s,
+        ):
+            await s.send("t", {"order": 5})
+            with pytest.raises(BadRequest, match="is no JSON"):
+                await s.send("t", {"order": object()})
+            assert s.waiting == 1
+            await s.send_and_wait("t", [1])
+
+    run(work())
+    assert payloads(store.messaging, "t") == [b'{"order": 5}', b"[1]"]
 
 
 def test_an_event_loop_that_ends_says_how_many_were_lost(

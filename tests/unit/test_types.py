@@ -94,6 +94,8 @@ def program(messaging: txaware.Messaging) -> None:
     values = messaging.publisher("t", encode=txaware.to_json)
     reveal_type(values)  # EncodingPublisher[object]
     reveal_type(messaging.async_publisher("t").publish(b"a"))  # Future[Sent]
+    reveal_type(messaging.sender(linger_ms=1))  # Sender[bytes]
+    reveal_type(messaging.sender(encode=bytes_of))  # Sender[Order]
     reveal_type(messaging.producer())  # Producer
     reveal_type(messaging.producer().publish("t", b"a"))  # list[MessageId]
     reveal_type(messaging.producer("id"))  # TransactionalProducer
@@ -150,6 +152,8 @@ async def awaited(messaging: txaware.AsyncMessaging) -> None:
         reveal_type(message)  # Message[Order]
     reveal_type(messaging.publisher("t"))  # TopicPublisher[bytes]
     reveal_type(messaging.publisher("t", encode=bytes_of))  # TopicPublisher[Order]
+    reveal_type(messaging.sender())  # AsyncSender[bytes]
+    reveal_type(messaging.sender(encode=bytes_of))  # AsyncSender[Order]
     reveal_type(await messaging.table("n"))  # AsyncTable[bytes]
     table = await messaging.table("n", encode=bytes_of, decode=Order)
     reveal_type(await table.get(b"k"))  # Order | None
@@ -169,6 +173,9 @@ WRONG = """
     messaging.subscribe("t", on_order, decode=Order, together=True)
     messaging.publisher("t").publish(Order("ann"))
     messaging.publisher("t", encode=bytes_of).publish("ann")
+    messaging.sender().send("t", Order("ann"))
+    messaging.sender(encode=bytes_of, linger_ms=1).send("t", b"ann")
+    messaging.sender(encode=bytes_of, when_full="drop")
     messaging.table("n", encode=bytes_of, decode=Order).put(b"k", b"v")
     txaware.from_json_as(Order)("text")
     messaging.queue("q", encode=bytes_of, decode=Order).push(b"ann")

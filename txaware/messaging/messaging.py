@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 from weakref import WeakSet
 
 from coordinator import (
@@ -65,7 +65,7 @@ from txaware.publish.background_publishers import WhenFull
 from txaware.publish.fenced_transaction import FencedTransaction
 from txaware.publish.send_machine import MOST_IN_FLIGHT
 from txaware.publish.send_way import SendsBatches
-from txaware.publish.sender import WhenSenderFull
+from txaware.publish.sender import SenderLimits, WhenSenderFull
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Queue
 from txaware.queue.handled_items import handled_key
@@ -398,6 +398,16 @@ class Messaging(
         limit_bytes = self._parts.settings.message_limit_bytes
         return DirectPublisher(self._service, topic, message_limit_bytes=limit_bytes)
 
+    @overload
+    def sender(
+        self, *, encode: None = None, **options: Unpack[SenderLimits]
+    ) -> Sender: ...
+
+    @overload
+    def sender(
+        self, *, encode: Encode[V], **options: Unpack[SenderLimits]
+    ) -> Sender[V]: ...
+
     def sender(
         self,
         *,
@@ -408,15 +418,17 @@ class Messaging(
         when_full: WhenSenderFull = "wait",
         compression: CompressionName | None = None,
         give_up_after_s: float = 120,
-    ) -> Sender:
+        encode: Encode[V] | None = None,
+    ) -> Sender | Sender[V]:
         """Returns a sender to any topics, which keeps the line full; see `Sender`.
 
         With a `compression`, `"gzip"` or `"zstd"`, whole batches go and are stored
-        compressed. Readers see single messages as ever.
+        compressed. Readers see single messages as ever. With `encode`, such as
+        `txaware.to_json`, it takes any values.
         """
         limits = self._parts.ask_limits()
         limits.require_senders()
-        sender = Sender(
+        sender: Sender[Any] = Sender(
             self._parts.way,
             SenderOptions(
                 in_flight=in_flight,
@@ -426,6 +438,7 @@ class Messaging(
                 when_full=when_full,
                 compression=compression,
                 give_up_after_s=give_up_after_s,
+                encode=encode,
             ),
             message_limit_bytes=limits.settings.message_limit_bytes,
             request_bytes=limits.largest_buffer_bytes,

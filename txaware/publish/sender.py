@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from sys import modules
-from typing import Any, Literal, Self, get_args
+from typing import Any, Generic, Literal, Self, TypedDict, get_args
 
 import attrs
 
@@ -11,9 +11,10 @@ from coordinator.callbacks import check_function
 from coordinator.tracing import API, active
 from txaware.errors import BadRequest, QueueFull, RequestTooLarge
 from txaware.model.compression import CompressionName, compression_of
+from txaware.model.encoding import Encode, encoded, encoder
 from txaware.model.interfaces import Payload
 from txaware.model.labels import MAX_KEY_BYTES, packed_fields
-from txaware.model.messages import Outgoing, outgoing
+from txaware.model.messages import Outgoing, T, outgoing
 from txaware.model.partitions import named_partition
 from txaware.model.requests import checked_payloads
 from txaware.model.traced_messages import carrying
@@ -31,12 +32,25 @@ from txaware.publish.send_way import SendsBatches
 WhenSenderFull = Literal["wait", "raise", "drop_oldest"]
 
 
+class SenderLimits(TypedDict, total=False):
+    """The options that all senders take, for type checkers; see `SenderOptions`."""
+
+    in_flight: int
+    linger_ms: float
+    batch_limit_bytes: int
+    queue_limit_bytes: int
+    when_full: WhenSenderFull
+    compression: CompressionName | None
+    give_up_after_s: float
+
+
 @attrs.frozen(kw_only=True)
 class SenderOptions:
     """The settings of a sender: how it collects, how much it holds, and when it ends.
 
     `in_flight` counts the batches of one partition that are under way, up to 5. Whole
-    batches are compressed, and stored so, where `compression` names how.
+    batches are compressed, and stored so, where `compression` names how. `encode` makes
+    bytes of values.
     """
 
     in_flight: int = MOST_IN_FLIGHT
@@ -46,8 +60,11 @@ class SenderOptions:
     when_full: WhenSenderFull = "wait"
     compression: CompressionName | None = None
     give_up_after_s: float = 120
+    encode: Encode[Any] | None = None
 
     def __attrs_post_init__(self) -> None:
+        if self.encode is not None:
+            encoder(self.encode)
         if self.compression is not None:
             compression_of(self.compression)
         checked_setting("linger_ms", self.linger_ms, least=0)
@@ -180,7 +197,7 @@ class Checked:
         return data, key, size_bytes + OVERHEAD_BYTES, extra
 
 
-class Sender:
+class Sender(Generic[T]):
     """A sender of messages to any topics, each stored once, in order by partition.
 
     Messages with a key go to the partition of the key, and others in whole batches to
@@ -205,6 +222,7 @@ class Sender:
         self._limit_bytes = message_limit_bytes
         self._names = self._checked.names
         self._when_full = options.when_full
+        self._encode = options.encode
         self._clock_s = clock_s
         self._background = Background(
             "any topic", way, limits, retries or Retries(), clock_s=clock_s
@@ -214,7 +232,7 @@ class Sender:
     def send(
         self,
         topic: str,
-        payload: Payload,
+        payload: T | Outgoing[T],
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
@@ -228,33 +246,37 @@ class Sender:
         with the error, in the order of the partition and in the thread of the sender;
         what it raises is logged.
 
-        The topic need not exist yet. What is wrong with the message itself is raised
-        here. In a full queue this waits for room, raises `QueueFull`, or drops the
-        oldest message of the topic, whose future gets `QueueFull`.
+        With `encode` it is any value. The topic need not exist yet. What is wrong with
+        the message itself is raised here, as what `encode` raises is. In a full queue
+        this waits for room, raises `QueueFull`, or drops the oldest message of the
+        topic, whose future gets `QueueFull`.
         """
         if on_done is not None:
             check_function(on_done, what="on_done")
+        data: Any = payload
+        if self._encode is not None:
+            data = encoded(payload, self._encode)
         names = self._names
         name, number = names[topic] if topic in names else self._checked.name(topic)
         extra: Extra | None = None
         # Most messages are so, and the whole check takes half as long as all the rest.
         if (
-            payload.__class__ is bytes
+            data.__class__ is bytes
             and key.__class__ is bytes
             and headers is None
             and expire_after_s is None
             and (key_bytes := len(key)) <= MAX_KEY_BYTES
-            and (size_bytes := len(payload) + key_bytes) <= self._limit_bytes
+            and (size_bytes := len(data) + key_bytes) <= self._limit_bytes
             and (API not in modules or active() is None)
         ):
             size_bytes += OVERHEAD_BYTES
         else:
-            payload, key, size_bytes, extra = self._checked.message(
-                name, payload, key, headers, expire_after_s
+            data, key, size_bytes, extra = self._checked.message(
+                name, data, key, headers, expire_after_s
             )
         now_s, when_full = self._clock_s(), self._when_full
         future = self._put(
-            name, payload, key, size_bytes, now_s, extra, on_done, number, when_full
+            name, data, key, size_bytes, now_s, extra, on_done, number, when_full
         )
         if future is None:
             raise no_room(self.waiting, name)

@@ -69,7 +69,7 @@ from txaware.model.traced_messages import sent
 from txaware.protocol.operator import REPORT_KEEPER
 from txaware.protocol.queues import DELETE_QUEUE, LIST_QUEUES
 from txaware.protocol.tables import LIST_TABLES
-from txaware.publish.sender import SenderOptions
+from txaware.publish.sender import SenderLimits, SenderOptions
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Queue
 from txaware.tables import Table
@@ -251,14 +251,28 @@ class AsyncMessaging(InThreads, AsyncService):
 
         return AsyncTransactionalProducer(newest, self._workers)
 
-    @signed_as(Messaging.sender)
-    def sender(self, **options: Any) -> AsyncSender:
+    @overload
+    def sender(
+        self, *, encode: None = None, **options: Unpack[SenderLimits]
+    ) -> AsyncSender: ...
+
+    @overload
+    def sender(
+        self, *, encode: Encode[V], **options: Unpack[SenderLimits]
+    ) -> AsyncSender[V]: ...
+
+    @showing(Messaging.sender)
+    def sender(
+        self, *, encode: Encode[V] | None = None, **options: Any
+    ) -> AsyncSender | AsyncSender[V]:
         """Returns a sender to any topics: `async with messaging.sender() as s:`.
 
-        It keeps the line full from this event loop; see `AsyncSender`.
+        It keeps the line full from this event loop; see `AsyncSender`, and
+        `Messaging.sender` for the options.
         """
         ask_limits = partial(self.in_thread, self._blocking._parts.ask_limits)
-        return AsyncSender(self._transport, SenderOptions(**options), ask_limits)
+        said = SenderOptions(encode=encode, **options)
+        return AsyncSender(self._transport, said, ask_limits)
 
     consumer = opened_in_thread(Messaging.consumer, _consumer_over)
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Self
+from typing import Any, Generic, Self
 
 from coordinator.callbacks import check_function
 from coordinator.fork_guard import guard
@@ -12,7 +12,8 @@ from txaware.client.aio.async_transport import AsyncTransport
 from txaware.client.aio.remote_way import RemoteWay
 from txaware.errors import MisusedTransaction
 from txaware.messaging.parts import Limits
-from txaware.model.requests import Payload
+from txaware.model.encoding import encoded
+from txaware.model.messages import Outgoing, T
 from txaware.publish.send_batch import OnDone, Sent, SentFuture
 from txaware.publish.send_loop import SendLoop
 from txaware.publish.send_machine import Retries
@@ -21,7 +22,7 @@ from txaware.publish.sender import Checked, SenderMetrics, SenderOptions, no_roo
 logger = logging.getLogger(__name__)
 
 
-class AsyncSender:
+class AsyncSender(Generic[T]):
     """The promises of `Sender`, awaited; it sends in the event loop of its caller.
 
     `async with messaging.sender() as s:` opens it; `open` and `close` do without a
@@ -60,7 +61,7 @@ class AsyncSender:
     async def send(
         self,
         topic: str,
-        payload: Payload,
+        payload: T | Outgoing[T],
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
@@ -74,9 +75,12 @@ class AsyncSender:
         if on_done is not None:
             check_function(on_done, what="on_done")
         loop, checked, _ = self._sending
+        data: Any = payload
+        if self._options.encode is not None:
+            data = encoded(payload, self._options.encode)
         name, number = checked.names.get(topic) or checked.name(topic)
         data, key, size_bytes, extra = checked.message(
-            name, payload, key, headers, expire_after_s
+            name, data, key, headers, expire_after_s
         )
         machine, when_full = loop.machine, self._options.when_full
         while True:
@@ -97,7 +101,7 @@ class AsyncSender:
     async def send_and_wait(
         self,
         topic: str,
-        payload: Payload,
+        payload: T | Outgoing[T],
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
