@@ -63,10 +63,10 @@ it does by default. All take turns in one run. Needs Java, confluent-kafka from 
 
 SENDER_METHOD = f"""Measures the sender and partitions: all of their floors.
 
-a needs git, and the history of this checkout; b needs Java, confluent-kafka from pip,
-and {install_with("tephra")}; h needs {install_with("zstd")}. Each side has the same
-machine, so that with much else on it the processor time tells more than the rate. Every
-figure is shown as by `txaware bench embedded`.
+a and i need git, and the history of this checkout; b needs Java, confluent-kafka from
+pip, and {install_with("tephra")}; h needs {install_with("zstd")}. Each side has the
+same machine, so that with much else on it the processor time tells more than the rate.
+Every figure is shown as by `txaware bench embedded`.
 """
 
 QUEUE_METHOD = """Measures work queues beside others on this machine.

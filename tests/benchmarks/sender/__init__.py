@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator
 from tests.benchmarks.sender.beside_kafka import beside_kafka
 from tests.benchmarks.sender.compressed import compressed
 from tests.benchmarks.sender.embedded import embedded
+from tests.benchmarks.sender.one_partition import one_partition
 from tests.benchmarks.sender.partitions import polls, topics, transactions
 from tests.benchmarks.sender.paused import paused
 from tests.benchmarks.sender.published_before import beside_before
@@ -64,6 +65,13 @@ FIGURES = [
         "embedded store, compressed and not. At most 0.3 of the bytes on disk, and at "
         "least 0.7 of the messages a second.",
         compressed,
+    ),
+    Measured(
+        "i",
+        "The processor of a publish of one message, of a publish and of a poll of "
+        "1,000, in a topic of one partition, beside the version before partitions; git "
+        "has its code. At most 1.1 times.",
+        one_partition,
     ),
 ]
 LETTERS = "".join(figure.letter for figure in FIGURES)

@@ -1,17 +1,16 @@
 """Figure a of the sender: beside the background publisher of the version before it.
 
-The code of that version is taken from the history of this checkout, and runs with the
-packages of this environment: its client in one process and its server in another.
+It runs with the packages of this environment: its client in one process and its server
+in another.
 """
 
-import io
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.benchmarks.sender.code_before import unpack_before
 from tests.benchmarks.sender.sending import (
     MESSAGES,
     PARTITIONS,
@@ -23,10 +22,8 @@ from tests.benchmarks.sender.sending import (
 from txaware.bench.measure import Figure
 from txaware.bench.server import ENDS_S, serving
 from txaware.bench.trial import Trial
-from txaware.errors import Unavailable
 from txaware.messaging import connect
 
-CHECKOUT = Path(__file__).parents[3]
 AT_LEAST = 3
 # The version before is the one in which this was not there.
 CAME_WITH_THE_SENDER = "txaware/publish/send_machine.py"
@@ -75,8 +72,7 @@ def beside_before(trial: Trial) -> list[Figure]:
 @contextmanager
 def _publisher_before(place: Path) -> Iterator[Way]:
     """Runs the version before the sender, which is unpacked there."""
-    with tarfile.open(fileobj=io.BytesIO(_code_before())) as code:
-        code.extractall(place, filter="data")
+    unpack_before(CAME_WITH_THE_SENDER, place)
     # Python finds the package of the directory that it is started in.
     with subprocess.Popen(
         [sys.executable, "-c", PUBLISHES, str(place / "data")],
@@ -103,21 +99,3 @@ def _publisher_before(place: Path) -> Iterator[Way]:
         finally:
             asked.close()
             child.wait(ENDS_S)
-
-
-def _code_before() -> bytes:
-    """Returns the code of the version before the sender, as an archive."""
-    added = ["log", "--diff-filter=A", "--format=%H", "-1", "--", CAME_WITH_THE_SENDER]
-    commit = _git(*added).decode().strip()
-    if not commit:
-        raise Unavailable(f"{CHECKOUT} has no history from before the sender")
-    return _git("archive", f"{commit}^", "txaware", "coordinator")
-
-
-def _git(*arguments: str) -> bytes:
-    command = ["git", "-C", str(CHECKOUT), *arguments]
-    run = subprocess.run(command, capture_output=True, check=False)
-    if run.returncode:
-        said = run.stderr.decode(errors="replace").strip()
-        raise Unavailable(f"git does not know the version before the sender: {said}")
-    return run.stdout
