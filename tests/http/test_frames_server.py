@@ -4,7 +4,7 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from txaware.server.exchange import Reply
 from txaware.server.frame_connection import TURN_FRAMES, FrameConnection
 from txaware.server.frame_request import RequestStream
 from txaware.server.routes.frame_routes import UPGRADE
+from txaware.server.server_context import Outcomes
 
 POLL = "/v1/namespaces/default/topics/t/poll"
 
@@ -228,6 +229,25 @@ def test_what_a_frame_pushes_is_read_as_a_publish(raw: RawFrames) -> None:
         answer = raw.answer(raw.verb(jobs.PUSH, "mail", items))
         assert (answer.status, answer.error) == (400, "BadRequest"), items
     assert raw.answer(raw.verb(jobs.PUSH, "mail")).status == 400
+
+
+def test_what_waited_for_the_disk_is_written_in_the_turn_that_tells_so(
+    raw: RawFrames, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_end, was_taken = Outcomes.at_end, list[bool]()
+
+    def noted(outcomes: Outcomes, call: Callable[[], object]) -> bool:
+        was_taken.append(at_end(outcomes, call))
+        return was_taken[-1]
+
+    items = encode_publish(
+        PublishRequest(None, checked_payloads([b"to ann"], limit_bytes=1000))
+    )
+    # A thread reads the queue from disk for the first push.
+    assert raw.answer(raw.verb(jobs.PUSH, "mail", items, key="first")).status == 200
+    monkeypatch.setattr(Outcomes, "at_end", noted)
+    assert raw.answer(raw.verb(jobs.PUSH, "mail", items, key="second")).status == 200
+    assert was_taken == [True]
 
 
 # ---- what is refused

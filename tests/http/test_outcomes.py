@@ -62,6 +62,46 @@ def test_what_is_settled_in_other_threads_is_delivered_in_the_loop() -> None:
     assert isinstance(third, Unavailable)
 
 
+def test_what_is_made_of_outcomes_goes_at_their_end_without_another_turn() -> None:
+    async def told() -> list[str]:
+        loop, seen, failed = asyncio.get_running_loop(), list[str](), list[str]()
+        outcomes, is_over = Outcomes(loop), asyncio.Event()
+        loop.set_exception_handler(lambda _, what: failed.append(what["message"]))
+
+        def first(_: Unavailable | None) -> None:
+            loop.call_soon(seen.append, "the next turn")
+            assert outcomes.at_end(lambda: seen.append("the end"))
+            seen.append("first")
+
+        def fails(_: Unavailable | None) -> None:
+            assert outcomes.at_end(lambda: 1 / 0)
+            raise ValueError
+
+        def last(_: Unavailable | None) -> None:
+            seen.append("last")
+            assert outcomes.at_end(is_over.set)
+
+        assert not outcomes.at_end(lambda: seen.append("never"))
+        outcomes.tell(first, None)
+        outcomes.tell(lambda _: seen.append("second"), None)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert seen == ["first", "second", "the end", "the next turn"]
+        for then in (fails, first, last):
+            outcomes.tell(then, None)
+        async with asyncio.timeout(PATIENCE_S):
+            await is_over.wait()
+        assert not outcomes.at_end(lambda: seen.append("never"))
+        assert len(failed) == 2
+        return seen[4:]
+
+    assert [said for said in asyncio.run(told()) if "turn" not in said] == [
+        "first",
+        "last",
+        "the end",
+    ]
+
+
 @pytest.fixture
 def closing() -> Any:
     return Closing()

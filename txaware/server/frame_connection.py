@@ -49,6 +49,7 @@ from txaware.server.exchange import Again, Head, Headers, Reply
 from txaware.server.failures import error_reply
 from txaware.server.frame_request import KnownRequest, RequestStream, shared_headers
 from txaware.server.routes.frame_routes import UPGRADE, FrameRoute
+from txaware.server.server_context import Outcomes
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +130,7 @@ class FrameRules:
     settings: Settings
     answers: AnswerMemory
     connection_limits: ConnectionLimits
+    outcomes: Outcomes
     turns: FrameTurns = attrs.field(factory=FrameTurns, init=False)
 
     def upgraded(
@@ -501,10 +503,13 @@ class FrameConnection(asyncio.Protocol):
         self.flush()
 
     def flush(self) -> None:
-        """Writes what has its turn, with all that this turn of the event loop adds."""
+        """Writes what has its turn, with all that this turn of the event loop adds.
+
+        What frames that came make, or a batch that is on disk, goes at the end of that.
+        """
         if not self._flushes:
             self._flushes = True
-            if not self._is_taking:
+            if not (self._is_taking or self.rules.outcomes.at_end(self._flush_if_due)):
                 self.loop.call_soon(self._flush_if_due)
 
     def _flush_if_due(self) -> None:

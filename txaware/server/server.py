@@ -483,6 +483,7 @@ class HttpServer:
             settings,
             self._answers,
             self._limits,
+            server_context.outcomes,
         )
 
     def _configured(self) -> uvicorn.Config:

@@ -92,13 +92,15 @@ class Threads:
 class Outcomes:
     """Brings outcomes from any thread to one event loop.
 
-    The loop is woken once for all that is told until it comes to look.
+    The loop is woken once for all that is told until it comes to look. What is made of
+    that can be written at its end: a write of its own would be one more turn.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._told: deque[tuple[Then, Unavailable | None]] = deque()
-        self._called = False
+        self._called = self._is_delivering = False
+        self._at_end: deque[Callable[[], object]] = deque()
 
     def tell(self, then: Then, error: Unavailable | None) -> None:
         """Has the loop call `then` with that error, or None; for any thread."""
@@ -114,14 +116,28 @@ class Outcomes:
         """Has the loop call a function with a value; for any thread."""
         self.tell(lambda _: function(value), None)
 
+    def at_end(self, call: Callable[[], object]) -> bool:
+        """Has `call` called when all that was told is delivered; of the event loop.
+
+        False, with nothing done, where nothing is being delivered.
+        """
+        if self._is_delivering:
+            self._at_end.append(call)
+        return self._is_delivering
+
     def _deliver(self) -> None:
         self._called = False  # first: what is told from here on calls again
+        self._is_delivering = True
         try:
             while self._told:
                 then, error = self._told.popleft()
                 then(error)
+            while self._at_end:
+                self._at_end.popleft()()
         finally:
-            if self._told:  # one has failed; the loop tells why, and here it goes on
+            self._is_delivering = False
+            # One has failed; the loop tells why, and here it goes on.
+            if self._told or self._at_end:
                 self._called = True
                 self._loop.call_soon(self._deliver)
 
