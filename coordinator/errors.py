@@ -35,15 +35,23 @@ class TxAwareError(Exception):
 
 
 def changed_nothing(error: BaseException) -> bool:
-    """Tells whether the call that raised `error` surely has no effect, now or later.
+    """Tells whether the call that raised `error` surely had no effect."""
+    return isinstance(error, TxAwareError) and error.changed_nothing
+
+
+def leaves_no_doubt(error: BaseException) -> bool:
+    """Tells whether what a program asked for has no effect, now or later.
 
     What a server refuses for now, it refuses of one request. A copy of that one may be
     on its way, sent before on a line that was cut or doubled by a middlebox, and may be
     carried out once the disk has room or the shard is back.
     """
-    if not (isinstance(error, TxAwareError) and error.changed_nothing):
-        return False
-    return not (error.is_from_server and isinstance(error, Unavailable))
+    is_of_one_request = (
+        isinstance(error, TxAwareError)
+        and error.is_from_server
+        and isinstance(error, Unavailable)
+    )
+    return changed_nothing(error) and not is_of_one_request
 
 
 class BadRequest(TxAwareError, ValueError):

@@ -14,7 +14,7 @@ from coordinator.errors import (
     BadRequest,
     MisusedTransaction,
     ParticipantFailed,
-    changed_nothing,
+    leaves_no_doubt,
 )
 from coordinator.interfaces import (
     Cargo,
@@ -405,7 +405,7 @@ class TrackedWrite:
         try:
             write()
         except BaseException as error:
-            if changed_nothing(error):
+            if leaves_no_doubt(error):
                 self.fate = before
             raise
         self.fate = Fate.WRITTEN

@@ -59,6 +59,7 @@ from coordinator.errors import (
     TxAwareError,
     Unavailable,
     changed_nothing,
+    leaves_no_doubt,
 )
 
 
@@ -314,4 +315,5 @@ __all__ = [
     "Unavailable",
     "changed_nothing",
     "error_text",
+    "leaves_no_doubt",
 ]

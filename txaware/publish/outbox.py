@@ -11,7 +11,7 @@ from txaware.errors import (
     MisusedTransaction,
     ParticipantFailed,
     TopicNotFound,
-    changed_nothing,
+    leaves_no_doubt,
 )
 from txaware.model.interfaces import CargoCounted, MessagingService, Payload
 from txaware.model.messages import PublishResponse, Receipt
@@ -177,7 +177,7 @@ class TopicOutbox:
         try:
             call()
         except BaseException as error:
-            self.in_doubt = not changed_nothing(error)
+            self.in_doubt = not leaves_no_doubt(error)
             raise
         self.in_doubt = False
 

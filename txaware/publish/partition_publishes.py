@@ -7,7 +7,7 @@ from itertools import count
 
 import attrs
 
-from txaware.errors import BadRequest, Unavailable, changed_nothing
+from txaware.errors import BadRequest, Unavailable, leaves_no_doubt
 from txaware.model.interfaces import Payload
 from txaware.model.messages import MessageId, Outgoing
 from txaware.model.partitions import partition_name, partition_of
@@ -88,7 +88,7 @@ class PartitionPublishes:
                 call.ids[number] = publish(partition_name(topic, number), part)
         except Exception as error:
             self._known.pop(topic, None)  # it may have become another one
-            if not call.ids and changed_nothing(error):
+            if not call.ids and leaves_no_doubt(error):
                 raise
             self._failed[caller, topic] = call
             if not call.ids:

@@ -21,7 +21,7 @@ from txaware.errors import (
     PublisherClosed,
     TopicNotFound,
     Unavailable,
-    changed_nothing,
+    leaves_no_doubt,
 )
 from txaware.model.chance import CHANCE
 from txaware.model.compression import Compression
@@ -476,7 +476,7 @@ class SendMachine:
             self._out_of_order(line, batch, error, now_s)
         elif self._retries.allow(error, batch.tries):
             self.counts["retries"] += 1
-            if not changed_nothing(error):
+            if not leaves_no_doubt(error):
                 batch.doubt(now_s)
             again_s = now_s + self._retries.pause_s(batch.tries)
             self._fails(line, error, again_s)
@@ -485,7 +485,7 @@ class SendMachine:
             if again_s >= self._expires_s(batch):
                 self._give_up(line, batch, error)
         else:
-            if not changed_nothing(error):
+            if not leaves_no_doubt(error):
                 batch.doubt(now_s)
             self._give_up(line, batch, error)
         if batch.producer is not line.producer and not batch.is_in_doubt:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from queue import SimpleQueue
 
-from txaware.errors import RequestTooLarge, Unavailable, changed_nothing
+from txaware.errors import RequestTooLarge, Unavailable, leaves_no_doubt
 from txaware.model.interfaces import Payload
 from txaware.model.messages import MessageId
 from txaware.model.producers import SEQUENCES
@@ -118,7 +118,7 @@ class TopicSequence:
                 if base == self._next:  # and not a repeat by hand
                     self._next = (base + len(messages)) % SEQUENCES
             except BaseException as error:
-                if not changed_nothing(error):
+                if not leaves_no_doubt(error):
                     call = SequenceCall(messages, ALONE, sequence)
                     self._doubtful = base, [call]
                 raise
@@ -215,7 +215,7 @@ class TopicSequence:
         try:
             self._deliver(base, calls)
         except Exception as error:
-            if changed_nothing(error):
+            if leaves_no_doubt(error):
                 self._doubtful = None
             raise
         self._settled = {call.caller: call for call in failed}
@@ -240,7 +240,7 @@ class TopicSequence:
             for call in calls:
                 self._send_together([call])
         except BaseException as error:
-            if not changed_nothing(error):
+            if not leaves_no_doubt(error):
                 self._doubtful = base, calls
             raise
 

@@ -14,7 +14,7 @@ from txaware.errors import (
     MisusedTransaction,
     ParticipantFailed,
     QueueNotFound,
-    changed_nothing,
+    leaves_no_doubt,
 )
 from txaware.model.queue_service import QueueService
 from txaware.model.queues import Popped
@@ -66,7 +66,7 @@ class PoppedJobs(Participant):
         try:
             yield
         except BaseException as error:
-            self._in_doubt = not changed_nothing(error)
+            self._in_doubt = not leaves_no_doubt(error)
             raise
         self._in_doubt = False
 

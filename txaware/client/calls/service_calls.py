@@ -25,7 +25,7 @@ from txaware.errors import (
     PartitionNeeded,
     ProducerFenced,
     TxAwareError,
-    changed_nothing,
+    leaves_no_doubt,
 )
 from txaware.model.labels import Labels, label_bytes
 from txaware.model.messages import MessageId, PublishResponse, Receipt
@@ -143,7 +143,7 @@ class ServiceCalls(ProducerCalls):
                     raise
                 continue  # it was idle for too long, and nothing is stored
             except TxAwareError as error:
-                if changed_nothing(error):
+                if leaves_no_doubt(error):
                     self._own.append(own)
                 raise
             own.stored(name, len(messages))
