@@ -1,14 +1,17 @@
 """Counts the files of ours that one message passes, from its publish to its poll.
 
 `python -m tests.support.files_of_a_message` prints how many, embedded and over HTTP;
-with `--names` also which. A file counts when one of its functions is called after
-everything is open, so what only imports or opens is not among them.
+with `--names` also which, and with `--functions` what is called in each. A file counts
+when one of its functions is called by the second message: its publish in a transaction,
+and its poll in another one by a consumer without a group. So what only imports, opens,
+or looks a topic up for the first time is not among them.
 """
 
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -21,12 +24,12 @@ OURS = tuple(str(ROOT / package) for package in ("coordinator", "txaware"))
 
 
 @contextmanager
-def called(files: set[str]) -> Iterator[None]:
-    """Adds the files of ours whose functions are called, in any thread begun here."""
+def called(functions: set[tuple[str, str]]) -> Iterator[None]:
+    """Adds our functions that are called, with their files, in threads begun here."""
 
     def look(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(OURS):
-            files.add(frame.f_code.co_filename)
+            functions.add((frame.f_code.co_filename, frame.f_code.co_qualname))
 
     threading.setprofile(look)
     sys.setprofile(look)
@@ -37,44 +40,48 @@ def called(files: set[str]) -> Iterator[None]:
         threading.setprofile(None)
 
 
-def one_message(messaging: Messaging) -> None:
-    """Publishes in a transaction and polls in another one."""
-    with messaging.transaction():
-        messaging.publisher("t").publish(b"m")
-    with messaging.transaction():
-        (message,) = messaging.consumer("t", group="g").poll()
-    assert message.payload == b"m"
+def second_message(
+    messaging: Messaging, functions: set[tuple[str, str]]
+) -> dict[str, list[str]]:
+    """Returns the files that it passes, relative to the project, and what is called."""
+    messaging.create_topic("t")
+    publisher, consumer = messaging.publisher("t"), messaging.consumer("t")
+    for payload in (b"first", b"second"):
+        functions.clear()
+        with messaging.transaction():
+            publisher.publish(payload)
+        with messaging.transaction():
+            (message,) = consumer.poll()
+        assert message.payload == payload
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, function in sorted(functions):
+        found[str(Path(name).relative_to(ROOT))].append(function)
+    return found
 
 
-def files_of(use: Callable[[Messaging], None], *, http: bool) -> set[str]:
-    """Returns the files that `use` passes, relative to the project."""
-    files: set[str] = set()
-    with tempfile.TemporaryDirectory() as place:
+def files_of_a_message(*, http: bool) -> dict[str, list[str]]:
+    """Returns the files that a message passes, with the functions called in each."""
+    functions: set[tuple[str, str]] = set()
+    with (
+        tempfile.TemporaryDirectory() as place,
+        called(functions),  # threads take the profile as they begin
+        txaware.connect(f"leveldb:{place}/data") as owner,
+    ):
         if not http:
-            with txaware.connect(f"leveldb:{place}/data") as messaging:
-                messaging.create_topic("t")
-                with called(files):
-                    use(messaging)
-        else:
-            with called(files):  # threads of a server take the profile as they begin
-                owner = txaware.connect(f"leveldb:{place}/data")
-                server = owner.serve()
-                messaging = txaware.connect(server.url)
-                messaging.create_topic("t")
-                files.clear()
-                use(messaging)
-            messaging.close()
-            server.close()
-            owner.close()
-    return {str(Path(name).relative_to(ROOT)) for name in files}
+            return second_message(owner, functions)
+        with owner.serve() as server, txaware.connect(server.url) as messaging:
+            return second_message(messaging, functions)
 
 
 def main() -> None:
     for http in (False, True):
-        files = files_of(one_message, http=http)
+        files = files_of_a_message(http=http)
         print(f"{'over HTTP' if http else 'embedded'}: {len(files)} files")
-        if "--names" in sys.argv:
-            print(*sorted(files), sep="\n")
+        for name, functions in files.items():
+            if "--functions" in sys.argv:
+                print(f"{name}: {', '.join(functions)}")
+            elif "--names" in sys.argv:
+                print(name)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Consumers, the positions of their groups, and the loop that feeds a handler."""
 
-from txaware.consume.consumer import Consumer
-from txaware.consume.decoding_consumer import consumer_of
+from txaware.consume.consumer import Consumer, consumer_of
 from txaware.consume.inbox import Inbox
 from txaware.consume.loop_plan import subscribe
 from txaware.consume.member import Member

@@ -1,4 +1,4 @@
-"""A consumer: it polls a topic in order, in transactions and outside them."""
+"""Consumers: they poll a topic in order, in transactions and outside them."""
 
 import logging
 import threading
@@ -16,8 +16,9 @@ from coordinator.transaction import Transaction
 from txaware.consume.cursors import Group, GroupCursor, LocalCursor
 from txaware.errors import MisusedTransaction, PartitionNeeded
 from txaware.model.clock import ClockMs, system_clock_ms
+from txaware.model.encoding import Decode, decoder
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED, Isolation, MessagingService
-from txaware.model.messages import BlockedBy, MessageId, Page, T
+from txaware.model.messages import BlockedBy, MessageId, Page, T, end_of, page_of
 from txaware.model.partitions import full_name
 from txaware.model.start_places import (
     BEGINNING,
@@ -322,3 +323,36 @@ def is_ahead(page: Page, position: Position | None) -> bool:
     if page.skipped_before is not None:
         position = max(position, MessageId.of(page.skipped_before).before())
     return bool(page.next > position)
+
+
+def consumer_of(
+    decode: Decode[T] | None, *arguments: Any, **options: Any
+) -> Consumer[T]:
+    """Returns a consumer, which decodes where it is told how."""
+    if decode is None:
+        return Consumer(*arguments, **options)
+    return DecodingConsumer(*arguments, decode=decode, **options)
+
+
+class DecodingConsumer(Consumer[T]):
+    """A `Consumer` whose messages have the value that `decode` makes of a payload.
+
+    A payload that cannot be decoded raises what `decode` raised. Outside a transaction
+    the consumer then stands where it stood; in one, the rollback takes it back.
+    """
+
+    def __init__(self, *arguments: Any, decode: Decode[T], **options: Any) -> None:
+        self._decode = decoder(decode)
+        super().__init__(*arguments, **options)
+
+    @briefly
+    def poll(self, limit: int = 100) -> Page[T]:
+        """Returns the next messages, decoded."""
+        before = self.position
+        page = self._poll_bytes(limit)
+        try:
+            decoded = [message.decoded(self._decode) for message in page]
+        except BaseException:
+            self.seek(before, inclusive=False)
+            raise
+        return page_of(decoded, end_of(page))

@@ -1,19 +1,47 @@
 """The verbs of producers as calls: pure, for a transport that waits."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from txaware.client.calls.call import Steps
-from txaware.client.calls.transactional_calls import TransactionalCalls
-from txaware.client.calls.verb_calls import limited, performed
+from txaware.client.calls.server_calls import ServerCalls
+from txaware.client.calls.topic_calls import TopicCalls
+from txaware.client.calls.verb_calls import call_of, limited, performed
 from txaware.errors import NotWritten, Unavailable
 from txaware.model.messages import MessageId
 from txaware.model.producers import ProducerIdentity
 from txaware.model.requests import Payload, check_plain
+from txaware.model.signatures import signed_as
 from txaware.protocol.publishes import PUBLISH_ONCE
+from txaware.protocol.transactional_ids import BEGIN_TRANSACTION, ENTER_TRANSACTION
+from txaware.protocol.verb import Verb
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class ProducerCalls(TransactionalCalls):
-    """All verbs of a `ProducerService`."""
+def _entering(
+    verb: Verb[P, T], **named: Any
+) -> Callable[Concatenate[Any, P], Steps[T]]:
+    """Returns the method that yields the call; `ahead` where no commit has the rows."""
+
+    def steps(calls: ServerCalls, /, *args: P.args, **options: P.kwargs) -> Steps[T]:
+        asked = verb.asked(*args, **options)
+        for name, value in named.items():
+            setattr(asked, name, value)
+        info = yield from calls.info()
+        asked.ahead = asked.ahead or not info.carried_bytes
+        answer: T = yield call_of(verb, asked)
+        return answer
+
+    return signed_as(verb.does)(steps)
+
+
+class ProducerCalls(TopicCalls):
+    """All verbs of a `ProducerService`, and those of transactional ids."""
+
+    begin_transaction = _entering(BEGIN_TRANSACTION, ahead=False)
+    enter_transaction = _entering(ENTER_TRANSACTION)
 
     def publish_once(
         self,
