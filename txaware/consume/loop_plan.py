@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from coordinator.brief_errors import briefly
 from coordinator.callbacks import check_function
 from coordinator.context import TransactionContext
 from coordinator.interfaces import Coordinator, TransactionAware
@@ -247,6 +248,7 @@ class LoopPlan:
 _DELIVERY = {field.name for field in attrs.fields(Delivery)}
 
 
+@briefly
 def subscribe(
     service: MessagingService,
     coordinator: Coordinator,
