@@ -1,7 +1,8 @@
 """A random workload of several processes under faults, whose history is checked.
 
-    python -m tests.support.anomaly_run DIRECTORY SECONDS
+    python -m tests.support.anomaly_run DIRECTORY SECONDS [partitions]
 
+Clients publish to three topics, or to the twelve partitions of one, by senders too.
 What is served is killed and stopped for a while, clients too; a proxy between them
 loses and delays requests and answers, and delivers requests twice and in another order;
 the server's clock jumps. The history is in DIRECTORY/history, for
@@ -27,7 +28,7 @@ import txaware
 from tests.support.anomaly_check import RecordedHistory, numbered
 from tests.support.checker import OK
 from tests.support.concurrency import until
-from tests.support.http_kill_load import THREE, Topics
+from tests.support.http_kill_load import PARTITIONS, THREE, Topics
 from tests.support.killed_server import (
     ENDS_S,
     ROOT,
@@ -145,7 +146,7 @@ class Served(ABC):
 class OneServer(Served):
     """A server by itself."""
 
-    topics = THREE
+    topics: ClassVar[Topics] = THREE
     faults = ("kill", "pause", "clock")
 
     def __init__(self, place: Path) -> None:
@@ -172,6 +173,12 @@ class OneServer(Served):
     def kill(self) -> None:
         """Ends it."""
         self._server.kill()
+
+
+class OneServerOfPartitions(OneServer):
+    """The same, whose clients publish to the partitions of one topic."""
+
+    topics = PARTITIONS
 
 
 def run(
@@ -275,6 +282,7 @@ def main(
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) != 3 and sys.argv[3:] != [PARTITIONS.name]:
         sys.exit(__doc__)
-    sys.exit(main(OneServer, Path(sys.argv[1]), float(sys.argv[2])))
+    served = OneServer if len(sys.argv) == 3 else OneServerOfPartitions
+    sys.exit(main(served, Path(sys.argv[1]), float(sys.argv[2])))
