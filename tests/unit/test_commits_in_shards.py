@@ -96,3 +96,15 @@ def test_a_commit_that_home_made_is_over() -> None:
     home.commit()
     assert home.did == ["write", "commit"]
     assert not home.rows._first
+
+
+def test_what_cannot_be_ended_as_the_disk_is_full_is_unknown() -> None:
+    """After a plain no the client would abort, which shows the rows elsewhere."""
+    full = NotWritten("no space left")
+    home = Home({"commit": full, "invalidate": full})
+    with pytest.raises(TransactionOutcomeUnknown, match="is not ended yet"):
+        home.commit()
+    del home.fails["invalidate"]
+    with pytest.raises(TransactionNotInProgress):
+        home.commit()
+    assert home.did == ["write", "commit", "invalidate", "invalidate", "ended"]

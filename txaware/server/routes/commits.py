@@ -20,6 +20,7 @@ from txaware.errors import (
     ProducerFenced,
     RequestTooLarge,
     TransactionNotInProgress,
+    TransactionOutcomeUnknown,
     TransactionTooLarge,
     TxAwareError,
     Unavailable,
@@ -91,7 +92,12 @@ class RowsAhead:
         self._first.pop(pointer, None)
 
     def _end(self, tx: Transaction, why: str) -> NoReturn:
-        self._coordinator.invalidate(tx)
+        try:
+            self._coordinator.invalidate(tx)
+        except TxAwareError as error:  # an abort after a plain no would show the rows
+            raise TransactionOutcomeUnknown(
+                f"transaction {tx.transaction_id} is not ended yet, {error}: {why}"
+            ) from error
         self._ended(tx.transaction_id)
         self._first.pop(tx.transaction_id, None)
         raise TransactionNotInProgress(
