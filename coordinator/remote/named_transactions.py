@@ -208,14 +208,17 @@ class NamedTransactions:
             # A client that lost the answer to a commit asks again; the transaction may
             # have ended by then.
             is_repeat = is_repeated and self._began(tx)
-            if not is_repeat or not self._committed(tx):
+            if not is_repeat or not self.has_committed(tx):
                 raise
 
     def _began(self, tx: Transaction) -> bool:
         return standing(self._coordinator, tx.transaction_id).state != NEVER
 
-    def _committed(self, tx: Transaction) -> bool:
-        """Tells whether an earlier commit took place; its holder never aborted it."""
+    def has_committed(self, tx: Transaction) -> bool:
+        """Tells whether an earlier commit took place; its holder never aborted it.
+
+        One that is open ends without a commit. Raises `TransactionOutcomeUnknown`.
+        """
 
         def open_for_s() -> float:
             # By the coordinator's time too, by which it forgets: it never goes back.

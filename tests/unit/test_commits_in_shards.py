@@ -31,7 +31,13 @@ class Home:
         self.fails = fails
         self.is_of_this_life = True
         self.barrier = SimpleNamespace(is_of_this_life=lambda _: self.is_of_this_life)
-        self.rows = RowsAhead(self, partial(self.do, "ended"))
+        self.committed = False
+        self.rows = RowsAhead(self, self.has_committed, partial(self.do, "ended"))
+
+    def has_committed(self, _: object) -> bool:
+        """Ends it, unless it has committed."""
+        self.do("invalidate")
+        return self.committed
 
     def do(self, step: str, *_: object) -> None:
         """Does one step."""
@@ -39,13 +45,11 @@ class Home:
         if step in self.fails:
             raise self.fails[step]
 
-    def invalidate(self, _: object) -> None:
-        self.do("invalidate")
-
-    def commit(self) -> None:
+    def commit(self, commit: Callable[[], None] | None = None) -> None:
         """Commits transaction 7, whose rows no commit carries."""
         tx: Any = SimpleNamespace(transaction_id=7)
-        self.rows.commit(tx, partial(self.do, "write"), partial(self.do, "commit"))
+        commit = commit or partial(self.do, "commit")
+        self.rows.commit(tx, partial(self.do, "write"), commit)
 
 
 @pytest.mark.parametrize(
@@ -98,11 +102,30 @@ def test_a_commit_that_home_made_is_over() -> None:
     assert not home.rows._first
 
 
-def test_what_cannot_be_ended_as_the_disk_is_full_is_unknown() -> None:
+def test_a_copy_that_comes_as_the_first_request_commits_is_told_so() -> None:
+    home = Home({})
+
+    def commit() -> None:
+        home.do("commit")
+        home.committed = True
+        home.commit()  # a copy, before the first one is answered
+
+    home.commit(commit)
+    assert home.did == ["write", "commit", "invalidate", "ended"]
+
+
+def test_a_second_commit_of_what_has_committed_is_refused_as_ever() -> None:
+    home = Home({"write": TransactionNotInProgress("it is over")})
+    home.committed = True
+    with pytest.raises(TransactionNotInProgress, match=r"^it is over$"):
+        home.commit()
+
+
+def test_what_cannot_be_ended_is_unknown() -> None:
     """After a plain no the client would abort, which shows the rows elsewhere."""
-    full = NotWritten("no space left")
-    home = Home({"commit": full, "invalidate": full})
-    with pytest.raises(TransactionOutcomeUnknown, match="is not ended yet"):
+    unknown = TransactionOutcomeUnknown("no space left")
+    home = Home({"commit": NotWritten("no space left"), "invalidate": unknown})
+    with pytest.raises(TransactionOutcomeUnknown):
         home.commit()
     del home.fails["invalidate"]
     with pytest.raises(TransactionNotInProgress):

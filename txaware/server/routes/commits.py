@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, NoReturn
+from typing import Any
 
 from coordinator.cargo import joined
 from coordinator.remote.named_transactions import (
@@ -20,7 +20,6 @@ from txaware.errors import (
     ProducerFenced,
     RequestTooLarge,
     TransactionNotInProgress,
-    TransactionOutcomeUnknown,
     TransactionTooLarge,
     TxAwareError,
     Unavailable,
@@ -60,11 +59,20 @@ class RowsAhead:
     its client takes back would not be all, and an abort would show the rest. A repeat
     ends it as well, and so does a request in a life after the first one: some of the
     rows may be there. One whose outcome is not known may be open still, and the next
-    request ends it.
+    request ends it. A copy of the first request may come as that commits, and is told
+    so.
+
+    `has_committed` ends a transaction, unless it did.
     """
 
-    def __init__(self, coordinator: Any, ended: Callable[[int], object]) -> None:
-        self._coordinator, self._ended = coordinator, ended
+    def __init__(
+        self,
+        coordinator: Any,
+        has_committed: Callable[[Transaction], bool],
+        ended: Callable[[int], object],
+    ) -> None:
+        self._coordinator, self._has_committed = coordinator, has_committed
+        self._ended = ended
         # Open transactions whose rows are written, or on their way, by the request that
         # was the first one: of two at once in two threads as well.
         self._first: dict[int, object] = {}
@@ -78,31 +86,41 @@ class RowsAhead:
         request = object()
         is_first = self._first.setdefault(pointer, request) is request
         if not in_this_life or not is_first:
-            self._end(tx, "rows of an earlier request may be written")
+            if self._ended_by_commit(tx) and not is_first:
+                return  # of the first request, which is not answered yet
+            raise _without_commit(tx, "rows of an earlier request may be written")
         try:
             write()
         except Exception as error:
-            self._end(tx, f"a part of its rows was not written, {error}")
+            if self._ended_by_commit(tx):
+                raise
+            raise _without_commit(
+                tx, f"a part of its rows was not written, {error}"
+            ) from error
         try:
             commit()
         except TxAwareError as error:
-            if not changed_nothing(error):
+            if not changed_nothing(error) or self._ended_by_commit(tx):
                 raise
-            self._end(tx, str(error))
+            raise _without_commit(tx, str(error)) from error
         self._first.pop(pointer, None)
 
-    def _end(self, tx: Transaction, why: str) -> NoReturn:
-        try:
-            self._coordinator.invalidate(tx)
-        except TxAwareError as error:  # an abort after a plain no would show the rows
-            raise TransactionOutcomeUnknown(
-                f"transaction {tx.transaction_id} is not ended yet, {error}: {why}"
-            ) from error
+    def _ended_by_commit(self, tx: Transaction) -> bool:
+        """Ends a transaction, unless it has ended; tells whether that was a commit.
+
+        Where that cannot be done its outcome is unknown: an abort after a plain no
+        would show the rows.
+        """
+        has_committed = self._has_committed(tx)
         self._ended(tx.transaction_id)
         self._first.pop(tx.transaction_id, None)
-        raise TransactionNotInProgress(
-            f"transaction {tx.transaction_id} has ended without a commit: {why}"
-        )
+        return has_committed
+
+
+def _without_commit(tx: Transaction, why: str) -> TransactionNotInProgress:
+    return TransactionNotInProgress(
+        f"transaction {tx.transaction_id} has ended without a commit: {why}"
+    )
 
 
 class Commits:
@@ -117,7 +135,9 @@ class Commits:
         self._coordinator: Any = server_context.coordinator
         self._service = server_context.service
         self._owners = server_context.owners
-        self._rows_ahead = RowsAhead(self._coordinator, self._owners.ended)
+        self._rows_ahead = RowsAhead(
+            self._coordinator, self._engine.has_committed, self._owners.ended
+        )
 
     def soon(
         self, _: ServerContext, caller: Caller, late: LateRequest, told: ToldValue
