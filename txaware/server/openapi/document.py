@@ -105,8 +105,9 @@ def _answer_of(verb: Verb[..., Any]) -> Content | None:
     return json_of(schema)
 
 
-# Errors that are not txaware's own in Python.
-_NAMES = sorted({*public_names, "InternalError", "MethodNotAllowed", "NotFound"})
+# Errors of txaware's own in Python, and others; functions are public there too.
+_ERRORS = {name for name in public_names if name[0].isupper()}
+_NAMES = sorted({*_ERRORS, "InternalError", "MethodNotAllowed", "NotFound"})
 ERROR: Schema = fields({"error": {"enum": _NAMES}, "message": TEXT})
 
 _REASONS = {
