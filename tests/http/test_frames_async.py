@@ -1,6 +1,8 @@
 """Our asyncio client in frames: all tasks share a connection."""
 
 import asyncio
+import math
+import threading
 from collections.abc import Iterator
 
 import attrs
@@ -12,9 +14,14 @@ from tests.support.http_raw import Served, serving
 from tests.support.scripted_server import ScriptedServer, answers, loses_answer
 from txaware.client import ClientSettings, Link
 from txaware.client.aio import async_frame_connection
+from txaware.client.aio.async_frame_connection import AsyncFrameConnection
 from txaware.client.aio.async_messaging import AsyncMessaging, messaging_of
 from txaware.client.aio.async_transport import AsyncTransport
 from txaware.client.calls.call import Call, done
+from txaware.client.connections import destination
+from txaware.client.frame_connection import upgrade_request
+from txaware.client.http11 import Deadline, HttpRequest
+from txaware.client.http_connection import HttpConnection
 from txaware.errors import TopicNotFound, Unavailable
 from txaware.protocol.verb import Repeat
 from txaware.server.frame_connection import FrameConnection
@@ -36,6 +43,10 @@ def lines_of(served: Served) -> list[FrameConnection]:
     """The connections of frames, as the server has them."""
     found = served.server._server.server_state.connections
     return [one for one in found if isinstance(one, FrameConnection)]
+
+
+def names_of_threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate()}
 
 
 async def soon(condition: object) -> bool:
@@ -146,6 +157,69 @@ async def test_a_task_that_is_cancelled_leaves_the_upgrade_to_the_others(
     await second
     assert served.connections == 1
     await transport.close()
+
+
+class LateConnection(AsyncFrameConnection):
+    """A connection whose thread connects once it may."""
+
+    def __init__(self, http: HttpConnection) -> None:
+        super().__init__(http)
+        self.may_connect, self.has_ended = threading.Event(), threading.Event()
+
+    def connect(self, request: HttpRequest) -> None:
+        """Connects late."""
+        assert self.may_connect.wait(60)
+        super().connect(request)
+
+    def close(self) -> None:
+        """Closes it, and says so."""
+        super().close()
+        self.has_ended.set()
+
+
+def upgrade_at(url: str) -> tuple[HttpConnection, HttpRequest]:
+    """What a connection of frames is made of."""
+    link = Link(url)
+    deadline = Deadline(math.inf, link.clock_s)
+    asked = link.request("GET", "/", [], b"", longer_s=0, deadline=deadline)
+    return HttpConnection(destination(link, link.place)), upgrade_request(asked, "")
+
+
+def test_what_is_connected_after_the_last_turn_of_its_loop_is_closed(
+    served: Served,
+) -> None:
+    http, request = upgrade_at(served.server.url)
+
+    async def begun() -> LateConnection:
+        made = LateConnection(http)
+        opening = asyncio.create_task(made.open(request))
+        await asyncio.sleep(0)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        return made
+
+    with asyncio.Runner() as runner:
+        made = runner.run(begun())
+        made.may_connect.set()
+        assert made.has_ended.wait(60)  # and not by the loop, which has no turn
+
+
+@in_loop
+async def test_a_task_that_is_cancelled_as_it_has_connected_closes_it(
+    served: Served,
+) -> None:
+    http, request = upgrade_at(served.server.url)
+    made = LateConnection(http)
+    opening = asyncio.create_task(made.open(request))
+    await asyncio.sleep(0)
+    made.may_connect.set()
+    # The loop stands still until the thread has told it, and hears of both at once.
+    assert until(lambda: "connecting" not in names_of_threads())
+    asyncio.get_running_loop().call_soon(opening.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert made.has_ended.is_set()
 
 
 @in_loop

@@ -39,6 +39,7 @@ class AsyncFrameConnection(FrameConnection):
         Who connects blocks, in a thread that ends by itself.
         """
         made: asyncio.Future[None] = self._loop.create_future()
+        given_up, handing_over = threading.Event(), threading.Lock()
 
         def ended(error: BaseException | None) -> None:
             if made.done():  # nobody waits for it any more
@@ -55,15 +56,23 @@ class AsyncFrameConnection(FrameConnection):
             except BaseException as error:
                 self._http.close()
                 outcome = error
-            try:
-                self._loop.call_soon_threadsafe(ended, outcome)
-            except RuntimeError:  # the loop is closed
-                self.close()
+            with handing_over:
+                if given_up.is_set():  # the loop may have had its last turn
+                    self.close()
+                    return
+                try:
+                    self._loop.call_soon_threadsafe(ended, outcome)
+                except RuntimeError:  # the loop is closed
+                    self.close()
 
         threading.Thread(target=connect, name="connecting", daemon=True).start()
         try:
             await made
         except asyncio.CancelledError:
+            with handing_over:
+                given_up.set()
+            if not made.cancelled():  # it was connected just then
+                self.close()
             with suppress(Exception):
                 self._http.shut_down()
             raise
