@@ -1,18 +1,19 @@
 """Transactions over HTTP/1.1 by wrk: an older checkout beside this one, in turns."""
 
-import subprocess
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import txaware
 from tests.benchmarks.before import NOW
 from tests.benchmarks.started import busy_s, served
-from txaware.bench.load import WRK
+from txaware.bench.load import WRK, by_wrk
 from txaware.bench.measure import Figure
 from txaware.bench.trial import Trial
 
 CONNECTIONS = 16
+REQUESTS = 3  # of a transaction
 AT_LEAST, AIM = 1.4, 2.0
 # A script of wrk has the state of a thread: each has one connection.
 SCRIPT = """\
@@ -32,11 +33,6 @@ end
 function response(status, _, body)
   if step == 0 then pointer = string.match(body, '"writePointer": ?(%d+)') end
   step = (step + 1) % 3
-end
-done = function(summary)
-  local e = summary.errors
-  io.write(string.format("RESULT %d %d %d\\n", summary.requests,
-    e.status + e.connect + e.read + e.write + e.timeout, summary.duration))
 end
 """
 
@@ -71,24 +67,15 @@ def _measure(trial: Trial, checkout: Path) -> tuple[float, float]:
     """Returns transactions a second, and the microseconds of the server for each."""
     if WRK is None:
         raise RuntimeError("this benchmark needs wrk: apt-get install wrk")
+    send = partial(by_wrk, SCRIPT, connections=CONNECTIONS, threads=CONNECTIONS)
     with (
         tempfile.TemporaryDirectory(dir=trial.directory) as data,
-        tempfile.NamedTemporaryFile("w", suffix=".lua") as script,
         served(Path(data), checkout) as (url, server),
     ):
         with txaware.connect(url) as messaging:
             messaging.create_topic("t")
-        script.write(SCRIPT)
-        script.flush()
-        by = f"-t {CONNECTIONS} -c {CONNECTIONS} -s {script.name} {url}".split()
-        subprocess.run([WRK, "-d", "1s", *by], check=True, capture_output=True)
-        begun_s = busy_s(server)
-        command = [WRK, "-d", f"{trial.for_s:.0f}s", *by]
-        said = subprocess.run(command, check=True, capture_output=True, text=True)
-        took_s = busy_s(server) - begun_s
-    result = next(line for line in said.stdout.splitlines() if "RESULT" in line)
-    answered, failed, took_us = map(int, result.split()[-3:])
-    if failed:
-        raise RuntimeError(f"{failed} of {answered} requests failed")
-    done = answered / 3
-    return done / took_us * 1e6, took_s / done * 1e6
+        send(url, for_s=1)
+        began_s = busy_s(server)
+        done = send(url, for_s=round(trial.for_s))
+        took_s = busy_s(server) - began_s
+    return done.per_second / REQUESTS, took_s / done.count * REQUESTS * 1e6

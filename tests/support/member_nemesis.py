@@ -13,9 +13,16 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    closing,
+    contextmanager,
+    suppress,
+)
 from itertools import count as whole_numbers
 from pathlib import Path
+from typing import TypeVar
 
 import attrs
 
@@ -44,6 +51,8 @@ from tests.support.python_process import PythonProcess
 from txaware.errors import TxAwareError
 from txaware.messaging import Messaging
 from txaware.model.messages import MessageId
+
+Serves = TypeVar("Serves", Server, ClusterServer)
 
 MOST_PARTITIONS = 8
 SESSION_S = 1.0
@@ -396,32 +405,29 @@ SHARDS = Kind(
 DATABASE_KINDS = {name: decided(name) for name in ("postgres", "mysql")}
 
 
-@contextmanager
 def served(
     directory: Path,
     *,
     embedded: int = 0,
     url: str = LEVELDB,
     coordinator: str = WITHIN,
-) -> Iterator[Server]:
+) -> AbstractContextManager[Server]:
     """Serves a store with the two topics, perhaps with members in its process."""
     data = directory / "data"
     command = (sys.executable, "-m", "tests.support.member_child", EMBEDDED)
     where = (str(embedded), str(SESSION_S), url, coordinator)
     is_plain = not embedded and where[2:] == (LEVELDB, WITHIN)
     server = Server(data) if is_plain else Server(data, command=(*command, *where))
-    try:
-        with txaware.connect(server.url) as messaging:
-            make_topics(messaging)
-        yield server
-    finally:
-        server.kill()
+    return _with_topics(server)
+
+
+def served_over_shards(directory: Path) -> AbstractContextManager[ClusterServer]:
+    """Three processes serve the two topics, whose partitions are at all of them."""
+    return _with_topics(ClusterServer(directory))
 
 
 @contextmanager
-def served_over_shards(directory: Path) -> Iterator[ClusterServer]:
-    """Three processes serve the two topics, whose partitions are at all of them."""
-    server = ClusterServer(directory)
+def _with_topics(server: Serves) -> Iterator[Serves]:
     try:
         with txaware.connect(server.url) as messaging:
             make_topics(messaging)

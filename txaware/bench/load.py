@@ -33,10 +33,12 @@ request = function()
   at = at %% #requests + 1
   return requests[at]
 end
-done = function(summary)
+"""
+# Ends each script; `by_wrk` reads what it writes.
+_DONE = """done = function(summary)
   local e = summary.errors
   local failed = e.status + e.connect + e.read + e.write + e.timeout
-  io.write(string.format("RESULT %%d %%d %%d\\n",
+  io.write(string.format("RESULT %d %d %d\\n",
     summary.requests, failed, summary.duration))
 end
 """
@@ -44,14 +46,14 @@ end
 
 @attrs.frozen
 class Answered:
-    """How many requests were answered, and in what time."""
+    """Counts the requests that were answered, and the time that it took."""
 
     count: int
     took_s: float
 
     @property
     def per_second(self) -> float:
-        """How many a second that is."""
+        """Divides the count by the time."""
         return self.count / self.took_s
 
 
@@ -85,19 +87,9 @@ class Load:
         return self._by_ours(url, None).per_second
 
     def _by_wrk(self, url: str, for_s: int) -> Answered:
-        with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
-            bodies = ",".join(f'"{_lua(body)}"' for body in self.bodies)
-            asked = {"bodies": bodies, "type": MSGPACK.media_type, "path": self.path}
-            script.write(_SCRIPT % asked)
-            script.flush()
-            command = (
-                f"wrk -t 1 -c {self.connections} -d {for_s}s "
-                f"--timeout {LONGEST_S:.0f}s -s {script.name}"
-            )
-            said = _said([*command.split(), url])
-        result = next(line for line in said.splitlines() if "RESULT" in line)
-        answered, failed, took_us = map(int, result.split()[-3:])
-        return _answered(answered, failed, took_us / 1e6)
+        bodies = ",".join(f'"{_lua(body)}"' for body in self.bodies)
+        asked = {"bodies": bodies, "type": MSGPACK.media_type, "path": self.path}
+        return by_wrk(_SCRIPT % asked, url, connections=self.connections, for_s=for_s)
 
     def _by_ours(self, url: str, for_s: float | None) -> Answered:
         address = urlsplit(url)
@@ -119,6 +111,23 @@ class Load:
             _said([sys.executable, "-m", SENDER], said=json.dumps(asked))
         )
         return _answered(found["answered"], found["failed"], found["took_s"])
+
+
+def by_wrk(
+    script: str, url: str, *, connections: int, for_s: int, threads: int = 1
+) -> Answered:
+    """Has wrk send what a script of its makes; raises where a request failed."""
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
+        file.write(script + _DONE)
+        file.flush()
+        command = (
+            f"wrk -t {threads} -c {connections} -d {for_s}s "
+            f"--timeout {LONGEST_S:.0f}s -s {file.name}"
+        )
+        said = _said([*command.split(), url])
+    result = next(line for line in said.splitlines() if "RESULT" in line)
+    answered, failed, took_us = map(int, result.split()[-3:])
+    return _answered(answered, failed, took_us / 1e6)
 
 
 def uses_wrk(for_s: float) -> bool:

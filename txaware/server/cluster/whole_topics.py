@@ -192,7 +192,7 @@ def _raise_in_part(error: BaseException) -> None:
 
 @attrs.frozen
 class _Spread:
-    """Where a topic lies, as seen by a server that has these shards."""
+    """Tells where a topic lies, as a server with these shards sees it."""
 
     topic: Topic
     shards: frozenset[int]
