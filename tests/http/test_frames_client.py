@@ -456,6 +456,35 @@ def test_a_call_that_begins_as_its_connection_closes_ends_at_once(
     assert connection._streams.under_way == []
 
 
+class LetGoMeanwhile:
+    """A lock that its holder lets go of just after another thread found it taken."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self.held = threading.Lock()
+        self.held.acquire()
+        self.locked = self.held.locked
+        self.release = self.held.release
+
+    def acquire(self, blocking: bool = True) -> bool:
+        taken = self.held.acquire(blocking=False)
+        if not taken:
+            self.held.release()
+            self.connection._close_socket()  # as whoever wrote does at its end
+        return taken
+
+
+def test_two_threads_that_close_one_connection_do_not_leave_it_to_each_other(
+    transport: Transport,
+) -> None:
+    transport.run(EMPTY)
+    (connection,) = transport._framed.values()
+    opened: Any = connection._socket
+    connection._writing = LetGoMeanwhile(connection)  # type: ignore[assignment]
+    connection.close()
+    assert opened.fileno() == -1
+
+
 def test_an_answer_above_the_limit_ends_that_call_alone(served: Served) -> None:
     served.messaging.publish("t", [bytes(1_000_000)])
     settings = ClientSettings(frames=True, answer_limit_bytes=500_000)

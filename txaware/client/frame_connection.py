@@ -350,17 +350,21 @@ class FrameConnection:
 
         The number of a socket that is closed under one would be the next one's.
         """
-        is_open = self._dead is None or self._socket is None
-        if is_open or not self._reading.acquire(blocking=False):
+        if self._dead is None or self._socket is None:
             return
-        try:
-            if self._writing.acquire(blocking=False):
-                try:
-                    self._http.close()
-                finally:
-                    self._writing.release()
-        finally:
-            self._reading.release()
+        while self._reading.acquire(blocking=False):
+            try:
+                is_unused = self._writing.acquire(blocking=False)
+                if is_unused:
+                    try:
+                        self._http.close()
+                    finally:
+                        self._writing.release()
+            finally:
+                self._reading.release()
+            # A thread that let go of writing in the meantime found reading taken.
+            if is_unused or self._writing.locked():
+                return
 
     def close(self) -> None:
         """Closes it; threads that wait are told at once."""
