@@ -19,6 +19,7 @@ from tests.support.cli_runs import PROGRAM, run
 from tests.support.clusters import (
     PATIENCE_S,
     Cluster,
+    Told,
     children_of,
     clustered,
     is_alive,
@@ -27,6 +28,7 @@ from tests.support.concurrency import until
 
 SERVERS = 3
 TOPICS = "/v1/namespaces/default/topics"
+QUEUES = "/v1/namespaces/default/queues"
 ONE = {"messages": [{"utf8": "one"}]}
 EVERYTHING = {"payloadAs": "utf8"}
 COUNTED = ['"counted.0"} 1.0', '"counted.1"} 2.0', '"counted.2"} 3.0']
@@ -109,6 +111,48 @@ def test_what_is_home_s_is_passed_on(cluster: Cluster) -> None:
         assert "orders" in told.json()
         told = cluster.ask(own, "POST", "/v1/transactions")
         assert (told.status, told.owner) == (200, home)
+
+
+def keyed(cluster: Cluster, own: str, path: str, body: Any, instance: str) -> Told:
+    """Asks a server with a key, as the first try or as a repeat of it."""
+    headers = {"Idempotency-Key": f"{path} {body}"[-60:], "Txaware-Instance": instance}
+    return cluster.ask(own, "POST", path, body, headers=headers)
+
+
+def instances_of(cluster: Cluster) -> set[str]:
+    """The instance that each server names: one, once all know the same."""
+    return {
+        cluster.ask(own, "GET", "/ping").headers["txaware-instance"]
+        for own in cluster.own
+    }
+
+
+@pytest.mark.parametrize("first", range(SERVERS))
+def test_a_repeat_at_another_server_gets_the_first_answer(
+    cluster: Cluster, first: int
+) -> None:
+    """The owner remembers the keys, whichever server has passed the request on."""
+    jobs, topic = f"{QUEUES}/jobs-{first}", f"{TOPICS}/orders.{first}"
+    told = cluster.ask(cluster.own[first], "PUT", jobs, {})
+    assert told.status == 200, told
+    ways = [*cluster.own[first:], *cluster.own[:first]]
+    [instance] = instances_of(cluster)
+
+    def answers(path: str, body: Any) -> list[Any]:
+        all_told = [keyed(cluster, own, path, body, instance) for own in ways]
+        assert {told.status for told in all_told} == {200}, all_told
+        return [json.loads(told.body or b"null") for told in all_told]
+
+    answers(f"{topic}/publish", {"messages": [{"utf8": f"once-{first}"}]})
+    polled = cluster.ask(ways[0], "POST", f"{topic}/poll", EVERYTHING).json()
+    assert [one["payload"] for one in polled].count(f"once-{first}") == 1
+    for item in ("a", "b"):
+        answers(f"{jobs}/push", {"messages": [item]})
+    [[popped], *again] = answers(f"{jobs}/pop", {})
+    assert again == [[popped]] * (SERVERS - 1)
+    answers(f"{jobs}/commit", {name: popped[name] for name in ("id", "lease")})
+    counts = cluster.ask(ways[-1], "GET", f"{jobs}/stats").json()
+    assert [counts[name] for name in ("pushed", "popped", "committed")] == [2, 1, 1]
 
 
 def test_a_transaction_over_shards_is_seen_at_once_at_every_server(
@@ -379,6 +423,29 @@ def test_a_child_that_is_killed_is_started_anew_at_its_address(
     assert until(lambda: short_lived.is_whole)
     assert polled_at(short_lived, home, 0) == ["one"]
     assert polled_at(short_lived, home, 1) == ["one"] * 2
+
+
+def test_a_repeat_is_unknown_at_all_servers_once_the_owner_has_ended(
+    short_lived: Cluster,
+) -> None:
+    """It remembered the key. What an owner that lives remembers is answered."""
+    [before] = instances_of(short_lived)
+    paths = [f"{TOPICS}/orders.{partition}/publish" for partition in (0, 1)]
+    home, other = short_lived.own
+    for path in paths:
+        assert keyed(short_lived, home, path, ONE, before).status == 200
+    pid = short_lived.kill(other)
+    assert until(lambda: not is_alive(pid), timeout_s=PATIENCE_S)
+    assert until(
+        lambda: short_lived.is_whole and before not in instances_of(short_lived),
+        timeout_s=PATIENCE_S,
+    )
+    for own in (home, other):
+        lived, ended = (keyed(short_lived, own, path, ONE, before) for path in paths)
+        assert lived.status == 200
+        assert (ended.status, ended.headers["txaware-outcome"]) == (503, "unknown")
+    for partition in (0, 1):
+        assert polled_at(short_lived, other, partition) == ["one"]
 
 
 def test_shards_that_are_added_are_used_at_once_and_after_a_kill(
