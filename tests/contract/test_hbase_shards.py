@@ -3,10 +3,13 @@
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from copy import deepcopy
+from functools import partial
+from threading import Thread
 from typing import NoReturn
 
 import pytest
 
+from tests.support.concurrency import in_background, until
 from tests.support.doubles import Clock
 from tests.support.fake_hbase import FakeHBase
 from tests.support.hbase_faults import Way
@@ -16,7 +19,7 @@ from tests.support.told import Told
 from txaware.errors import BadRequest, ShardAway, ShardMissing, Unavailable
 from txaware.messaging import Messaging
 from txaware.messaging.addresses import open_on
-from txaware.messaging.server_shards import opened_home
+from txaware.messaging.server_shards import ShardCopies, opened_home
 from txaware.model.reports import Report
 from txaware.model.settings import Settings
 from txaware.service.check.checking import check_table
@@ -31,6 +34,7 @@ from txaware.store.hbase.schema import META
 from txaware.store.hbase.table import HBaseTable
 from txaware.store.keys import STORE_SHARD, STORE_SHARDS
 from txaware.store.shard_rows import shards_in
+from txaware.store.topic_table import TopicTable
 
 SETTINGS = Settings(janitor_interval_s=0)
 
@@ -199,15 +203,9 @@ def test_a_shard_that_another_process_has_is_in_use_and_home_is_given_back(
         pass
 
 
-def test_rows_of_a_shard_that_comes_are_marked_for_all_that_is_invalid(
-    place: Place,
-) -> None:
-    """A clean-up before went through the rows that were here, and through no others."""
-    with place.opened(2) as messaging:
-        messaging.create_topic("far", shards=[1])
-        tx = messaging.coordinator.start_short()
-        messaging.publish("far", [b"never"], transaction=tx)
-        messaging.coordinator.invalidate(tx.transaction_id)
+@contextmanager
+def home_of(place: Place) -> Iterator[tuple[Messaging, ShardCopies]]:
+    """Home, and the further shards, none of which is here at first."""
     home = place.home()
     known = shards_in(home)
     assert known is not None
@@ -225,6 +223,58 @@ def test_rows_of_a_shard_that_comes_are_marked_for_all_that_is_invalid(
         read_elsewhere=away,
     )
     with Messaging(parts) as messaging:
+        yield messaging, copies
+
+
+def test_topics_are_made_in_a_shard_that_was_away(place: Place) -> None:
+    with place.opened(2):
+        pass
+    with home_of(place) as (messaging, copies):
+        copies.open(1)
+        messaging.create_topic("first", shards=[1])
+        copies.close(1)
+        copies.open(1)
+        messaging.create_topic("second", shards=[1])
+        assert len(list(TopicTable(copies.rows(1)).all())) == 2
+
+
+def test_a_shard_is_given_back_while_a_topic_changes(place: Place) -> None:
+    """A change may wait for a shard that moves, and has the lock meanwhile."""
+    with place.opened(2):
+        pass
+    cell = HeadCell(place.shards().connections(1))
+
+    def is_given_back() -> bool:
+        head = cell.read()
+        assert head is not None
+        return head.owner == NOBODY
+
+    with home_of(place) as (messaging, copies):
+        copies.open(1)
+        assert not is_given_back()
+        served = messaging._parts.served
+        assert served is not None
+        topics = served.service.handles.topics
+        giving: list[Thread] = []
+
+        def given_meanwhile(_: object) -> bool:
+            giving.append(in_background(partial(copies.close, 1)))
+            return until(is_given_back)
+
+        assert topics.unchanged(given_meanwhile)
+        giving[0].join()
+
+
+def test_rows_of_a_shard_that_comes_are_marked_for_all_that_is_invalid(
+    place: Place,
+) -> None:
+    """A clean-up before went through the rows that were here, and through no others."""
+    with place.opened(2) as messaging:
+        messaging.create_topic("far", shards=[1])
+        tx = messaging.coordinator.start_short()
+        messaging.publish("far", [b"never"], transaction=tx)
+        messaging.coordinator.invalidate(tx.transaction_id)
+    with home_of(place) as (messaging, copies):
         assert messaging.clean_up().marked_rows == 0
         copies.open(1)
         assert messaging.clean_up().marked_rows == 1

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import cycle
@@ -264,6 +265,8 @@ def moved_under_load(
                 )
                 load.goes_on()
                 if load.errors:
+                    for error in load.errors:
+                        traceback.print_exception(error)
                     for one in three.servers:
                         print(one.url, one.said)
                 assert not load.errors

@@ -658,7 +658,9 @@ def _serve_in_child(
         suppress(Stopped),
         closing(AuditLog(audit_log)) as audit,
         closing(SealedCalls(membership)) as calls,
-        closing(HomeCopies(membership, calls)) as home_copies,
+        closing(
+            HomeCopies(membership, calls, wait_s=session.settings.forward_wait_s)
+        ) as home_copies,
         ExitStack() as opened,
     ):
         parts = _opened(session, known, own, membership, home_copies, calls, opened)

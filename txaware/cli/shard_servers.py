@@ -257,7 +257,9 @@ class _HomeParts:
         )
         membership.sessions = sessions
         calls = opened.enter_context(closing(SealedCalls(membership)))
-        copies = opened.enter_context(closing(HomeCopies(membership, calls)))
+        copies = opened.enter_context(
+            closing(HomeCopies(membership, calls, wait_s=settings.forward_wait_s))
+        )
         return cls(known, sessions, membership, calls, copies)
 
 

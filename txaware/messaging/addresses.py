@@ -33,7 +33,7 @@ from txaware.service.store_context import StoreContext
 from txaware.service.table_store import TableStore
 from txaware.service.transfer.copy_state import check_whole
 from txaware.shards.opening import place_topics, require_no_shard, with_shards
-from txaware.shards.placement import KeepCopy
+from txaware.shards.placement import KeepElsewhere
 from txaware.shards.shard_directory import ShardDirectory
 from txaware.shards.sharded_table import ShardedTable
 from txaware.store.hbase.address import HBaseAddress
@@ -189,7 +189,7 @@ def open_on(
     token: str | None,
     *,
     is_home: bool = True,
-    keep_elsewhere: KeepCopy | None = None,
+    keep_elsewhere: KeepElsewhere | None = None,
 ) -> Parts:
     """Puts the parts together on an opened table, which is closed if it fails.
 
@@ -263,7 +263,7 @@ def _put_together(
     close: Callable[[], None],
     *,
     is_home: bool,
-    keep_elsewhere: KeepCopy | None,
+    keep_elsewhere: KeepElsewhere | None,
 ) -> Parts:
     service, retention = LocalService(store_context), Retention(store_context)
     if is_home:

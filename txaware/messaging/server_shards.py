@@ -13,7 +13,7 @@ from txaware.model.shards import HOME
 from txaware.model.topics import Topic
 from txaware.service.administration import Administration
 from txaware.shards.opening import make_shards, open_shard, open_some
-from txaware.shards.placement import KeepCopy, mend_copies
+from txaware.shards.placement import KeepElsewhere, mend_copies
 from txaware.shards.shard_place import ShardDirectories, ShardsInHBase
 from txaware.shards.sharded_table import ShardedTable
 from txaware.store.hbase.connections import HBaseConnections
@@ -64,9 +64,9 @@ class ShardCopies:
         """Gives a shard back, which others then open."""
         table = self._table.remove(shard)
         try:
-            self._forget()
-        finally:
             table.close()
+        finally:
+            self._forget()
 
     def rows(self, shard: int) -> OrderedTable:
         """Returns the rows of a shard."""
@@ -94,7 +94,7 @@ def opened_shards(
     known: StoreShards,
     numbers: Sequence[int],
     token: str | None,
-    keep_elsewhere: KeepCopy,
+    keep_elsewhere: KeepElsewhere,
     read_elsewhere: Callable[[int], OrderedTable],
 ) -> tuple[Parts, ShardCopies | None]:
     """Opens some shards of a directory; the others are at other servers.
@@ -138,7 +138,7 @@ def opened_home(
     clock_ms: ClockMs,
     *,
     known: StoreShards,
-    keep_elsewhere: KeepCopy,
+    keep_elsewhere: KeepElsewhere,
     read_elsewhere: Callable[[int], OrderedTable],
 ) -> tuple[Parts, ShardCopies]:
     """Opens the first shard of a store in HBase; further ones come and go."""

@@ -11,7 +11,7 @@ from txaware.model.interfaces import OrderedTable
 from txaware.model.settings import Settings
 from txaware.model.shards import HOME, MOST_SHARDS
 from txaware.model.topics import SHARDS, Topic
-from txaware.shards.placement import EvenPlacement, KeepCopy, mend_copies
+from txaware.shards.placement import EvenPlacement, KeepElsewhere, mend_copies
 from txaware.shards.shard_place import (
     ShardDirectories,
     ShardPlace,
@@ -69,7 +69,7 @@ def require_no_shard(table: OrderedTable) -> None:
 
 
 def place_topics(
-    table: OrderedTable, topics: TopicTable, elsewhere: KeepCopy | None = None
+    table: OrderedTable, topics: TopicTable, elsewhere: KeepElsewhere | None = None
 ) -> None:
     """Has topics be placed in the shards of a table, where there are several.
 
@@ -81,15 +81,10 @@ def place_topics(
     for number in table.shards:
         if number != HOME:
             mend_copies(known, number, table.store_of(number))
-    copies: dict[int, TopicTable] = {}
 
     def keep_copy(number: int, topic: Topic) -> None:
-        if elsewhere is not None and number not in table.shards:
-            elsewhere(number, topic)
-            return
-        if number not in copies:
-            copies[number] = TopicTable(table.store_of(number))
-        copies[number].keep(topic)
+        if elsewhere is None or number in table.shards or not elsewhere(number, topic):
+            TopicTable(table.store_of(number)).keep(topic)  # it comes and goes
 
     topics.placement = EvenPlacement(home, lambda: _shards_of(home).shards, keep_copy)
 

@@ -14,6 +14,8 @@ from txaware.store.topic_table import TopicTable, no_shard
 
 # Has a shard keep the copy of a topic's row.
 KeepCopy = Callable[[int, Topic], object]
+# The same of a shard elsewhere; False where that has come to this process meanwhile.
+KeepElsewhere = Callable[[int, Topic], bool]
 
 
 class EvenPlacement:

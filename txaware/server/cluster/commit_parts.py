@@ -1,6 +1,5 @@
 """Parts of a commit that home writes to the shards of other servers."""
 
-import time
 from contextlib import nullcontext
 
 import msgspec
@@ -8,13 +7,17 @@ import msgspec
 from coordinator.optional_ports import AdmitsElsewhere, AdmitsSent
 from coordinator.remote.remote_barrier import entered_by_the_server
 from txaware.client.calls.call import Call, reading
-from txaware.errors import ShardAway
 from txaware.model.requests import Payloads
 from txaware.protocol.formats import MSGPACK, PublishRequest, encode_publish
 from txaware.protocol.rights import operator
 from txaware.protocol.verb import Repeat
 from txaware.server.cluster.cluster_part import ClusterPart
-from txaware.server.cluster.sealed_calls import SealedCalls, moved, require_server
+from txaware.server.cluster.sealed_calls import (
+    SealedCalls,
+    moved,
+    require_server,
+    until_there,
+)
 from txaware.server.exchange import Reply, Request
 from txaware.server.routing import Route
 from txaware.server.server_context import ServerContext
@@ -22,7 +25,6 @@ from txaware.server.write_entries import WriteEntries
 from txaware.service.local import LocalService
 
 PARTS_PATH = "/v1/cluster/parts"
-_PAUSE_S = 0.05
 
 
 class SentPart(msgspec.Struct, array_like=True):
@@ -97,19 +99,15 @@ class CommitParts:
 
         A shard that nobody has, as it moves, is waited for.
         """
-        until_s = time.monotonic() + self._wait_s
-        while True:
-            try:
-                with self._calls.using(shard) as is_here:
-                    if is_here:
-                        self._service.publish(name, payloads, transaction=pointer)
-                    else:
-                        self._send(shard, name, payloads, pointer)
-                return
-            except ShardAway:
-                if time.monotonic() >= until_s:
-                    raise
-            time.sleep(_PAUSE_S)
+
+        def publish() -> None:
+            with self._calls.using(shard) as is_here:
+                if is_here:
+                    self._service.publish(name, payloads, transaction=pointer)
+                else:
+                    self._send(shard, name, payloads, pointer)
+
+        until_there(publish, wait_s=self._wait_s)
 
     def _send(self, shard: int, name: str, payloads: Payloads, pointer: int) -> None:
         request = encode_publish(PublishRequest(pointer, payloads))

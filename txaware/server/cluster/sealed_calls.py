@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -23,6 +23,23 @@ T = TypeVar("T")
 _ANSWER_S = 10.0
 # The status for a server that asks where a shard is no more.
 MOVED = 421
+# Where a shard is at nobody, it is looked for again after this time.
+_PAUSE_S = 0.05
+
+
+def until_there(act: Callable[[], T], *, wait_s: float) -> T:
+    """Returns what `act` does, again and again while it finds a shard at nobody.
+
+    It comes to the next owner in a moment, as a rule; `ShardAway` after `wait_s`.
+    """
+    until_s = time.monotonic() + wait_s
+    while True:
+        try:
+            return act()
+        except ShardAway:
+            if time.monotonic() >= until_s:
+                raise
+        time.sleep(_PAUSE_S)
 
 
 class SealedCalls:

@@ -1,6 +1,7 @@
 """Copies of topics' rows in the shards that serve them: kept here, and sent by home."""
 
 import logging
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,7 +15,12 @@ from txaware.model.topics import Topic, TopicName
 from txaware.protocol.rights import operator
 from txaware.protocol.verb import Repeat
 from txaware.server.cluster.cluster_part import ClusterPart
-from txaware.server.cluster.sealed_calls import SealedCalls, require_server
+from txaware.server.cluster.sealed_calls import (
+    SealedCalls,
+    moved,
+    require_server,
+    until_there,
+)
 from txaware.server.cluster.server_map import ServerMap
 from txaware.server.exchange import DONE, Reply, Request
 from txaware.server.routing import Route
@@ -24,6 +30,8 @@ from txaware.store.topic_table import TopicTable
 log = logging.getLogger(__name__)
 
 COPIES_PATH = "/v1/cluster/copies"
+# A shard that did not hear of all topics is told again after this time.
+MEND_AGAIN_S = 0.1
 
 
 class SentCopies(msgspec.Struct, array_like=True):
@@ -57,7 +65,7 @@ def copy_route(server_context: ServerContext, membership: ClusterPart) -> Route:
         require_server(request.headers)
         sent, copies = _decode(request.body), membership.copies
         if copies is None or not membership.has(sent.shard):
-            raise ShardAway(f"shard {sent.shard} is not at this server")
+            return moved(f"shard {sent.shard}")
         if sent.is_all:
             await server_context.in_thread(copies.mend, sent.shard, sent.topics())
         else:
@@ -71,19 +79,50 @@ def copy_route(server_context: ServerContext, membership: ClusterPart) -> Route:
 class HomeCopies:
     """Home's end: sends rows to the servers of shards, and mends what they missed.
 
-    A shard is mended each time that its server may be another one.
+    A shard is mended each time that its server may be another one. It is asked once
+    within the lock of the topics, for which a shard that comes here waits, too.
     """
 
-    def __init__(self, membership: ClusterPart, calls: SealedCalls) -> None:
+    def __init__(
+        self,
+        membership: ClusterPart,
+        calls: SealedCalls,
+        *,
+        wait_s: float,
+        pause_s: float = MEND_AGAIN_S,
+    ) -> None:
         self._membership = membership
         self._calls = calls
+        self._wait_s, self._pause_s = wait_s, pause_s
+        self._is_closed = threading.Event()
         self._topics: TopicTable | None = None
         self._mended: dict[int, tuple[str, str]] = {}
         self._mending = ThreadPoolExecutor(1, "txaware-copies")
 
-    def keep(self, shard: int, topic: Topic) -> None:
-        """Has a shard elsewhere keep a copy; `ShardAway` while it is away."""
-        self._send(shard, SentCopies.of(shard, [topic], is_all=False))
+    def keep(self, shard: int, topic: Topic) -> bool:
+        """Has a shard elsewhere keep a copy; False where it has come here meanwhile.
+
+        One that nobody has, as it moves, is waited for.
+        """
+        body = SentCopies.of(shard, [topic], is_all=False)
+
+        def send() -> bool:
+            try:
+                self._send(shard, body)
+            except ShardAway:
+                if not self._is_here(shard):
+                    raise
+                return False
+            return True
+
+        return until_there(send, wait_s=self._wait_s)
+
+    def _is_here(self, shard: int) -> bool:
+        copies = self._membership.copies
+        try:
+            return copies is not None and copies.rows(shard) is not None
+        except ShardAway:
+            return False
 
     def follow(self, topics: TopicTable) -> None:
         """Mends the shards of other servers from now on."""
@@ -99,16 +138,18 @@ class HomeCopies:
             told = (server_map.instance, owner.id)
             if self._mended.get(one.number) != told:
                 self._mended[one.number] = told
-                self._mending.submit(self._mend, one.number)
+                self._mending.submit(self._mend, one.number, told)
 
-    def _mend(self, shard: int) -> None:
+    def _mend(self, shard: int, told: tuple[str, str]) -> None:
         topics = self._topics
         assert topics is not None
         try:
             topics.unchanged(partial(self._send_all, shard))
         except TxAwareError as error:
             log.info("shard %d has not heard of all topics yet: %s", shard, error)
-            self._mended.pop(shard, None)  # with the next map
+            self._is_closed.wait(self._pause_s)
+            if self._mended.get(shard) == told and not self._is_closed.is_set():
+                self._mending.submit(self._mend, shard, told)  # after those that wait
 
     def _send_all(self, shard: int, topics: list[Topic]) -> None:
         own = [one for one in topics if shard in one.serving]
@@ -127,4 +168,5 @@ class HomeCopies:
 
     def close(self) -> None:
         """Ends what is mended."""
+        self._is_closed.set()
         self._mending.shutdown(wait=False, cancel_futures=True)
