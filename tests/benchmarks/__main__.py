@@ -16,7 +16,12 @@ import click
 
 from coordinator.errors import install_with
 from tests.benchmarks import before as before_figures
-from tests.benchmarks import chosen_sync, commit_path, wrk_transactions
+from tests.benchmarks import (
+    chosen_sync,
+    client_transactions,
+    commit_path,
+    wrk_transactions,
+)
 from tests.benchmarks import cluster as cluster_figures
 from tests.benchmarks import groups as group_figures
 from tests.benchmarks import hbase as hbase_figures
@@ -291,7 +296,7 @@ def sync(*, sync_us: int, only: str, quick: bool, directory: Path) -> None:
 @click.argument(
     "checkout", type=click.Path(path_type=Path, exists=True, file_okay=False)
 )
-@click.argument("kind", type=click.Choice(["embedded", "http", "wrk"]))
+@click.argument("kind", type=click.Choice(["embedded", "http", "wrk", "client"]))
 @click.option("--only", metavar="a,b,...", help="Measure these figures only.")
 @click.option(
     "--rounds",
@@ -317,13 +322,15 @@ def before(
 ) -> None:
     """Measures what an older CHECKOUT did beside this one, in turns.
 
-    KIND is a benchmark of `txaware bench`, which both have, or wrk: transactions over
-    HTTP/1.1. An older checkout is made by `git worktree add --detach DIRECTORY COMMIT`.
+    KIND is a benchmark of `txaware bench`, which both have, or transactions of one
+    message: wrk has them over HTTP/1.1, and client by our client as it connects by
+    itself, 8 threads of a process and 8 processes. An older checkout is made by
+    `git worktree add --detach DIRECTORY COMMIT`.
 
     Each figure is shown when its turns are over. All of http take 40 minutes, and 7
     with --quick.
     """
-    known = {"embedded": EMBEDDED, "http": HTTP, "wrk": ""}[kind]
+    known = {"embedded": EMBEDDED, "http": HTTP}.get(kind, "")
     letters = known if only is None else only.replace(",", "").replace(" ", "")
     if set(letters) - set(known):
         raise click.BadParameter(f"figures are {', '.join(known)}, not {only!r}")
@@ -331,6 +338,8 @@ def before(
         trial = attrs.evolve(trial, rounds=rounds, for_s=1.0 if quick else 8.0)
         if kind == "wrk":
             figures = wrk_transactions.figures(trial, checkout)
+        elif kind == "client":
+            figures = client_transactions.figures(trial, checkout)
         else:
             figures = before_figures.figures(
                 trial, checkout, kind, letters, quick=quick

@@ -7,7 +7,6 @@ its input, and tells how many items it had, and what processor time that took.
 """
 
 import asyncio
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,13 +15,12 @@ from contextlib import ExitStack, contextmanager
 import attrs
 
 from tests.benchmarks import queue_peers as peers
+from tests.benchmarks.started import READY, workers
 from txaware import connect, connect_async
 from txaware.bench.trial import PAYLOAD
 from txaware.client.aio.async_queue import AsyncQueue
 from txaware.queue import Queue
 
-READY = "ready"
-ENDS_S = 60
 NO_FRAMES = "--no-frames"
 TASKS = 16
 # One call of either does one item, and answers how many that were.
@@ -45,50 +43,21 @@ def working(
 
     What those like the last one did is counted.
     """
-    children: list[subprocess.Popen[str]] = []
     options = [] if frames else [NO_FRAMES]
-    with ExitStack() as opened:
-        for work in works:
-            child = subprocess.Popen(
-                [sys.executable, "-m", __name__, work, address, str(for_s), *options],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            opened.callback(_ended, child)
-            children.append(child)
-        if any(_line(child) != READY for child in children):
-            raise RuntimeError("a process to be measured does not start")
+    commands = [["-m", __name__, work, address, str(for_s), *options] for work in works]
+    with workers(commands) as work_once:
 
         def turn() -> Jobs:
-            for child in children:
-                assert child.stdin is not None
-                child.stdin.write("go\n")
-                child.stdin.flush()
-            told = [_line(child).split() for child in children]
+            told = work_once()
             done = sum(
-                int(count)
-                for work, (count, _) in zip(works, told, strict=True)
+                one.count
+                for work, one in zip(works, told, strict=True)
                 if work == works[-1]
             )
-            busy_s = sum(float(used_s) for _, used_s in told)
+            busy_s = sum(one.busy_s for one in told)
             return Jobs(done / for_s, busy_s / max(done, 1) * 1e6)
 
         yield turn
-
-
-def _line(child: "subprocess.Popen[str]") -> str:
-    assert child.stdout is not None
-    return child.stdout.readline().strip()
-
-
-def _ended(child: "subprocess.Popen[str]") -> None:
-    """Waits for the end of a process, and closes its pipes."""
-    try:
-        child.communicate(timeout=ENDS_S)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.communicate()
 
 
 def _cycle(queue: Queue) -> int:
