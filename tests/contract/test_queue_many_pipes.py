@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 
 from tests.support.messagings import KINDS, Site, lent_site
@@ -17,10 +18,12 @@ from tests.support.queues import (
     waiting,
 )
 from txaware.errors import TooManyPipes
+from txaware.model.queues import pipe_prefix
 from txaware.queue import Queue
 from txaware.service.queue import loading, pushing
 from txaware.service.queue.local_queues import LocalQueues
 from txaware.service.queue.queue_state import QueueState
+from txaware.store.queue_table import TOTALS, pipe_rows, pipe_write
 
 in_process = pytest.mark.in_process
 
@@ -188,6 +191,25 @@ def test_empty_pipes_go_by_themselves_after_a_start(lasting: Site) -> None:
     queue.push(b"more")
     assert taken(queue) == [b"more"]
     assert queue.stats().pipes == 1
+
+
+def test_a_pipe_whose_row_says_too_little_keeps_what_is_there(lasting: Site) -> None:
+    """As versions wrote it that did not wait with that for the last count."""
+    queue = made(lasting.messaging)
+    queue.push_all(numbered(3))
+    popped(queue).commit()
+    state = state_of(lasting)
+    for number, row in pipe_rows(lasting.table, state.prefix):
+        if number != TOTALS:
+            prefix = pipe_prefix(state.name, state.descriptor.generation, number)
+            too_little = attrs.evolve(row, pushed=row.counts.removed)
+            lasting.table.submit([pipe_write(prefix, too_little)])()
+    lasting.crash()
+    queue = lasting.messaging.queue("mail")
+    for _ in range(2):
+        assert queue.stats().depth == 2
+    assert taken(queue) == numbered(3)[1:]
+    assert (queue.stats().pushed, queue.stats().committed) == (3, 3)
 
 
 def test_a_pipe_above_the_bound_is_refused(bounded: Site) -> None:

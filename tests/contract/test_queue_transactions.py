@@ -12,6 +12,7 @@ from tests.support.queues import made, numbered, popped, taken, waiting
 from txaware.errors import BadRequest, MisusedTransaction, TxAwareError
 from txaware.model.messages import Outgoing
 from txaware.queue import Queue
+from txaware.service.write.message_cargo import TopicCargo
 
 
 class Broken(Exception):
@@ -297,6 +298,22 @@ def test_a_crash_loses_no_count_and_no_item(lasting: Site) -> None:
         before.depth,
     )
     assert sorted(taken(queue)) == sorted(numbered(20)[7:])
+
+
+def test_a_crash_loses_no_push_whose_transaction_ended_before_it_was_counted(
+    lasting: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one looks at the queue just after the commit, and before the count."""
+    lasting.messaging.create_queue("mail", max_pushes_per_pipe=3)
+    queue = lasting.messaging.queue("mail")
+    monkeypatch.setattr(TopicCargo, "count", lambda _: queue.stats())
+    with lasting.messaging.transaction():
+        queue.push_all(numbered(8))
+    lasting.crash()
+    queue = lasting.messaging.queue("mail")
+    for _ in range(3):  # each has some empty pipes go
+        assert queue.stats().depth == 8
+    assert taken(queue) == numbered(8)
 
 
 def test_many_workers_in_transactions_do_each_job_once(mail: Queue, site: Site) -> None:

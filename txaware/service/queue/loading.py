@@ -19,6 +19,7 @@ from txaware.service.visibility import DELIVER, SKIP, STOP, Visibility
 from txaware.store.columns import is_reference, pointer_of
 from txaware.store.keys import LEASE, MARK, MESSAGE, PAYLOAD, PIPE
 from txaware.store.queue_table import (
+    NOT_FINAL,
     TOTALS,
     LeaseRow,
     PipeKind,
@@ -133,12 +134,13 @@ class Loading:
 
     def wake(self, number: int) -> Pipe | None:
         """Brings a pipe into memory; None where there is none of that id."""
-        state, resting = self._state, self._state.resting
+        state = self._state
         prefix = pipe_prefix(state.name, state.descriptor.generation, number)
-        value = resting.rows.get(number) or self._table.get(PIPE + prefix)
-        if value is None:
-            return None
-        row = PipeOutline.of(value)
+        value = state.resting.rows.get(number) or self._table.get(PIPE + prefix)
+        return None if value is None else self._woken(number, PipeOutline.of(value))
+
+    def _woken(self, number: int, row: PipeOutline) -> Pipe:
+        state, resting = self._state, self._state.resting
         pipe = self._made(number, row)
         if not row.is_final:
             waiting, undecided = self._reader.count(pipe, Judge(self._make_judge))
@@ -210,9 +212,13 @@ class Loading:
                 continue
             if row.pusher and state.first.get((row.pusher, row.priority)) != number:
                 continue  # others of its pusher come first
+            prefix = pipe_prefix(state.name, state.descriptor.generation, number)
+            if has_left and self._table.scan(MESSAGE + prefix, limit=1):
+                resting.doubt(number)  # whoever reads it finds out
+                self._woken(number, row._replace(pushed=NOT_FINAL))
+                continue
             state.leave_lane(number, row.priority, row.pusher)
             resting.forget(number, row, row.pushed if row.is_final else row.removed)
-            prefix = pipe_prefix(state.name, state.descriptor.generation, number)
             if has_left:
                 batch.writes += leftovers(self._table, prefix)
             batch.writes.append(pipe_write(prefix, None))

@@ -268,6 +268,9 @@ class Pushing:
                     f"the transaction that pushed to its pipe {number} is over"
                 )
             pipe.is_plain = False
+            if pipe.is_final:  # its row is there before what is pushed now
+                pipe.is_final = False
+                self._table.hand_over([pipe.write()], self._told)
             now_ms = self._clock.now_ms()
             pipe.lent_until_ms = now_ms + LENT_MS
             if not self._state.is_unread(number):

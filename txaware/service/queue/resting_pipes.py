@@ -78,6 +78,11 @@ class RestingPipes:
         if not waiting:
             self.add_empty(number, number + 1)
 
+    def doubt(self, number: int) -> None:
+        """Notes that a pipe has to be counted anew, though its row says it is empty."""
+        self.counted.discard(number)
+        self.uncounted.add(number)
+
     def add_empty(self, first: int, stop: int) -> None:
         """Notes that nothing waits in a range of pipes."""
         if self.empty and self.empty[-1].stop == first:

@@ -252,7 +252,8 @@ class StepDriver:
             return
         if pipe.unresolved or pipe.takes_pushes:
             return
-        if not pipe.is_final:
+        if not (pipe.is_final or pipe.lent_until_ms):
+            # What a commit carries is counted after it, and that may never be written.
             pipe.is_final = True
             batch.touch(pipe)
         if pipe.is_drained and pipe.lent_until_ms <= self._table.clock.now_ms():
