@@ -1,5 +1,6 @@
 """Stores of several shards in HBase, on its double: tables of their own for each."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from copy import deepcopy
@@ -12,7 +13,7 @@ import pytest
 from tests.support.concurrency import in_background, until
 from tests.support.doubles import Clock
 from tests.support.fake_hbase import FakeHBase
-from tests.support.hbase_faults import Way
+from tests.support.hbase_faults import Request, Way
 from tests.support.hbase_owners import ADDRESS, made
 from tests.support.messagings import payloads, table_of
 from tests.support.told import Told
@@ -40,14 +41,19 @@ SETTINGS = Settings(janitor_interval_s=0)
 
 
 class Place:
-    """An HBase that remembers, and how a store in it is opened."""
+    """An HBase that remembers, how a store in it is opened, and what is called."""
 
     def __init__(self) -> None:
         self.clock = Clock()
         self.hbase = made(FakeHBase(self.clock))
+        self.calls = Counter[str]()
 
     def connections(self) -> HBaseConnections:
+        def count(_: int, request: Request) -> None:
+            self.calls[request.name] += 1
+
         way = Way(self.hbase)
+        way.fault = count
         return HBaseConnections(ADDRESS, patience_s=0, connect=way.connect)
 
     def home(self) -> HBaseTable:
@@ -224,6 +230,40 @@ def home_of(place: Place) -> Iterator[tuple[Messaging, ShardCopies]]:
     )
     with Messaging(parts) as messaging:
         yield messaging, copies
+
+
+def test_a_shard_that_was_given_back_is_taken_by_few_calls(place: Place) -> None:
+    """Each takes a busy HBase long, and requests for the shard wait meanwhile.
+
+    Its last batch is there, so that nothing is written but the head and a sign of life.
+    """
+    with place.opened(2):
+        pass
+    with home_of(place) as (_, copies):
+        copies.open(1)
+        copies.close(1)
+        place.calls.clear()
+        copies.open(1)
+        found = dict(place.calls)
+    for beaten in ("mutateRow", "getRow"):  # by the owners' signs of life, too
+        found.pop(beaten)
+    of_two_scans = ("scannerOpenWithScan", "scannerGetList", "scannerClose")
+    assert found == {"checkAndPut": 1, "getRowTs": 3, **dict.fromkeys(of_two_scans, 2)}
+
+
+def test_what_an_owner_did_not_finish_is_finished_by_who_seizes_its_shard(
+    place: Place,
+) -> None:
+    with place.opened(2):
+        pass
+    before = place.shards().open(1, place.clock)
+    before.submit([(b"oone", b"1")])()
+    rows = place.hbase.tables[b"t.s1_meta"]
+    del rows[b"oone"]  # it is in the redo record, and was not written by a crash
+    with closing(place.shards(seizes=True).open(1, place.clock)) as shard:
+        assert shard.get(b"oone") == b"1"
+    with suppress(Unavailable):
+        before.close()
 
 
 def test_topics_are_made_in_a_shard_that_was_away(place: Place) -> None:

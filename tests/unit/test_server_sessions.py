@@ -5,8 +5,11 @@ import random
 from collections import Counter
 from typing import cast
 
+import msgspec
 import pytest
 
+from tests.support.concurrency import PATIENCE_S, until
+from txaware.client.calls.call import Call
 from txaware.errors import BadRequest
 from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.home_session import HomeSession
@@ -258,6 +261,34 @@ class Home:
         if isinstance(self._answer, BadRequest):
             raise self._answer
         return self._answer
+
+
+def test_a_server_that_takes_a_shard_leaves_home_in_peace_until_it_has_it(
+    world: World,
+) -> None:
+    """Home answers at once that it is to have the shard, as often as it is asked."""
+    said = list[SentHello]()
+    orders = Orders(world.sessions.server_map, [1], [])
+
+    class Asked:
+        def perform(self, _: int, call: Call[Orders]) -> Orders:
+            said.append(msgspec.msgpack.decode(call.body or b"", type=SentHello))
+            return orders
+
+    session = HomeSession(
+        world.entry("b"),
+        ClusterPart("b", bytes(32), orders.server_map, token="t"),
+        cast(SealedCalls, Asked()),
+        holds=list,
+        follow=lambda _: None,
+        take_map=lambda _: None,
+        following_s=100 * PATIENCE_S,
+    )
+    assert until(lambda: len(said) == 1)
+    session.tell()
+    assert until(lambda: len(said) == 2)
+    session.close()
+    assert len(said) == 2
 
 
 @pytest.mark.parametrize("is_told", [True, False])

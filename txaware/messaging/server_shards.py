@@ -172,9 +172,12 @@ def _moving(
     settings: Settings,
 ) -> ShardCopies:
     assert parts.served is not None
+    made = set[int]()
 
     def opened(number: int, seizes: bool, pause: Pause | None) -> OrderedTable:
-        place = ShardsInHBase(connections, settings, seizes=seizes, pause=pause)
+        place = ShardsInHBase(
+            connections, settings, seizes=seizes, pause=pause, made=made
+        )
         identity = ShardIdentity(known.store, number)
         return open_shard(place, identity, table.clock.now_ms)
 

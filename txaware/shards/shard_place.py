@@ -1,5 +1,6 @@
 """The places of the further shards of a store: directories, or tables in HBase."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
@@ -57,7 +58,8 @@ class ShardsInHBase:
 
     `home` are connections to the first shard, which stay its own. With `seizes` a shard
     is taken from its owner at once, as somebody else knows that this one has to go.
-    With `pause` an owner is watched, as `Ownership` says.
+    With `pause` an owner is watched, as `Ownership` says. `made` are shards whose
+    tables were found: HBase is not asked for those again, which takes it long.
     """
 
     def __init__(
@@ -67,9 +69,11 @@ class ShardsInHBase:
         *,
         seizes: bool = False,
         pause: Pause | None = None,
+        made: set[int] | None = None,
     ) -> None:
         self._home = home
         self._settings = settings
+        self._made = set[int]() if made is None else made
         self._seizes, self._pause = seizes, pause
 
     def connections(self, number: int) -> HBaseConnections:
@@ -82,20 +86,20 @@ class ShardsInHBase:
 
     def has(self, number: int) -> bool:
         """Tells whether all tables of a shard are there."""
-        connections = self.connections(number)
-        try:
-            return not missing_tables(connections)
-        finally:
-            connections.close()
+        if number not in self._made:
+            with closing(self.connections(number)) as connections:
+                if missing_tables(connections):
+                    return False
+            self._made.add(number)
+        return True
 
     def open(self, number: int, clock_ms: ClockMs) -> OrderedTable:
         """Takes a shard, once its tables are there."""
+        if number not in self._made:
+            with closing(self.connections(number)) as connections:
+                create_tables(connections)
+            self._made.add(number)
         connections = self.connections(number)
-        try:
-            create_tables(connections)
-        except BaseException:
-            connections.close()
-            raise
         return HBaseTable.on(
             connections,
             self._settings,

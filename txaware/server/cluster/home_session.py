@@ -23,6 +23,8 @@ from txaware.server.exchange import Reply, Request
 from txaware.server.routing import Route
 
 SESSIONS_PATH = "/v1/cluster/sessions"
+# While a server takes or gives what home has said, it says HELLO at this interval.
+FOLLOWING_S = 0.05
 
 _encode = msgspec.msgpack.Encoder().encode
 _sent = msgspec.msgpack.Decoder(SentHello).decode
@@ -66,8 +68,10 @@ class HomeSession:
         holds: Callable[[], list[int]],
         follow: Callable[[Orders], object],
         take_map: Callable[[ServerMap], object],
+        following_s: float = FOLLOWING_S,
     ) -> None:
         self._entry = entry
+        self._following_s = following_s
         self._membership = membership
         self._calls = calls
         self._holds, self._follow, self._take_map = holds, follow, take_map
@@ -114,6 +118,8 @@ class HomeSession:
             self._take_map(orders.server_map)
             self._follow(orders)
             self.has_begun.set()
+            if {*orders.has} != {*self._holds()}:  # to which home answers at once
+                self._news.wait(self._following_s)
 
     def _said(self) -> Orders:
         sent = SentHello(

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 # is offered to others, who take it if its owner has ended.
 BEAT_S, SUSPECT_S = 1.0, 3.0
 # What servers say to each other: those of another version cannot share a store.
-SPEAKS = 1
+SPEAKS = 2
 # A new home waits so long for servers that have shards from before.
 GREET_S = 1.5
 

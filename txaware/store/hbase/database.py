@@ -56,6 +56,8 @@ class HBaseDatabase:
         self._tried_ms = self._settled_ms = 0
         try:
             self._head = ownership.take()
+            if ownership.was_given_back:
+                self._settled_ms, self._broken = self._head.time_ms, False
             self.reopen()
             self._forget_predecessors()
         except BaseException:
@@ -174,13 +176,14 @@ class HBaseDatabase:
     def _forget_predecessors(self) -> None:
         """Removes the redo records of earlier owners, whose rows are all written.
 
-        If another process has taken over by now, its records are younger, and stay.
+        This one has none yet. If another process has taken over by now, its records are
+        younger, and stay.
         """
         found = self._head
         if found.pieces:
             self._head = found.follow().with_record(crc=crc32(b""))
             self._ownership.move(found, self._head)
-        self._redo.remove_others(self._ownership.owner, time_ms=self._head.time_ms)
+        self._redo.remove_all(time_ms=self._head.time_ms)
 
     def damage(self, error: Exception) -> str | None:
         """Returns None: HBase keeps its files, and reports damage in them itself."""

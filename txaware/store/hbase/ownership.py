@@ -185,6 +185,9 @@ class Ownership:
         self._beats = 0
         self._served_at: str | None = None
         self._lost_to: str | None = None
+        # True once the head is taken, where the owner before gave it back: all rows of
+        # its last batch are there.
+        self.was_given_back = False
         self._ended = Event()
         self._thread: threading.Thread | None = None
 
@@ -199,7 +202,8 @@ class Ownership:
             before, found = found, self._cell.move(found, wanted)
             if found == wanted:
                 break
-        if before is not None:
+        self.was_given_back = before is not None and before.owner == NOBODY
+        if before is not None and not self.was_given_back:
             self._forget(before.owner)
         self._thread = JoinableThread(
             target=self._keep_beating, name="txaware-hbase-owner", daemon=True

@@ -62,15 +62,16 @@ class RedoLog:
             )
         return record
 
-    def remove_others(self, owner: bytes, *, time_ms: int) -> None:
-        """Removes the records of all owners but one, up to the last settled batch."""
-        own = REDO_ROWS + owner
-        for start, stop in ((REDO_ROWS, own), (after(own), after(REDO_ROWS))):
-            self._connections.repeat(partial(self._remove, start, stop, time_ms))
+    def remove_all(self, *, time_ms: int) -> None:
+        """Removes the records of all owners, up to the last settled batch."""
+        self._connections.repeat(partial(self._remove, time_ms))
 
-    def _remove(self, start: bytes, stop: bytes, time_ms: int, client: Any) -> None:
+    def _remove(self, time_ms: int, client: Any) -> None:
         wanted = self._connections.structs.TScan(
-            startRow=start, stopRow=stop, filterString=b"KeyOnlyFilter()", caching=100
+            startRow=REDO_ROWS,
+            stopRow=after(REDO_ROWS),
+            filterString=b"KeyOnlyFilter()",
+            caching=100,
         )
         with scanner(client, self._table, wanted) as more:
             while found := more(100):
