@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 import pytest
@@ -384,6 +384,29 @@ def test_what_is_left_of_a_writer_goes_with_its_transactions() -> None:
     assert entries.ends(name, since, 0) == (since, [pointer])
     assert entries.ends(name, since, 1) == (since, [])
     assert not coordinator.barrier.is_writing(pointer)
+
+
+def test_a_sent_write_in_doubt_that_cannot_be_invalidated_stays_until_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What ended otherwise would show it; and nothing is left of it afterwards."""
+    coordinator = EmbeddedCoordinator()
+    entries, name = WriteEntries(coordinator), ("ann", "one")
+    entries.greet(name, [1])
+    first, second = (coordinator.start_short().transaction_id for _ in range(2))
+
+    def fails(_: int) -> NoReturn:
+        raise Unavailable("the journal's disk is full")
+
+    with monkeypatch.context() as full:
+        full.setattr(coordinator, "invalidate", fails)
+        with pytest.raises(Unavailable, match="full"), entries.sending(1, first):
+            raise Unavailable("no answer")
+    with entries.sending(1, second):
+        assert coordinator.barrier.is_writing(first)
+    coordinator.invalidate(first)  # as a time-out does
+    with entries.sending(1, second):
+        assert not coordinator.barrier.is_writing(first)
 
 
 def test_ends_that_nobody_fetches_are_counted_anew(

@@ -90,6 +90,8 @@ class WriteEntries:
         # The writer of each shard that has greeted, and the numbers of our own writes.
         self._writer_of: dict[int, WriterName] = {}
         self._sent = count(-1, -1)
+        # Of those: what may be done or not, of transactions that are not invalid.
+        self._in_doubt: dict[tuple[WriterName, int], int] = {}
         self._hearing = threading.Lock()
         self._hears_ends = False  # before the first write no end costs anybody more
 
@@ -163,15 +165,25 @@ class WriteEntries:
             return
         number = next(self._sent)
         self._hear_ends()
+        self._leave_ended()
         since = self._entered(name, number, pointer, None)
         try:
             yield since
         except BaseException as error:
-            if not (isinstance(error, TxAwareError) and changed_nothing(error)):
-                self._coordinator.invalidate(pointer)
+            if not changed_nothing(error):
+                self._in_doubt[name, number] = pointer
+                self._coordinator.invalidate(pointer)  # else it stays until its end
+                self._in_doubt.pop((name, number), None)
             self.leave(name, [number])
             raise
         self.leave(name, [number])
+
+    def _leave_ended(self) -> None:
+        """Has writes in doubt leave whose transactions have timed out by now."""
+        for (name, number), pointer in [*self._in_doubt.items()]:
+            if not self._barrier.is_open(pointer):
+                self.leave(name, [number])
+                self._in_doubt.pop((name, number), None)
 
     def greet(self, name: WriterName, shards: Iterable[int]) -> None:
         """Notes that nothing of these shards is under way that entered before."""
