@@ -96,6 +96,27 @@ def test_on_done_is_called_in_order(messaging: Messaging) -> None:
     assert [one.id for one in done] == sorted(one.id for one in done)
 
 
+def test_a_flush_ends_once_all_were_told(messaging: Messaging) -> None:
+    told: list[object] = []
+    with messaging.sender(linger_ms=0) as s:
+        for number in range(30):
+            s.send("t", b"a", on_done=told.append)
+            assert s.flush(PATIENCE_S)
+            assert len(told) == number + 1
+
+
+@pytest.mark.parametrize("timeout_s", ["x", -1, float("nan"), True])
+def test_a_wrong_time_to_flush_is_refused(timeout_s: Any) -> None:
+    with (
+        txaware.connect("memory:") as messaging,
+        messaging.sender() as s,
+        messaging.async_publisher("t") as publisher,
+    ):
+        for one in (s, publisher):
+            with pytest.raises(BadRequest, match="timeout_s is "):
+                one.flush(timeout_s)
+
+
 def test_an_on_done_that_raises_stops_nothing(
     messaging: Messaging, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,7 +148,7 @@ def test_an_on_done_may_send_and_never_waits_for_itself(messaging: Messaging) ->
     over = threading.Event()
 
     def sends(_: object) -> None:
-        for call in (s.flush, s.close):
+        for call in (s.flush, s.close, never.result):
             try:
                 call()
             except MisusedTransaction as error:
@@ -136,9 +157,11 @@ def test_an_on_done_may_send_and_never_waits_for_itself(messaging: Messaging) ->
         over.set()
 
     with messaging.sender() as s:
+        never = s.send("none", b"a")
         s.send("t", b"a", on_done=sends)
         assert over.wait(PATIENCE_S)
-    assert len(told) == 2
+        messaging.create_topic("none")
+    assert len(told) == 3
     assert [one.payload for one in messaging.poll("t")] == [b"a", b"b"]
 
 
@@ -195,6 +218,7 @@ def test_a_topic_that_never_comes_is_not_found(messaging: Messaging) -> None:
         error = future.exception(PATIENCE_S)
         assert isinstance(error, TopicNotFound)
         assert s.metrics().given_up_messages == 1
+        assert s.metrics().topics == 0, "names that somebody made up pile up"
 
 
 @pytest.mark.parametrize(

@@ -332,6 +332,10 @@ def test_asyncio_tells_what_is_wrong(store: ServedStore) -> None:
                     await s.send("t", b"a", on_done=3)  # type: ignore[arg-type]
                 future = await s.send("none", b"a")
                 assert not await s.flush(0.01)
+                with pytest.raises(BadRequest, match="timeout_s is"):
+                    await s.flush("x")  # type: ignore[arg-type]
+                with pytest.raises(MisusedTransaction, match="wait for itself"):
+                    future.result()
                 with pytest.raises(TopicNotFound):
                     await future
 
@@ -362,10 +366,12 @@ def test_an_event_loop_that_ends_says_how_many_were_lost(
     async def work() -> None:
         async with connect_async(store.url) as client:
             s = await client.sender().open()
-            await s.send("none", b"a")
+            kept.append(await s.send("none", b"a"))
 
+    kept: list[SentFuture] = []
     run(work())
     assert "1 messages were lost" in caplog.text
+    assert isinstance(kept[0].exception(0), Unavailable)
 
 
 def test_a_server_of_a_version_before_is_sent_to_as_before(

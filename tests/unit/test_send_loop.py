@@ -2,9 +2,11 @@
 
 import asyncio
 
-from txaware.errors import Unavailable
+import pytest
+
+from txaware.errors import PublisherClosed, Unavailable
 from txaware.model.messages import MessageId
-from txaware.publish.send_batch import Sent
+from txaware.publish.send_batch import Sent, SentFuture
 from txaware.publish.send_loop import SendLoop
 from txaware.publish.send_machine import Retries, SendLimits
 from txaware.publish.send_way import Counted, SendRequest, Told
@@ -38,18 +40,24 @@ class Turns:
     def __init__(self) -> None:
         self.now_s, self.steps = 0.0, list[str]()
         self.way = Way(self.steps)
+        self.breaks: Exception | None = None
         self.loop = SendLoop(
             SendLimits(batch_limit_messages=1, give_up_after_s=GIVE_UP_AFTER_S),
             Retries(jitter=lambda low, high: high),
             lambda: self.way,
-            clock_s=lambda: self.now_s,
+            clock_s=self._clock_s,
             pause=self._pause,
         )
 
     async def _pause(self, event: asyncio.Event, seconds: float) -> None:
         await event.wait()
 
-    def put(self, topic: str) -> None:
+    def _clock_s(self) -> float:
+        if self.breaks is not None:
+            raise self.breaks
+        return self.now_s
+
+    def put(self, topic: str) -> SentFuture:
         """Takes a message, which is a whole batch."""
 
         def on_done(ended: Sent | BaseException) -> None:
@@ -57,7 +65,9 @@ class Turns:
             self.steps.append(f"{end} {topic}")
 
         with self.loop.lock:
-            self.loop.machine.put(topic, b"x", b"k", 1, self.now_s, None, on_done)
+            return self.loop.machine.put(
+                topic, b"x", b"k", 1, self.now_s, None, on_done
+            )
 
     async def take(self) -> list[str]:
         """Has the loop take its turns, and returns what it did."""
@@ -124,3 +134,37 @@ def test_a_turn_tells_then_counts_then_tries_again_then_sends_what_is_new() -> N
         await ended(turns, running)
 
     asyncio.run(work())
+
+
+def test_a_loop_that_breaks_leaves_nobody_waiting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def work() -> None:
+        turns, running = await begun("t")
+        machine = turns.loop.machine
+        futures = [turns.put("t"), turns.put("t"), turns.put("unknown")]
+        await turns.take()
+        with turns.loop.lock:
+            flush = machine.flush()
+        waits = asyncio.create_task(turns.loop.changed())
+        turns.breaks = ZeroDivisionError("broken")
+        turns.put("t")
+        with pytest.raises(ZeroDivisionError):
+            await running
+        await waits
+        for future in futures:
+            with pytest.raises(Unavailable, match="sends no more"):
+                future.result(0)
+        assert turns.steps == ["given up to t"] * 3 + ["given up to unknown"]
+        assert machine.is_flushed(flush)
+        assert (machine.waiting, machine.held_bytes) == (0, 0)
+        with pytest.raises(PublisherClosed):
+            machine.require_open()
+        # What was under way is answered now, which changes nothing any more.
+        turns.way.sent.pop("t")(MessageId())
+        turns.way.counted.pop("unknown")(1)
+        assert machine.counts["messages"] == 1
+        turns.loop.close_soon()
+
+    asyncio.run(work())
+    assert "4 messages were lost by their sender" in caplog.text

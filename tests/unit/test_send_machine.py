@@ -1,14 +1,16 @@
 """What a sender decides: any history stores each message once, and in order."""
 
 import random
+import threading
+import traceback
 from collections import defaultdict
 from typing import Any, ClassVar
 
 import attrs
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from coordinator.threads import Condition
 from txaware.errors import (
     BadRequest,
     DuplicateSequence,
@@ -20,7 +22,7 @@ from txaware.errors import (
 )
 from txaware.model.messages import MessageId
 from txaware.model.partitions import partition_of
-from txaware.publish.send_batch import SendBatch, Sent, SentFuture
+from txaware.publish.send_batch import SendBatch, SendLock, Sent, SentFuture
 from txaware.publish.send_machine import Retries, SendLimits, SendMachine
 
 REMEMBERED = 5
@@ -90,7 +92,7 @@ class World:
     def __init__(self, **limits: Any) -> None:
         self.now_s = 0.0
         self.store = Store()
-        lock = Condition()
+        lock = SendLock()
         self.machine = SendMachine(
             SendLimits(**{"give_up_after_s": 60, "batch_limit_messages": 3, **limits}),
             Retries(jitter=lambda low, high: high),
@@ -124,6 +126,7 @@ class World:
         actions = self.machine.turn(self.now_s)
         for batch in actions.over:
             batch.tell()
+        self.machine.told(actions.settled)
         for batch in actions.send:
             assert batch.producer is not None
             assert batch.base is not None
@@ -663,3 +666,55 @@ def test_what_may_be_stored_is_not_sent_again_once_the_store_may_have_forgotten(
     world.check()
     assert isinstance(doubtful.exception(0), Unavailable)
     assert world.store.messages["a", 0] == [b"0", b"1"]
+
+
+def test_an_error_that_many_messages_have_stays_as_short_as_it_is() -> None:
+    world = World()
+    futures = [world.put("a", b"ann") for _ in range(50)]
+    world.turn()
+    world.now_s = 100
+    world.turn()
+    for future in futures:
+        with pytest.raises(TopicNotFound) as raised:
+            future.result(0)
+        lengths = {len([*traceback.walk_tb(raised.value.__traceback__)])}
+    assert max(lengths) < 10
+
+
+def test_whoever_waits_for_a_message_is_woken_for_others_and_waits_no_longer() -> None:
+    world, over = World(batch_limit_messages=1000), threading.Event()
+    future = world.put("a", b"ann")
+    [[batch]] = [line.batches for line in [world.machine.topics["a"].loose]]
+
+    def wake() -> None:
+        for _ in range(10_000):
+            if over.wait(0.001):
+                return
+            with world.machine.lock:
+                batch.wake()
+
+    waking = threading.Thread(target=wake)
+    waking.start()
+    with pytest.raises(TimeoutError):
+        future.result(0.05)
+    assert not over.is_set()
+    assert waking.is_alive()
+    over.set()
+    waking.join()
+    assert batch.turns == []
+
+
+def test_a_topic_that_never_was_there_is_forgotten() -> None:
+    world = World()
+    futures = [world.put(f"no{number}", None) for number in range(5)]
+    world.turn()
+    assert len(world.machine.topics) == 5
+    world.now_s = 100
+    world.turn()
+    assert world.machine.topics == {}
+    assert {type(future.exception(0)) for future in futures} == {TopicNotFound}
+    world.store.topics["no0"] = 1
+    later = world.put("no0", b"ann")
+    world.settle()
+    assert later.result(0) == Sent("no0", 0, id_at(0))
+    world.check_over()

@@ -18,7 +18,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from coordinator.threads import JoinableThread
-from txaware.errors import MisusedTransaction, PublisherClosed
+from txaware.errors import PublisherClosed
+from txaware.publish.publisher import checked_setting
 from txaware.publish.send_batch import Extra, OnDone, SentFuture
 from txaware.publish.send_machine import Retries, SendLimits
 from txaware.publish.send_way import Pause, SendsBatches
@@ -106,15 +107,19 @@ class Background:
             )
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Waits until all messages taken before are over; False after the time-out."""
+        """Waits until all messages taken before are over, and their callers told.
+
+        False after the time-out.
+        """
         if self.is_forked:
             raise _stayed_behind()
-        self._require_another_thread("flush")
+        self.lock.require_another_thread("flush")
+        check_flush_timeout(timeout_s)
         return _flush(self._loop, timeout_s)
 
     def close(self) -> None:
         """Takes no more messages, and waits until all that were taken are over."""
-        self._require_another_thread("close")
+        self.lock.require_another_thread("close")
         _close(self._loop, self._process_id)
         self.thread.join()
 
@@ -141,11 +146,11 @@ class Background:
         finally:
             machine.unblock(caller)
 
-    def _require_another_thread(self, call: str) -> None:
-        if threading.current_thread() is self.thread:
-            raise MisusedTransaction(
-                f"{call}() in a callback of a future would wait for itself"
-            )
+
+def check_flush_timeout(timeout_s: object) -> None:
+    """Raises `BadRequest` for what is no time to wait for a flush."""
+    if timeout_s is not None:
+        checked_setting("timeout_s", timeout_s, least=0)
 
 
 def _forked() -> None:

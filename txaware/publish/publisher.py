@@ -67,7 +67,7 @@ def checked_many(
     raise BadRequest(f"{call} takes many messages, not one {type(payloads).__name__}")
 
 
-def checked_setting(name: str, value: float, *, least: float = 1) -> None:
+def checked_setting(name: str, value: object, *, least: float = 1) -> None:
     """Raises `BadRequest` for a limit or a time that is no number or too small."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadRequest(f"{name} is a number, not {value!r}")

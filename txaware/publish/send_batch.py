@@ -5,6 +5,8 @@ future is two values, and telling a thousand of them is one step.
 """
 
 import logging
+import threading
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from queue import Empty, SimpleQueue
@@ -13,7 +15,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from coordinator.threads import Condition
-from txaware.errors import QueueFull
+from txaware.errors import MisusedTransaction, QueueFull
 from txaware.model.compression import Compression, Packed
 from txaware.model.labels import NO_HEADERS, Labels, labels_or_none
 from txaware.model.messages import MessageId
@@ -46,6 +48,20 @@ class Extra(NamedTuple):
 
     headers: bytes = NO_HEADERS
     expire_after_s: float | None = None
+
+
+class SendLock(Condition):
+    """The lock of a sender, which knows the thread that sends."""
+
+    thread_id: int | None = None
+
+    def require_another_thread(self, call: str) -> None:
+        """Raises `MisusedTransaction` in the thread that sends."""
+        if threading.get_ident() == self.thread_id:
+            raise MisusedTransaction(
+                f"{call}() in the thread that sends, as in a callback, would wait for "
+                f"itself"
+            )
 
 
 class Mark:
@@ -90,7 +106,7 @@ class SendBatch:
     tried again is that request, under the same producer and sequence (`base`).
     """
 
-    def __init__(self, topic: str, lock: Condition, taken_s: float) -> None:
+    def __init__(self, topic: str, lock: SendLock, taken_s: float) -> None:
         self.topic = topic
         self.partition = 0
         self.lock = lock
@@ -407,7 +423,8 @@ class SentFuture(Future[Sent]):
         error = self.exception(timeout)
         if error is not None:
             try:
-                raise error
+                # All messages of a batch have one error, which would grow by each.
+                raise error.with_traceback(None)
             finally:
                 del error, self  # which would keep each other
         batch, at = self._where()
@@ -429,16 +446,27 @@ class SentFuture(Future[Sent]):
         return mark.result if isinstance(mark.result, BaseException) else None
 
     def _await(self, timeout_s: float | None) -> None:
-        turn: SimpleQueue[None] = SimpleQueue()
+        lock, left_s = self._batch.lock, timeout_s
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            with self._batch.lock:
+            turn: SimpleQueue[None] = SimpleQueue()
+            with lock:
                 if self.done():
                     return
-                self._where()[0].turns += (turn,)
+                batch = self._where()[0]
+                batch.turns += (turn,)
             try:
-                turn.get(timeout=timeout_s if timeout_s is None else max(0, timeout_s))
+                if left_s is None:
+                    lock.require_another_thread("result")
+                turn.get(timeout=left_s if left_s is None else max(0, left_s))
             except Empty:
                 raise TimeoutError from None
+            finally:
+                with lock:
+                    if turn in batch.turns:
+                        batch.turns.remove(turn)
+            if until_s is not None:  # others of its batch may have been dropped
+                left_s = until_s - time.monotonic()
 
     def set_running_or_notify_cancel(self) -> bool:
         """Tells whether it was not cancelled; the sender itself says when it runs."""

@@ -5,15 +5,16 @@ It is one coroutine for all topics, in the event loop of its caller or of a thre
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable
 
 from coordinator import tracing
-from coordinator.threads import Condition
+from txaware.errors import Unavailable
 from txaware.model.labels import unpacked
 from txaware.model.messages import MessageId
 from txaware.model.requests import Payloads
-from txaware.publish.send_batch import FINISHED, SendBatch
+from txaware.publish.send_batch import FINISHED, SendBatch, SendLock
 from txaware.publish.send_machine import (
     NEVER_S,
     Actions,
@@ -64,7 +65,7 @@ class SendLoop:
         clock_s: Callable[[], float] = time.monotonic,
         pause: Pause | None = None,
     ) -> None:
-        self.lock = Condition()
+        self.lock = SendLock()
         self.machine = SendMachine(limits, retries, lock=self.lock, wake=self.wake)
         self.clock_s = clock_s
         self._way = way
@@ -75,7 +76,7 @@ class SendLoop:
         self._event: asyncio.Event | None = None
         self._is_woken = True
         self._is_closing = self._is_over = False
-        self._changes: list[asyncio.Future[None]] = []
+        self._changes: dict[asyncio.Future[None], None] = {}
 
     def wake(self) -> None:
         """Has the loop take a turn soon; called under the lock.
@@ -103,20 +104,50 @@ class SendLoop:
 
     async def changed(self) -> None:
         """Waits in the event loop of this one until messages are over."""
+        if self._is_over:
+            return
         change = asyncio.get_running_loop().create_future()
-        self._changes.append(change)
-        await change
+        self._changes[change] = None
+        try:
+            await change
+        finally:
+            self._changes.pop(change, None)
 
     def run_in_thread(self) -> None:
         """Runs the loop in an event loop of this thread."""
         asyncio.run(self.run())
 
     async def run(self) -> None:
-        """Sends until it is closed and all is over."""
+        """Sends until it is closed and all is over.
+
+        Whatever ends it before, nobody waits for a message in vain.
+        """
+        try:
+            await self._run()
+        except BaseException as error:
+            self._abandon(error)
+            raise
+        finally:
+            self.lock.thread_id = None  # another thread may get the number
+
+    def _abandon(self, error: BaseException) -> None:
+        waiting = self.machine.waiting
+        why = f"its loop has ended: {error!r}"
+        if isinstance(error, asyncio.CancelledError):
+            why = "it was not closed before its event loop ended"
+        if waiting:
+            logger.error("%d messages were lost by their sender: %s", waiting, why)
+        with self.lock:
+            self._is_over = self._is_woken = True
+            over = self.machine.abandon(Unavailable(f"the sender sends no more: {why}"))
+        self._tell_over(over)
+
+    async def _run(self) -> None:
         event = asyncio.Event()
         way = self._way()
         with self.lock:
             self._loop, self._event = asyncio.get_running_loop(), event
+            self.lock.thread_id = threading.get_ident()
         try:
             while True:
                 with self.lock:
@@ -133,18 +164,24 @@ class SendLoop:
             await way.close()
 
     def _perform(self, way: SendsBatches, actions: Actions) -> None:
-        for batch in actions.over:
-            self._log_loss(batch)
-            batch.tell()
-        if actions.over and self._changes:
-            changes, self._changes = self._changes, []
-            for change in changes:
-                if not change.done():
-                    change.set_result(None)
+        self._tell_over(actions)
         for topic in actions.count:
             self._begin_count(way, topic)
         for batch in actions.send:
             self._begin(way, batch)
+
+    def _tell_over(self, actions: Actions) -> None:
+        for batch in actions.over:
+            self._log_loss(batch)
+            batch.tell()
+        if actions.settled:
+            with self.lock:
+                self.machine.told(actions.settled)
+        if actions.over and self._changes:
+            changes, self._changes = self._changes, {}
+            for change in changes:
+                if not change.done():
+                    change.set_result(None)
 
     def _begin(self, way: SendsBatches, batch: SendBatch) -> None:
         now_s, machine = self.clock_s(), self.machine
@@ -158,6 +195,8 @@ class SendLoop:
             if begun is not None:
                 _tell(begun, batch.topic, payloads, outcome)
             with self.lock:
+                if self._is_over:
+                    return
                 self.wake()
                 if isinstance(outcome, BaseException):
                     machine.failed(batch, outcome, self.clock_s())
@@ -180,6 +219,8 @@ class SendLoop:
     def _begin_count(self, way: SendsBatches, topic: str) -> None:
         def told(outcome: int | BaseException) -> None:
             with self.lock:
+                if self._is_over:
+                    return
                 self.wake()
                 if isinstance(outcome, BaseException):
                     self.machine.not_counted(topic, outcome, self.clock_s())

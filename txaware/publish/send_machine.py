@@ -14,7 +14,6 @@ from zlib import crc32
 
 import attrs
 
-from coordinator.threads import Condition
 from txaware.errors import (
     OutOfOrderSequence,
     ProducerFenced,
@@ -29,7 +28,7 @@ from txaware.model.messages import MessageId
 from txaware.model.partitions import partition_of
 from txaware.model.producers import MAX_PRODUCER_ID, SEQUENCES, ProducerIdentity
 from txaware.publish.publisher import OVERHEAD_BYTES, checked_setting
-from txaware.publish.send_batch import Extra, OnDone, SendBatch, SentFuture
+from txaware.publish.send_batch import Extra, OnDone, SendBatch, SendLock, SentFuture
 
 # The store knows the last five requests of a producer in a partition. A repeat of the
 # first of six would not be found.
@@ -196,12 +195,15 @@ class TopicLines:
 class Actions:
     """The result of a turn: what to do now, and when the next turn is at the latest.
 
-    `over` are batches whose messages are settled, for who tells their callers.
+    `over` are batches of which messages are over, for who tells their callers, and
+    `settled` those that are over as a whole: what waits for a flush counts them until
+    `told`.
     """
 
     send: list[SendBatch] = attrs.field(factory=list)
     count: list[str] = attrs.field(factory=list)
     over: list[SendBatch] = attrs.field(factory=list)
+    settled: list[SendBatch] = attrs.field(factory=list)
     next_s: float = NEVER_S
 
 
@@ -216,7 +218,7 @@ class SendMachine:
         limits: SendLimits,
         retries: Retries,
         *,
-        lock: Condition,
+        lock: SendLock,
         wake: Callable[[], object],
     ) -> None:
         self.limits = limits
@@ -250,6 +252,7 @@ class SendMachine:
         self._timers: list[tuple[float, int, Line]] = []
         self._serial = count()
         self._over: list[SendBatch] = []
+        self._settled: list[SendBatch] = []
         self._flushes = 0
         self._unsettled: Counter[int] = Counter()
 
@@ -386,7 +389,7 @@ class SendMachine:
         return self._flushes
 
     def is_flushed(self, flush: int) -> bool:
-        """Tells whether all is over that was taken before a flush began."""
+        """Tells whether all is over, and told, that was taken before a flush began."""
         return min(self._unsettled, default=flush) >= flush
 
     # Of the loop.
@@ -420,12 +423,34 @@ class SendMachine:
                 actions.send.extend(self._visit(line, now_s))
         actions.count = self._topics_to_count()
         actions.over, self._over = self._over, []
+        actions.settled, self._settled = self._settled, []
         actions.next_s = self._timers[0][0] if self._timers else NEVER_S
         if self._queued and self._fresh:
             slow_s = next(iter(self._fresh.values())) + SLOW_S
             actions.next_s = min(actions.next_s, slow_s)
         self._next_s = actions.next_s
         return actions
+
+    def told(self, settled: list[SendBatch]) -> None:
+        """Takes that the callers of settled batches were told."""
+        self.lock.notify_all()
+        for batch in settled:
+            self._leave_flush(batch)
+
+    def abandon(self, error: BaseException) -> Actions:
+        """Takes no more messages, and ends all that it has with an error."""
+        self.close()
+        for topic in self.topics.values():
+            for line in (topic.loose, *topic.lines.values()):
+                for batch in line.batches:
+                    if batch.is_open:
+                        self._cut(line, batch)
+                    if not batch.is_answered:
+                        batch.error = error
+                        self.counts["given_up"] += len(batch.payloads)
+                    self._settle(batch)
+                line.batches.clear()
+        return Actions(over=self._over, settled=self._settled)
 
     def counted(self, topic: str, partitions: int, now_s: float) -> None:
         """Takes how many partitions a topic has; what waited for that goes to them."""
@@ -445,8 +470,11 @@ class SendMachine:
     def not_counted(self, topic: str, error: BaseException, now_s: float) -> None:
         """Takes why the partitions could not be counted, which is tried again."""
         lines = self._answered(topic, now_s)
-        if lines.partitions or not lines.loose.batches:
-            return  # what was known is good enough, or nobody asks any more
+        if lines.partitions:
+            return  # what was known is good enough
+        if not lines.loose.batches:
+            self._forget(lines)
+            return
         loose = lines.loose
         tries = loose.in_flight = loose.in_flight + 1  # nothing of it is under way
         if self._retries.allow(error, tries):
@@ -455,7 +483,7 @@ class SendMachine:
             for batch in list(loose.batches):
                 self._give_up(loose, batch, error)
             self._pop_over(loose)
-            del self.topics[topic]
+            self._forget(lines)
 
     def stored(self, batch: SendBatch, first: MessageId, now_s: float) -> None:
         """Takes that a batch is stored, and the id of its first message."""
@@ -718,9 +746,9 @@ class SendMachine:
 
     def _settle(self, batch: SendBatch) -> None:
         self._freed(batch.size_bytes, batch.taken)
-        self._leave_flush(batch)
         batch.settle(error=batch.error)
         self._over.append(batch)
+        self._settled.append(batch)
 
     def _leave_flush(self, batch: SendBatch) -> None:
         self._unsettled[batch.flush] -= 1
@@ -763,7 +791,10 @@ class SendMachine:
         if error is None and topic.name in self._to_count:
             error = Unavailable("other topics were counted for too long")
         self._expire(line, now_s, error)
-        if not line.batches or topic.is_asked:
+        if topic.is_asked:
+            return
+        if not line.batches:
+            self._forget(topic)
             return
         again_s = self._expires_s(line.batches[0])
         if line.error is None or now_s >= line.pause_until_s:
@@ -773,6 +804,12 @@ class SendMachine:
         else:
             again_s = min(line.pause_until_s, again_s)
         self._visit_at(line, again_s)
+
+    def _forget(self, topic: TopicLines) -> None:
+        """Forgets a topic that may not exist, and of which nothing waits."""
+        if self.topics.get(topic.name) is topic:
+            self._to_count.pop(topic.name, None)
+            del self.topics[topic.name]
 
     def _place_all(self, topic: TopicLines) -> None:
         """Gives what waited for the number of partitions to these."""

@@ -29,6 +29,9 @@ from txaware.publish.send_machine import (
 )
 from txaware.publish.send_way import SendsBatches
 
+# A sender remembers so many names that it has checked.
+MOST_NAMES = 10_000
+
 WhenSenderFull = Literal["wait", "raise", "drop_oldest"]
 
 
@@ -150,8 +153,10 @@ class Checked:
     def name(self, topic: str) -> tuple[str, int | None]:
         """Returns the name of a topic, and the partition if one is named, as `t.3`."""
         name, number = named_partition(topic)
-        self.names[topic] = str(name), number
-        return self.names[topic]
+        if len(self.names) >= MOST_NAMES:
+            self.names.clear()
+        checked = self.names[topic] = str(name), number
+        return checked
 
     def message(
         self,
@@ -257,7 +262,7 @@ class Sender(Generic[T]):
         if self._encode is not None:
             data = encoded(payload, self._encode)
         names = self._names
-        name, number = names[topic] if topic in names else self._checked.name(topic)
+        name, number = names.get(topic) or self._checked.name(topic)
         extra: Extra | None = None
         # Most messages are so, and the whole check takes half as long as all the rest.
         if (
@@ -292,7 +297,7 @@ class Sender(Generic[T]):
         return SenderMetrics.of(self._background.machine)
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Waits until each message taken before is on disk or lost.
+        """Waits until each message taken before is on disk or lost, and `on_done` told.
 
         False when that took longer than `timeout_s`.
         """

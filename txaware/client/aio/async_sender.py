@@ -1,7 +1,6 @@
 """The sender, awaited: the same machine and loop, in the event loop of its caller."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Generic, Self
@@ -14,12 +13,11 @@ from txaware.errors import MisusedTransaction
 from txaware.messaging.parts import Limits
 from txaware.model.encoding import encoded
 from txaware.model.messages import Outgoing, T
+from txaware.publish.background import check_flush_timeout
 from txaware.publish.send_batch import OnDone, Sent, SentFuture
 from txaware.publish.send_loop import SendLoop
 from txaware.publish.send_machine import Retries
 from txaware.publish.sender import Checked, SenderMetrics, SenderOptions, no_room
-
-logger = logging.getLogger(__name__)
 
 
 class AsyncSender(Generic[T]):
@@ -55,7 +53,7 @@ class AsyncSender(Generic[T]):
                 lambda: RemoteWay(self._transport),
             )
             checked = Checked(limits.settings.message_limit_bytes)
-            self._opened = loop, checked, asyncio.create_task(_run(loop))
+            self._opened = loop, checked, asyncio.create_task(loop.run())
         return self
 
     async def send(
@@ -123,10 +121,11 @@ class AsyncSender(Generic[T]):
         return SenderMetrics.of(self._sending[0].machine)
 
     async def flush(self, timeout_s: float | None = None) -> bool:
-        """Waits until each message taken before is on disk or lost.
+        """Waits until each message taken before is on disk or lost, and `on_done` told.
 
         False when that took longer than `timeout_s`.
         """
+        check_flush_timeout(timeout_s)
         loop = self._sending[0]
         with loop.lock:
             flush = loop.machine.flush()
@@ -173,15 +172,3 @@ class AsyncSender(Generic[T]):
         finally:
             with loop.lock:
                 machine.unblock(caller)
-
-
-async def _run(loop: SendLoop) -> None:
-    try:
-        await loop.run()
-    finally:
-        if loop.machine.waiting:
-            logger.error(
-                "%d messages were lost: their sender was not closed before its event "
-                "loop ended",
-                loop.machine.waiting,
-            )
