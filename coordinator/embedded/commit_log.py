@@ -237,7 +237,7 @@ class CommitLog:
                 if told is not None:
                     wake = told(None)  # nobody begins between the two
             elif isinstance(error, NotWritten):
-                self._ledger.give_back(entry)
+                self._ledger.refuse(entry)
             else:
                 self.undecided[entry.transaction_id] = None
                 entry.stage = UNDECIDED
@@ -259,7 +259,7 @@ class CommitLog:
                 prepare = partial(self._ledger.open.prepare, entry, prepared)
                 self._ledger.whole(prepare)
             elif isinstance(error, NotWritten):
-                self._ledger.give_back(entry)
+                self._ledger.refuse(entry)
             else:
                 self.undecided[entry.transaction_id] = prepared
                 entry.stage = UNDECIDED

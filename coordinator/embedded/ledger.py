@@ -259,6 +259,8 @@ class Ledger:
     def check_changes(self, entry: OpenTransaction, changes: Iterable[bytes]) -> None:
         """Remembers the changes for the commit, or the reason why it is refused."""
         listed = _as_list(changes)
+        if entry.is_refused:
+            self.check_commit(entry)
         entry.changes = frozenset()
         entry.refusal = "its changes were refused, and not checked again since"
         self._check_size(entry, listed)
@@ -279,9 +281,14 @@ class Ledger:
             )
 
     def _check_conflict(self, entry: OpenTransaction, keys: frozenset[bytes]) -> None:
-        key = self.committed.conflict(keys, entry.transaction_id)
+        # Of a conflict with a commit on its way to the disk, which may fail.
+        key = next(iter(entry.lost & keys), None) if entry.lost else None
+        if key is None:
+            key = self.committed.conflict(keys, entry.transaction_id)
         if key is not None:
             entry.refusal = "another one committed a change of the same key first"
+            if entry.outlives_process:
+                entry.lost |= {key}
             raise TransactionConflict(
                 f"transaction {entry.transaction_id} and one that committed since it "
                 f"began changed the same key {key!r}"
@@ -337,6 +344,13 @@ class Ledger:
         entry.stage = OPEN
         look_again_ms = max(entry.due_ms, self.elapsed_ms() + LOOK_AGAIN_MS)
         self.open.expect_expiry(entry.transaction_id, look_again_ms)
+
+    def refuse(self, entry: OpenTransaction) -> None:
+        """Opens a transaction again whose commit was not written."""
+        self.give_back(entry)
+        if entry.outlives_process and entry.prepared is None:
+            entry.is_refused = True
+            entry.refusal = "its commit could not be written before; begin another one"
 
     def _release(self, entry: OpenTransaction) -> None:
         self.committed.release(entry.reserved)

@@ -46,6 +46,11 @@ class OpenTransaction:
     program has of it, for one that may be open for long. `end` is the last one that was
     asked for.
 
+    The program of one that `outlives_process` asks over a line, where a copy of a
+    request may come late. So a commit of it that is refused once is refused ever after:
+    `lost` are the keys that it has met a conflict on, and `is_refused` is true once its
+    commit could not be written.
+
     Once it is `prepared` it never times out, and what is reserved stays so until its
     end. Its `name` is taken from the moment when somebody asks to prepare it.
     """
@@ -57,6 +62,8 @@ class OpenTransaction:
     checkpoints: Pointers = NO_POINTERS
     changes: frozenset[bytes] = frozenset()
     refusal: str | None = None
+    is_refused: bool = False
+    lost: frozenset[bytes] = frozenset()
     stage: Stage = OPEN
     reserved: frozenset[bytes] = frozenset()
     end_asked: bool = False

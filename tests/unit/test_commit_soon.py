@@ -12,10 +12,12 @@ from coordinator.errors import (
     NotWritten,
     TransactionConflict,
     TransactionNotInProgress,
+    TransactionRefused,
     Unavailable,
 )
+from coordinator.outcome import Outcome
 from coordinator.transaction import Transaction
-from tests.support.gated_destination import GatedDestination, Told
+from tests.support.gated_destination import PATIENCE_S, GatedDestination, Told
 
 
 @pytest.fixture
@@ -131,6 +133,54 @@ def test_a_disk_that_fails_leaves_it_open(
     assert coordinator.commit_soon(tx, None, again)
     again.wait()
     assert sees(coordinator, tx)
+
+
+def test_a_copy_of_a_commit_that_was_not_written_is_refused_as_that_was(
+    coordinator: EmbeddedCoordinator, destination: GatedDestination
+) -> None:
+    """It waits for the end of the first, and comes before its program aborts."""
+    tx, told = coordinator.start_short(outlives_process=True), Told()
+
+    def ended(error: Unavailable | None) -> None:
+        destination.failure = None  # before the next batch
+        told(error)
+
+    destination.failure = NotWritten("full")
+    assert coordinator.commit_soon(tx, None, ended, changes=[b"key"])
+    assert destination.came.wait(PATIENCE_S)
+    with ThreadPoolExecutor(1) as copying:
+        copy = copying.submit(coordinator.commit, tx)
+        destination.go_on.set()
+        told.wait()
+        with pytest.raises(TransactionRefused):
+            copy.result(PATIENCE_S)
+    for changes in (None, [b"key"]):
+        with pytest.raises(TransactionRefused, match="could not be written before"):
+            coordinator.commit_soon(tx, None, told, changes=changes)
+    with pytest.raises(TransactionRefused, match="could not be written before"):
+        coordinator.can_commit(tx, [])
+    coordinator.abort(tx)
+    assert coordinator.outcome(tx) is Outcome.ROLLED_BACK
+
+
+def test_a_copy_of_a_commit_that_met_a_conflict_meets_it_again(
+    coordinator: EmbeddedCoordinator, destination: GatedDestination
+) -> None:
+    """The other one does not commit after all, as the disk is full."""
+    other = coordinator.start_short()
+    tx, told = coordinator.start_short(outlives_process=True), Told()
+    assert coordinator.commit_soon(other, None, told, changes=[b"key"])
+    assert destination.came.wait(PATIENCE_S)
+    with pytest.raises(TransactionConflict):
+        coordinator.commit_soon(tx, None, Told(), changes=[b"key"])
+    destination.failure = NotWritten("full")
+    destination.go_on.set()
+    told.wait()
+    assert isinstance(told.errors[0], NotWritten)
+    destination.failure = None
+    with pytest.raises(TransactionConflict):
+        coordinator.commit_soon(tx, None, Told(), changes=[b"key"])
+    coordinator.can_commit(tx, [b"another key"])
 
 
 def test_a_disk_that_may_have_it_leaves_it_undecided(
