@@ -18,6 +18,7 @@ from coordinator.outcome import Outcome
 from coordinator.transaction import Transaction
 from coordinator.transaction_status import INVALID, OPEN, standing
 from tests.support.messagings import payloads, table_of
+from txaware.auth import ANYBODY
 from txaware.errors import (
     BadRequest,
     NotWritten,
@@ -28,16 +29,26 @@ from txaware.errors import (
 )
 from txaware.messaging import Messaging
 from txaware.model.clock import system_clock_ms
+from txaware.model.messages import Outgoing
+from txaware.model.producers import ProducerIdentity
 from txaware.model.settings import Settings
 from txaware.model.shards import placed
 from txaware.service.check.checking import check_directory
+from txaware.service.producers.producing import Producing
 from txaware.service.transfer.backup import restore
 from txaware.shards.opening import make_shards, open_some
 from txaware.shards.sharded_table import ShardedTable
 from txaware.store import journaled_table
 from txaware.store.journaled_table import FORMAT, FORMATS
-from txaware.store.keys import STORE_SHARD, STORE_SHARDS, TOPIC
+from txaware.store.keys import (
+    PRODUCER_ROW,
+    SEQUENCE_ROW,
+    STORE_SHARD,
+    STORE_SHARDS,
+    TOPIC,
+)
 from txaware.store.leveldb import LevelDbTable
+from txaware.store.producer_table import producer_key
 from txaware.store.shard_rows import StoreShards, secret_in, store_secret
 from txaware.store.topic_table import TopicTable
 
@@ -51,6 +62,12 @@ def sharded(messaging: Messaging) -> ShardedTable:
     table = table_of(messaging)
     assert isinstance(table, ShardedTable)
     return table
+
+
+def producing_of(messaging: Messaging) -> Producing:
+    found = messaging._producers
+    assert isinstance(found, Producing)
+    return found
 
 
 def test_partitions_are_spread_evenly_and_what_is_there_stays() -> None:
@@ -429,6 +446,74 @@ def test_a_producer_is_known_in_whatever_shard_it_was_opened(tmp_path: Path) -> 
         assert messaging.producers() == []
         assert messaging.check().is_clean
     assert problems(tmp_path) == []
+
+
+def test_a_publish_is_known_again_without_the_shard_that_its_producer_began_in(
+    tmp_path: Path,
+) -> None:
+    """That one may be at another server by the time of the repeat."""
+    drawn = ProducerIdentity(7, by_client=True)
+    with opened(tmp_path, 2) as messaging:
+        messaging.create_topic("orders", partitions=2)
+        publish = producing_of(messaging).publish_once
+        publish("orders.1", [b"began here"], producer=drawn, sequence=0)
+        publish("orders.0", [b"a"], producer=drawn, sequence=0)
+        ids = publish("orders.0", [b"b"], producer=drawn, sequence=1)
+        other = sharded(messaging).store_of(1)
+        other.submit([(producer_key(7), None)])()
+    with opened(tmp_path) as messaging:
+        messaging.clean_up()
+        publish = producing_of(messaging).publish_once
+        assert publish("orders.0", [b"b"], producer=drawn, sequence=1) == ids
+        publish("orders.0", [b"c"], producer=drawn, sequence=2)
+        assert payloads(messaging.poll("orders.0")) == [b"a", b"b", b"c"]
+
+
+def test_sequences_are_kept_whose_producer_was_opened_at_another_server(
+    tmp_path: Path,
+) -> None:
+    """A shard that came from a third server may have no copy of its row."""
+    with opened(tmp_path) as messaging:
+        messaging.create_topic("orders")
+        with messaging.producer() as producer:
+            producer.publish("orders", b"a")
+        [(key, _)] = table_of(messaging).scan(PRODUCER_ROW)
+        row = producing_of(messaging).ids.find(int.from_bytes(key, "big"))
+        table_of(messaging).submit([(PRODUCER_ROW + key, None)])()
+    with opened(tmp_path) as messaging:
+        producing_of(messaging).ids.elsewhere = lambda _: row
+        messaging.clean_up()
+        assert table_of(messaging).scan(SEQUENCE_ROW)
+        producing_of(messaging).ids.elsewhere = lambda _: None
+        messaging.clean_up()
+        assert not table_of(messaging).scan(SEQUENCE_ROW)
+
+
+def test_a_producer_of_several_shards_is_one_and_is_forgotten_in_all(
+    tmp_path: Path,
+) -> None:
+    drawn = ProducerIdentity(7, by_client=True)
+    with opened(tmp_path, 3) as messaging:
+        messaging.create_topic("orders", partitions=3)
+        for partition in (2, 0, 1):
+            producing_of(messaging).publish_once(
+                f"orders.{partition}", [b"a"], producer=drawn, sequence=0
+            )
+        stores = [sharded(messaging).store_of(number) for number in range(3)]
+        assert all(one.get(producer_key(7)) for one in stores)
+        assert len(messaging.producers()) == 1
+        assert messaging.check().is_clean
+        producing_of(messaging).publish_alone(
+            "orders",
+            [Outgoing(b"b", key=b"%d" % number) for number in range(20)],
+            producer=ProducerIdentity(8, by_client=True),
+            caller=ANYBODY,
+        )
+        assert all(one.get(producer_key(8)) for one in stores)
+        for producer_id in (7, 8):
+            messaging.forget_producer(producer_id)
+            assert not any(one.get(producer_key(producer_id)) for one in stores)
+        assert messaging.producers() == []
 
 
 @pytest.mark.parametrize("frames", [True, False])

@@ -174,11 +174,32 @@ class ShardedTable:
         self, writes: Sequence[Write]
     ) -> list[tuple[OrderedTable, Sequence[Write]]]:
         found: dict[int, list[Write]] = {}
+        anywhere: list[Write] = []
         for write in writes:
-            found.setdefault(self._written_to(write[0]), []).append(write)
+            place = self.place_of(write[0])
+            if place is None:
+                anywhere.append(write)
+            else:
+                found.setdefault(place, []).append(write)
+        beside = [*found] if len(found) == 1 else []
+        for write in anywhere:
+            for place in self._places_for(write, beside):
+                found.setdefault(place, []).append(write)
         if len(found) > 1:
             return [(self.store_of(one), own) for one, own in found.items()]
         return [(self.store_of(next(iter(found), HOME)), writes)]
+
+    def _places_for(self, write: Write, beside: Sequence[int]) -> Sequence[int]:
+        """Returns the shards for a row that may be in any, and in several.
+
+        It goes with the rows `beside` it, where those are of one shard; by itself, or
+        to be removed, to all shards that have it.
+        """
+        key, value = write
+        if beside and value is not None:
+            return beside
+        tables = self._tables.items()
+        return [one for one, table in tables if table.get(key) is not None] or [HOME]
 
     def hold(self, pointer: int, writes: Sequence[Write]) -> bool:
         """Holds rows for the commit; False where they are not of the first shard."""

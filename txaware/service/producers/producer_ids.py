@@ -132,6 +132,12 @@ class ProducerIds:
                 self._remember(found)
             return found
 
+    def is_anywhere(self, producer_id: int) -> bool:
+        """Tells whether there is a producer of that id, here or where it was opened."""
+        if self.find(producer_id) is not None:
+            return True
+        return self.elsewhere is not None and self.elsewhere(producer_id) is not None
+
     def known(self, producer_id: int) -> ProducerRow | None:
         """Returns a producer without reading; None also where that would be needed."""
         return self._known.get(producer_id)

@@ -76,8 +76,8 @@ class ProducerRequest:
     """A request of a producer: its messages, from sequence `base` on.
 
     `key` is the sequence that it belongs to, and `count` the number of messages.
-    `opens` is the row of a producer that it opens. `is_alone` is True for the only
-    request of its producer: a repeat has the same messages.
+    `opens` is the row of a producer that it opens, in this shard at least. `is_alone`
+    is True for the only request of its producer: a repeat has the same messages.
     """
 
     place: TopicHandle
@@ -273,10 +273,10 @@ class Producing:
             if not missing:
                 return
             self._sequences.enter_first(missing[0][0].key.producer_id, first)
-            opens = self._admitted(missing[0][0], caller).opens
+            opens = self._admitted(missing[0][0], caller, is_first=True).opens
             parts: list[PlainPart] = []
             for request, turn in missing:
-                opening = attrs.evolve(request, opens=None if parts else opens)
+                opening = attrs.evolve(request, opens=opens)
                 written = self._written(opening, turn, None)
                 ended = partial(self._ended, opening, written, turn, Turn())
                 place, payloads = request.place, request.payloads
@@ -463,7 +463,7 @@ class Producing:
             before = turn.value(self._sequences.rows, key.producer_id, key.topic)
             if before is None:
                 self._sequences.enter_first(key.producer_id, first)
-            request = self._admitted(request, caller)
+            request = self._admitted(request, caller, is_first=before is None)
             if request.is_alone and before is not None:
                 self._check_same(request, before)
             ids = repeated(before, producer, request.base, request.count)
@@ -498,9 +498,14 @@ class Producing:
             raise KeyReused
 
     def _admitted(
-        self, request: ProducerRequest, caller: Principal | None
+        self, request: ProducerRequest, caller: Principal | None, *, is_first: bool
     ) -> ProducerRequest:
-        """Returns a request whose producer may publish; perhaps it opens it."""
+        """Returns a request whose producer may publish; perhaps it opens it.
+
+        One that its client draws is opened by its first request in each topic: the row
+        is then in the same shard as its sequence, which may move to another server
+        without the shard of its very first publish.
+        """
         producer = request.producer
         begins = producer.by_client and not request.base
         if begins and self.ids.find(producer.producer_id) is None:
@@ -518,6 +523,8 @@ class Producing:
                 f"producer {producer.producer_id} has ended, as messages of it are "
                 f"missing; open a new one"
             )
+        if producer.by_client and is_first:
+            return attrs.evolve(request, opens=row)
         return request
 
     def _written(

@@ -97,7 +97,7 @@ class ProducerRemoval:
     def _remove_left(self, producer_id: int) -> None:
         """Removes the sequences of a producer that is not there."""
         with self._all_turns(producer_id) as sequences:
-            if self._ids.find(producer_id) is None:
+            if not self._ids.is_anywhere(producer_id):
                 self._table.submit(sequences)()
 
     @contextmanager
