@@ -4,7 +4,9 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 from coordinator.errors import MissingExtra, Unavailable, install_with
@@ -24,6 +26,8 @@ from coordinator.transaction import Transaction
 
 SERVICE = "transaction"
 FIND_TIMEOUT_S = 2.0
+# ZooKeeper is asked at most once in that time, by however many calls fail.
+ASK_AGAIN_S = 0.5
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
@@ -33,7 +37,8 @@ class ZooKeeperDiscovery:
     """A function that asks ZooKeeper for the host and port of an announced Tephra.
 
     `hosts` are ZooKeeper's, `HOST:PORT,HOST:PORT/path`. The connection lasts only for
-    the question.
+    the question. Its answer counts for a moment, a failure too: while Tephra is away
+    each call asks where it is. Any number of threads may ask.
     """
 
     def __init__(
@@ -42,12 +47,34 @@ class ZooKeeperDiscovery:
         *,
         service: str = SERVICE,
         timeout_s: float = FIND_TIMEOUT_S,
+        clock_s: Callable[[], float] = time.monotonic,
+        announced: Callable[[], list[bytes]] | None = None,
     ) -> None:
         self._hosts = hosts
         self._path = f"/discoverable/{service}"
         self._timeout_s = timeout_s
+        self._clock_s = clock_s
+        self._ask = announced or self._announced
+        self._asking = threading.Lock()
+        self._known: list[bytes] | str | None = None
+        self._asked_s = 0.0
 
     def __call__(self) -> tuple[str, int]:
+        with self._asking:
+            if self._known is None or self._clock_s() - self._asked_s >= ASK_AGAIN_S:
+                self._known = None
+                try:
+                    self._known = self._ask()
+                except Unavailable as error:
+                    self._known = str(error)
+                self._asked_s = self._clock_s()
+            known = self._known
+        if isinstance(known, str):
+            raise Unavailable(known)
+        return self._chosen(known)
+
+    def _announced(self) -> list[bytes]:
+        """Asks ZooKeeper."""
         try:
             from kazoo.client import KazooClient
             from kazoo.exceptions import KazooException
@@ -59,7 +86,7 @@ class ZooKeeperDiscovery:
         client = KazooClient(hosts=self._hosts, logger=_log, read_only=True)
         try:
             client.start(timeout=self._timeout_s)
-            announced = [
+            return [
                 client.get(f"{self._path}/{child}")[0]
                 for child in client.get_children(self._path)
             ]
@@ -71,7 +98,6 @@ class ZooKeeperDiscovery:
         finally:
             client.stop()
             client.close()
-        return self._chosen(announced)
 
     def _chosen(self, announced: list[bytes]) -> tuple[str, int]:
         if not announced:

@@ -7,6 +7,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import cycle
 from typing import Self
 
@@ -200,7 +201,7 @@ class Load:
                 )
             ),
             timeout_s=PATIENCE_S,
-        )
+        ), (before, self.counts)
 
     def _run(self, act: Callable[[Messaging, bytes], object]) -> None:
         with connected(self._servers) as messaging:
@@ -237,6 +238,17 @@ class Load:
         self.waited += payloads(page)
 
 
+@contextmanager
+def said_where_it_fails(three: ShardServers) -> Iterator[None]:
+    """Prints what the servers said if the block fails."""
+    try:
+        yield
+    except BaseException:
+        for one in three.servers:
+            print(one.url, one.said)
+        raise
+
+
 def moved_under_load(
     three: ShardServers, moves: Callable[[list[str]], Iterator[str]]
 ) -> None:
@@ -252,7 +264,7 @@ def moved_under_load(
             messaging.create_topic(name, partitions=4)
         messaging.create_topic("waited", shards=[shard])
         told, longest_s = list[bytes](), 0.0
-        with Load(three) as load:
+        with said_where_it_fails(three), Load(three) as load:
             for url in moves([*others, owners[shard]]):  # and back
                 began_s = time.monotonic()
                 messaging.give_shard(shard, url)
@@ -264,11 +276,8 @@ def moved_under_load(
                     lambda: load.errors or load.waited == told, timeout_s=PATIENCE_S
                 )
                 load.goes_on()
-                if load.errors:
-                    for error in load.errors:
-                        traceback.print_exception(error)
-                    for one in three.servers:
-                        print(one.url, one.said)
+                for error in load.errors:
+                    traceback.print_exception(error)
                 assert not load.errors
         print(f"{len(told)} moves of shard {shard}, the longest took {longest_s:.2f} s")
         print(f"{load.counts}, the longest took {load.longest_s:.2f} s")
