@@ -223,7 +223,7 @@ def test_its_repr_says_how_much_waits(here: Setting) -> None:
 
 def test_at_most_once_publishes_in_the_background(here: Setting) -> None:
     with here.at_most_once() as publisher:
-        assert publisher.publish(b"1") is None  # type: ignore[func-returns-value]
+        assert publisher.publish(b"1") is None
     assert here.service.published("a") == [b"1"]
     assert publisher.dropped == 0
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import typing
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import attrs
@@ -17,6 +18,7 @@ from txaware.client import HttpService
 from txaware.client.calls.admin_calls import AdminCalls
 from txaware.client.calls.service_calls import ServiceCalls
 from txaware.consume.loop_plan import LoopPlan
+from txaware.model.encoding import Encode
 from txaware.model.interfaces import MessagingService, OperatorService
 from txaware.publish import AsyncPublisher, AtMostOncePublisher
 from txaware.server.server import Access
@@ -138,6 +140,50 @@ def test_serve_says_all_options_of_its_access() -> None:
     meant["insecure"] = meant.pop("is_insecure")
     del meant["sockets"]  # those that a parent process has opened
     assert {name: one.default for name, one in shown.items()} == meant
+
+
+PUBLISH_ONE = [
+    *("Publisher.publish", "TopicPublisher.publish", "DirectPublisher.publish"),
+    *("AsyncPublisher.publish", "AtMostOncePublisher.publish", "Sender.send"),
+    *("AsyncSender.send", "AsyncSender.send_and_wait", "Producer.publish"),
+    *("AsyncProducer.publish", "TransactionalProducer.publish"),
+    *("AsyncTransactionalProducer.publish", "TypedTopic.publish"),
+    *("AsyncTypedTopic.publish", "Outbox.publish", "AsyncOutbox.publish"),
+    *("Outbox.push", "AsyncOutbox.push", "Queue.push", "Queue.push_once"),
+    *("AsyncQueue.push", "AsyncQueue.push_once", "Pusher.push", "AsyncPusher.push"),
+]
+
+
+@pytest.mark.parametrize("call", PUBLISH_ONE)
+def test_whatever_publishes_one_message_shows_the_options_of_one(call: str) -> None:
+    shown = inspect.signature(attrgetter(call)(txaware)).parameters
+    for name, kind in txaware.MessageOptions.__annotations__.items():
+        assert shown[name].kind is inspect.Parameter.KEYWORD_ONLY
+        assert (shown[name].default, shown[name].annotation) == (None, kind)
+
+
+def test_an_option_that_messages_do_not_have_is_named() -> None:
+    with txaware.connect("memory:") as messaging:
+        messaging.create_topic("t")
+        publishers: list[Any] = [
+            *(messaging.publisher("t"), messaging.direct_publisher("t")),
+            *(messaging.async_publisher("t"), messaging.at_most_once_publisher("t")),
+        ]
+        for publisher in publishers:
+            for wrong in ({"kee": None}, {"key": b"k", "kee": b"k"}):
+                with pytest.raises(TypeError, match="no option kee, but key, head"):
+                    publisher.publish(b"a", **wrong)
+        with pytest.raises(TypeError, match="no option more, but key, headers, "):
+            publishers[0].publish(b"a", more={})
+        with messaging.producer() as producer, pytest.raises(TypeError, match="kee"):
+            producer.publish("t", [b"a"], kee=b"k")  # type: ignore[call-arg]
+        assert messaging.poll("t") == []
+
+
+def test_the_options_of_a_sender_are_those_that_type_checkers_know() -> None:
+    known = {**txaware.SenderLimits.__annotations__, "encode": Encode[Any] | None}
+    meant = inspect.signature(txaware.SenderOptions).parameters
+    assert known == {name: one.annotation for name, one in meant.items()}
 
 
 def test_no_public_signature_hides_options() -> None:

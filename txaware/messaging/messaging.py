@@ -38,7 +38,6 @@ from txaware.messaging.verbs import (
     Verbs,
 )
 from txaware.model.clock import ClockMs, system_clock_ms
-from txaware.model.compression import CompressionName
 from txaware.model.encoding import Decode, Encode
 from txaware.model.groups import Assignment
 from txaware.model.interfaces import COMMITTED, Isolation
@@ -46,6 +45,7 @@ from txaware.model.messages import T
 from txaware.model.partitions import checked_partition
 from txaware.model.reports import MessagingStatus
 from txaware.model.settings import Settings
+from txaware.model.signatures import showing
 from txaware.model.start_places import StartAt
 from txaware.model.topics import QueueName
 from txaware.publish import (
@@ -63,9 +63,8 @@ from txaware.publish import (
 )
 from txaware.publish.background_publishers import WhenFull
 from txaware.publish.fenced_transaction import FencedTransaction
-from txaware.publish.send_machine import MOST_IN_FLIGHT
 from txaware.publish.send_way import SendsBatches
-from txaware.publish.sender import SenderLimits, WhenSenderFull
+from txaware.publish.sender import SenderLimits
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Queue
 from txaware.queue.handled_items import handled_key
@@ -408,38 +407,21 @@ class Messaging(
         self, *, encode: Encode[V], **options: Unpack[SenderLimits]
     ) -> Sender[V]: ...
 
+    @showing(SenderOptions)
     def sender(
-        self,
-        *,
-        in_flight: int = MOST_IN_FLIGHT,
-        linger_ms: float = 5,
-        batch_limit_bytes: int = 256 << 10,
-        queue_limit_bytes: int = 32 << 20,
-        when_full: WhenSenderFull = "wait",
-        compression: CompressionName | None = None,
-        give_up_after_s: float = 120,
-        encode: Encode[V] | None = None,
+        self, *, encode: Encode[V] | None = None, **options: Unpack[SenderLimits]
     ) -> Sender | Sender[V]:
         """Returns a sender to any topics, which keeps the line full; see `Sender`.
 
-        With a `compression`, `"gzip"` or `"zstd"`, whole batches go and are stored
-        compressed. Readers see single messages as ever. With `encode`, such as
-        `txaware.to_json`, it takes any values.
+        The options are those of `SenderOptions`. With a `compression`, `"gzip"` or
+        `"zstd"`, whole batches go and are stored compressed. Readers see single
+        messages as ever. With `encode`, such as `txaware.to_json`, it takes any values.
         """
         limits = self._parts.ask_limits()
         limits.require_senders()
         sender: Sender[Any] = Sender(
             self._parts.way,
-            SenderOptions(
-                in_flight=in_flight,
-                linger_ms=linger_ms,
-                batch_limit_bytes=batch_limit_bytes,
-                queue_limit_bytes=queue_limit_bytes,
-                when_full=when_full,
-                compression=compression,
-                give_up_after_s=give_up_after_s,
-                encode=encode,
-            ),
+            SenderOptions(encode=encode, **options),
             message_limit_bytes=limits.settings.message_limit_bytes,
             request_bytes=limits.largest_buffer_bytes,
         )

@@ -1,14 +1,15 @@
 """Topics of typed events, as a program has them: `messaging.topic(name, type=...)`."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, Literal, Protocol, TypeVar, Unpack, overload
 
 from txaware.consume import Consumer, Subscriber
 from txaware.messaging.loop_verbs import LoopOptions
 from txaware.model.event_type import EventType
 from txaware.model.interfaces import COMMITTED, Isolation, MessagingService
-from txaware.model.messages import Message, Outgoing
+from txaware.model.messages import Message, MessageOptions, Outgoing
 from txaware.model.partitions import full_name
+from txaware.model.signatures import unpacked
 from txaware.model.start_places import StartAt
 from txaware.model.topics import Topic
 from txaware.publish import Publisher
@@ -45,22 +46,16 @@ class TypedTopic(Generic[T]):
         self._messaging = messaging
         self._publisher = messaging.publisher(name)
 
+    @unpacked
     def publish(
-        self,
-        event: T | Outgoing[T],
-        *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        expire_after_s: float | None = None,
+        self, event: T | Outgoing[T], **options: Unpack[MessageOptions]
     ) -> None:
         """Publishes one event, with the open transaction or at once.
 
         One that does not fit its class, so that a reader would refuse it, is a
-        `BadRequest` that names the field. `key`, `headers` and `expire_after_s` are
-        those of an `Outgoing`.
+        `BadRequest` that names the field. The options are those of an `Outgoing`.
         """
-        message = self.event_type.message
-        self._publisher.publish(message(event, key, headers, expire_after_s))
+        self._publisher.publish(self.event_type.message(event, **options))
 
     def publish_all(self, events: Iterable[T | Outgoing[T]]) -> None:
         """Publishes many events in order; without a transaction all or none.

@@ -4,7 +4,7 @@ import importlib
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Unpack
 
 import attrs
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from txaware.errors import BadRequest
 from txaware.model.encoding import from_json_as, is_pydantic, shown, to_json
 from txaware.model.labels import FixedHeaders
-from txaware.model.messages import Outgoing, outgoing
+from txaware.model.messages import MessageOptions, Outgoing, outgoing
 
 T = TypeVar("T")
 
@@ -40,14 +40,10 @@ class EventType(Generic[T]):
         self._headers: dict[type, FixedHeaders] = {}
 
     def message(
-        self,
-        event: T | Outgoing[T],
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        expire_after_s: float | None = None,
+        self, event: T | Outgoing[T], **options: Unpack[MessageOptions]
     ) -> Outgoing:
         """Returns an event as a message; `BadRequest` for one that does not fit."""
-        said = outgoing(event, key, headers, expire_after_s)
+        said = outgoing(event, options)
         value = said.payload if isinstance(said, Outgoing) else said
         payload = self.encode(value)
         labels = self._labels(type(value))

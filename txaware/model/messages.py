@@ -4,7 +4,7 @@ import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypedDict, cast
 
 import attrs
 
@@ -373,29 +373,40 @@ class Outgoing(Generic[T]):
         return cls(payload, key, headers, expire_after_s, more or None)
 
 
-def outgoing(
-    payload: Any,
-    key: bytes | None,
-    headers: Mapping[str, bytes] | None,
-    expire_after_s: float | None = None,
-) -> Any:
-    """Returns a message with what is said beside it; as it is where nothing is said.
+class MessageOptions(TypedDict, total=False):
+    """The options of every call that publishes one message: those of an `Outgoing`."""
 
-    What an `Outgoing` has is replaced by what is said. Headers that are said are packed
-    here, and never again.
+    key: bytes | None
+    headers: Mapping[str, bytes] | None
+    expire_after_s: float | None
+
+
+_OPTIONS = MessageOptions.__annotations__.keys()
+
+
+def given(options: MessageOptions) -> MessageOptions:
+    """Returns the options that are not None; `TypeError` for what is no option."""
+    if not options.keys() <= _OPTIONS:
+        wrong = ", ".join(options.keys() - _OPTIONS)
+        raise TypeError(f"a message has no option {wrong}, but {', '.join(_OPTIONS)}")
+    if None not in options.values():
+        return options
+    said = {name: value for name, value in options.items() if value is not None}
+    return cast(MessageOptions, said)
+
+
+def outgoing(payload: Any, options: MessageOptions) -> Any:
+    """Returns a message with its options; as it is where there are none.
+
+    An option replaces what an `Outgoing` has. Headers are packed here, and never again.
     """
-    if key is None and headers is None and expire_after_s is None:
+    if not options or not (said := given(options)):
         return payload
-    if headers.__class__ is dict:
-        headers = FixedHeaders(cast(dict[str, bytes], headers))
-    said = payload if isinstance(payload, Outgoing) else Outgoing(payload)
-    return Outgoing(
-        said.payload,
-        said.key if key is None else key,
-        said.headers if headers is None else headers,
-        said.expire_after_s if expire_after_s is None else expire_after_s,
-        said.more,
-    )
+    if (headers := said.get("headers")).__class__ is dict:
+        said = {**said, "headers": FixedHeaders(cast(dict[str, bytes], headers))}
+    if isinstance(payload, Outgoing):
+        return attrs.evolve(payload, **said)
+    return Outgoing(payload, **said)
 
 
 @attrs.frozen

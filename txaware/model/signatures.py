@@ -2,8 +2,9 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, get_args
 
+KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -28,6 +29,22 @@ def signed_as(
         return method
 
     return signed
+
+
+def unpacked(method: C) -> C:
+    """Adds the keys of the `TypedDict` that a method unpacks to what it shows.
+
+    `inspect.signature` and `help` have them by name then, None where they are not said.
+    """
+    shown = inspect.signature(method)
+    *named, options = shown.parameters.values()
+    (keys,) = get_args(options.annotation)
+    more = [
+        inspect.Parameter(name, KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in keys.__annotations__.items()
+    ]
+    method.__signature__ = shown.replace(parameters=[*named, *more])  # type: ignore[attr-defined]
+    return method
 
 
 def passed_on(

@@ -5,19 +5,20 @@ server is.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from txaware.errors import BadRequest, MisusedTransaction
 from txaware.model.clock import ClockMs, system_clock_ms
-from txaware.model.messages import Outgoing, outgoing
+from txaware.model.messages import MessageOptions, Outgoing, outgoing
 from txaware.model.partitions import full_name
 from txaware.model.queues import checked_push, delay_until_s
 from txaware.model.requests import Payload
 from txaware.model.settings import Settings
+from txaware.model.signatures import unpacked
 from txaware.model.topics import QueueName
 from txaware.model.traced_messages import sent
 from txaware.participants.asyncpg_connection import AsyncpgConnection
@@ -171,36 +172,33 @@ class WritesRows:
 class Outbox(WritesRows):
     """The outbox of a connection or session whose calls block; see `txaware.outbox`."""
 
+    @unpacked
     def publish(
         self,
         topic: str,
         payload: bytes | Outgoing,
-        *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        expire_after_s: float | None = None,
+        **options: Unpack[MessageOptions],
     ) -> None:
         """Writes one message, as `Publisher.publish` takes it, with the transaction."""
-        self.publish_all(topic, [outgoing(payload, key, headers, expire_after_s)])
+        self.publish_all(topic, [outgoing(payload, options)])
 
     def publish_all(self, topic: str, payloads: Iterable[Payload]) -> None:
         """Writes many messages, in order."""
         in_thread(self.published(topic, payloads))
 
+    @unpacked
     def push(
         self,
         queue: str,
         payload: bytes | Outgoing,
         *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
         delay_s: float = 0,
         at: datetime | None = None,
         priority: int = 0,
-        expire_after_s: float | None = None,
+        **options: Unpack[MessageOptions],
     ) -> None:
         """Writes one item, as `Queue.push` takes it, with the transaction."""
-        item = outgoing(payload, key, headers, expire_after_s)
+        item = outgoing(payload, options)
         self.push_all(queue, [item], delay_s=delay_s, at=at, priority=priority)
 
     def push_all(
@@ -221,36 +219,33 @@ class Outbox(WritesRows):
 class AsyncOutbox(WritesRows):
     """The outbox of a connection or session of asyncio; see `txaware.outbox_async`."""
 
+    @unpacked
     async def publish(
         self,
         topic: str,
         payload: bytes | Outgoing,
-        *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        expire_after_s: float | None = None,
+        **options: Unpack[MessageOptions],
     ) -> None:
         """Writes one message, as `Publisher.publish` takes it, with the transaction."""
-        await self.publish_all(topic, [outgoing(payload, key, headers, expire_after_s)])
+        await self.publish_all(topic, [outgoing(payload, options)])
 
     async def publish_all(self, topic: str, payloads: Iterable[Payload]) -> None:
         """Writes many messages, in order."""
         await awaited(self.published(topic, payloads))
 
+    @unpacked
     async def push(
         self,
         queue: str,
         payload: bytes | Outgoing,
         *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
         delay_s: float = 0,
         at: datetime | None = None,
         priority: int = 0,
-        expire_after_s: float | None = None,
+        **options: Unpack[MessageOptions],
     ) -> None:
         """Writes one item, as `Queue.push` takes it, with the transaction."""
-        item = outgoing(payload, key, headers, expire_after_s)
+        item = outgoing(payload, options)
         await self.push_all(queue, [item], delay_s=delay_s, at=at, priority=priority)
 
     async def push_all(

@@ -11,7 +11,7 @@ from txaware.publish.publisher import (
     publisher_key,
 )
 from txaware.publish.send_batch import Sent, SentFuture
-from txaware.publish.sender import Sender, SenderMetrics, SenderOptions
+from txaware.publish.sender import Sender, SenderLimits, SenderMetrics, SenderOptions
 from txaware.publish.tracked_calls import WrittenByHand, written_by_hand
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Producer",
     "Publisher",
     "Sender",
+    "SenderLimits",
     "SenderMetrics",
     "SenderOptions",
     "Sent",

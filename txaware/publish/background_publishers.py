@@ -1,15 +1,17 @@
 """Publishers to one topic by a sender of their own: exactly once, and at most once."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, Unpack, get_args
 
 from coordinator.threads import SafeFuture
 from txaware.errors import BadRequest, NotWritten, QueueFull, Unavailable
 from txaware.model.interfaces import MessagingService, Payload
+from txaware.model.messages import MessageOptions
 from txaware.model.partitions import full_name
+from txaware.model.signatures import unpacked
 from txaware.publish.background import Background
 from txaware.publish.publisher import checked_setting
 from txaware.publish.repeated_publish import KnowsRepeats
@@ -50,14 +52,12 @@ class _TopicSender:
     def _take(
         self,
         payload: Payload,
-        key: bytes | None,
-        headers: Mapping[str, bytes] | None,
-        expire_after_s: float | None,
+        options: MessageOptions,
         *,
         when_full: str,
     ) -> SentFuture | None:
         data, key, size_bytes, extra = self._checked.message(
-            self._name, payload, key, headers, expire_after_s
+            self._name, payload, options
         )
         return self._background.put(
             *(self._name, data, key, size_bytes, self._clock_s(), extra),
@@ -152,22 +152,16 @@ class AsyncPublisher(_TopicSender):
             pause=pause,
         )
 
+    @unpacked
     def publish(
-        self,
-        payload: Payload,
-        *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        expire_after_s: float | None = None,
+        self, payload: Payload, **options: Unpack[MessageOptions]
     ) -> Future[Sent]:
         """Takes a message; its future is done when the message is on disk, or lost.
 
-        `key`, `headers` and `expire_after_s` are those of an `Outgoing`, which ages
-        from its publish on, not while it waits.
+        The options are those of an `Outgoing`, which ages from its publish on, not
+        while it waits.
         """
-        taken = self._take(
-            *(payload, key, headers, expire_after_s), when_full=self._when_full
-        )
+        taken = self._take(payload, options, when_full=self._when_full)
         if taken is not None:
             return taken
         full = QueueFull(f"{self._waiting} messages wait for {self.topic}")
@@ -228,19 +222,13 @@ class AtMostOncePublisher(_TopicSender):
         counts = self._background.machine.counts
         return counts["refused"] + counts["given_up"]
 
-    def publish(
-        self,
-        payload: Payload,
-        *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        expire_after_s: float | None = None,
-    ) -> None:
+    @unpacked
+    def publish(self, payload: Payload, **options: Unpack[MessageOptions]) -> None:
         """Takes a message, or drops it; raises only for what is no message.
 
-        `key`, `headers` and `expire_after_s` are those of an `Outgoing`.
+        The options are those of an `Outgoing`.
         """
-        self._take(payload, key, headers, expire_after_s, when_full="drop")
+        self._take(payload, options, when_full="drop")
 
     def __repr__(self) -> str:
         return (

@@ -1,17 +1,23 @@
 """The producer, whose publishes store nothing twice, however often they are tried."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from threading import get_ident
-from typing import Self
+from typing import Self, Unpack
 
 from coordinator.brief_errors import briefly
 from coordinator.fork_guard import guard
 from coordinator.tracing import Headers
 from txaware.errors import BadRequest, PartitionNeeded, PublisherClosed
 from txaware.model.interfaces import Payload
-from txaware.model.messages import MessageId, Outgoing, outgoing
+from txaware.model.messages import (
+    MessageId,
+    MessageOptions,
+    Outgoing,
+    given,
+    outgoing,
+)
 from txaware.model.partitions import full_name, parsed_rows
 from txaware.model.producers import (
     ProducerIdentity,
@@ -19,6 +25,7 @@ from txaware.model.producers import (
     ProducerService,
     checked_sequence,
 )
+from txaware.model.signatures import unpacked
 from txaware.model.traced_messages import all_carrying, sending
 from txaware.publish.partition_publishes import PartitionPublishes
 from txaware.publish.publisher import checked_many, checked_sizes_bytes
@@ -26,15 +33,12 @@ from txaware.publish.topic_sequence import SequenceCall, TopicSequence
 
 
 def one_or_many(
-    payloads: Payload | Iterable[Payload],
-    key: bytes | None = None,
-    headers: Mapping[str, bytes] | None = None,
-    expire_after_s: float | None = None,
+    payloads: Payload | Iterable[Payload], options: MessageOptions
 ) -> Iterable[Payload]:
-    """Returns many payloads as they are, and one in a list, with what is said of it."""
+    """Returns many payloads as they are, and one in a list, with its options."""
     if isinstance(payloads, bytes | Outgoing):
-        return [outgoing(payloads, key, headers, expire_after_s)]
-    if key is not None or headers is not None or expire_after_s is not None:
+        return [outgoing(payloads, options)]
+    if options and given(options):
         raise BadRequest(
             "key, headers and expire_after_s are of one message: publish(topic, "
             "b'...', key=...); of many, each has its own in an Outgoing"
@@ -84,20 +88,18 @@ class Producer:
         """The id and the epoch, as `publish_once` takes them."""
         return self._identity
 
+    @unpacked
     @briefly
     def publish(
         self,
         topic: str,
         payloads: Payload | Iterable[Payload],
         sequence: int | None = None,
-        *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        expire_after_s: float | None = None,
+        **options: Unpack[MessageOptions],
     ) -> list[MessageId]:
         """Publishes in one piece, and returns the ids; a repeat returns the same ones.
 
-        `payloads` are many, or one: `key`, `headers` and `expire_after_s` are of one.
+        `payloads` are many, or one: the options are of one, as those of an `Outgoing`.
         `sequence` is the number of the first message, counted in messages for each
         topic, from 0; by default it is the next one. Messages that are all among the
         last five requests are a repeat. A gap ends the producer: every later publish
@@ -106,7 +108,7 @@ class Producer:
         To a topic of several partitions it is a piece for each that gets any, and each
         has sequences of its own.
         """
-        many = one_or_many(payloads, key, headers, expire_after_s)
+        many = one_or_many(payloads, options)
         line, messages = self._checked(topic, many, sequence)
         with sending("publish", full_name(topic), messages) as context:
             try:

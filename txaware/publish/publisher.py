@@ -1,8 +1,8 @@
 """Publishers to one topic, of bytes or values: with a transaction, or at once."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from sys import modules
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, Unpack, cast
 
 from coordinator.brief_errors import shorten
 from coordinator.context import TransactionContext, current_transaction
@@ -17,9 +17,10 @@ from txaware.errors import (
 )
 from txaware.model.encoding import Encode, encoded, encoder
 from txaware.model.interfaces import MessagingService, Payload
-from txaware.model.messages import Outgoing, Receipt, outgoing
+from txaware.model.messages import MessageOptions, Outgoing, Receipt, outgoing
 from txaware.model.partitions import full_name
 from txaware.model.requests import alike, checked_payloads, usual_bytes
+from txaware.model.signatures import unpacked
 from txaware.model.traced_messages import carrying, sent
 from txaware.publish.outbox import TakesItems, TransactionPublisher
 
@@ -109,19 +110,13 @@ class DirectPublisher:
         self._message_limit_bytes = message_limit_bytes
         guard(self)
 
-    def publish(
-        self,
-        payload: Payload,
-        *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        expire_after_s: float | None = None,
-    ) -> None:
+    @unpacked
+    def publish(self, payload: Payload, **options: Unpack[MessageOptions]) -> None:
         """Publishes one message; it is on disk when this returns, and ages from then.
 
-        `key`, `headers` and `expire_after_s` are those of an `Outgoing`.
+        The options are those of an `Outgoing`.
         """
-        payload = outgoing(payload, key, headers, expire_after_s)
+        payload = outgoing(payload, options)
         if active() is not None:
             self.publish_all([payload])
             return
@@ -174,22 +169,16 @@ class Publisher:
         self._key = publisher_key(service)
         guard(self)
 
-    def publish(
-        self,
-        payload: Payload,
-        *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        expire_after_s: float | None = None,
-    ) -> None:
+    @unpacked
+    def publish(self, payload: Payload, **options: Unpack[MessageOptions]) -> None:
         """Publishes one message, which ages from its flush or spill on.
 
-        `key`, `headers` and `expire_after_s` are those of an `Outgoing`. An error that
-        can be known before the commit is raised here.
+        The options are those of an `Outgoing`. An error that can be known before the
+        commit is raised here.
         """
         # Asked here too: each call counts in a transaction of one message.
-        if key is not None or headers is not None or expire_after_s is not None:
-            payload = outgoing(payload, key, headers, expire_after_s)
+        if options:
+            payload = outgoing(payload, options)
         joined = self._joined()
         if joined is None:
             self._direct.publish(payload)
@@ -329,17 +318,13 @@ class EncodingPublisher(Generic[T]):
         self._publisher = publisher
         self._encode = encoder(encode)
 
+    @unpacked
     def publish(
-        self,
-        value: T | Outgoing[T],
-        *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        expire_after_s: float | None = None,
+        self, value: T | Outgoing[T], **options: Unpack[MessageOptions]
     ) -> None:
         """Publishes one value, as `Publisher.publish` does."""
-        said = outgoing(value, key, headers, expire_after_s)
-        self._publisher.publish(encoded(said, self._encode))
+        message = outgoing(value, options)
+        self._publisher.publish(encoded(message, self._encode))
 
     def publish_all(self, values: Iterable[T | Outgoing[T]]) -> None:
         """Publishes many values, as `Publisher.publish_all` does."""

@@ -14,7 +14,7 @@ from txaware.model.compression import CompressionName, compression_of
 from txaware.model.encoding import Encode, encoded, encoder
 from txaware.model.interfaces import Payload
 from txaware.model.labels import MAX_KEY_BYTES, packed_fields
-from txaware.model.messages import Outgoing, T, outgoing
+from txaware.model.messages import MessageOptions, Outgoing, T, outgoing
 from txaware.model.partitions import named_partition
 from txaware.model.requests import checked_payloads
 from txaware.model.traced_messages import carrying
@@ -36,7 +36,7 @@ WhenSenderFull = Literal["wait", "raise", "drop_oldest"]
 
 
 class SenderLimits(TypedDict, total=False):
-    """The options that all senders take, for type checkers; see `SenderOptions`."""
+    """The options of a sender but `encode`, for type checkers; see `SenderOptions`."""
 
     in_flight: int
     linger_ms: float
@@ -162,9 +162,7 @@ class Checked:
         self,
         name: str,
         payload: Payload,
-        key: bytes | None,
-        headers: Mapping[str, bytes] | None,
-        expire_after_s: float | None,
+        options: MessageOptions,
     ) -> tuple[bytes, bytes | None, int, Extra | None]:
         """Returns payload, key, size in memory, and what few messages have beside it.
 
@@ -172,14 +170,15 @@ class Checked:
         no message, `RequestTooLarge` above the limit.
         """
         extra: Extra | None = None
-        tracing = active()
+        tracing, key = active(), options.get("key")
         is_usual = (
             tracing is None
             and payload.__class__ is bytes
+            and len(options) == (key is not None)
             and (key is None or (key.__class__ is bytes and len(key) <= MAX_KEY_BYTES))
         )
-        if not is_usual or headers is not None or expire_after_s is not None:
-            said = outgoing(payload, key, headers, expire_after_s)
+        if not is_usual:
+            said = outgoing(payload, options)
             checked_payloads([said], limit_bytes=self._limit_bytes)
             if tracing is not None:
                 said = carrying(said, tracing.created("publish", name))
@@ -234,6 +233,8 @@ class Sender(Generic[T]):
         )
         self._put = self._background.put
 
+    # The options are written out: a dict of them is 0.2 us of the 3.6 that a message
+    # takes in all.
     def send(
         self,
         topic: str,
@@ -246,10 +247,10 @@ class Sender(Generic[T]):
     ) -> SentFuture:
         """Takes a message; its future is a `Sent` when it is on disk.
 
-        `key`, `headers` and `expire_after_s` are those of an `Outgoing`, which ages
-        from its publish on, not while it waits. `on_done` is called with the `Sent`, or
-        with the error, in the order of the partition and in the thread of the sender;
-        what it raises is logged.
+        The options are those of an `Outgoing`, which ages from its publish on, not
+        while it waits. `on_done` is called with the `Sent`, or with the error, in the
+        order of the partition and in the thread of the sender; what it raises is
+        logged.
 
         With `encode` it is any value. The topic need not exist yet. What is wrong with
         the message itself is raised here, as what `encode` raises is. In a full queue
@@ -276,9 +277,12 @@ class Sender(Generic[T]):
         ):
             size_bytes += OVERHEAD_BYTES
         else:
-            data, key, size_bytes, extra = self._checked.message(
-                name, data, key, headers, expire_after_s
-            )
+            options: MessageOptions = {} if key is None else {"key": key}
+            if headers is not None:
+                options["headers"] = headers
+            if expire_after_s is not None:
+                options["expire_after_s"] = expire_after_s
+            data, key, size_bytes, extra = self._checked.message(name, data, options)
         now_s, when_full = self._clock_s(), self._when_full
         future = self._put(
             name, data, key, size_bytes, now_s, extra, on_done, number, when_full

@@ -4,7 +4,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol, Self, overload
+from typing import Any, Protocol, Self, Unpack, overload
 
 from coordinator.brief_errors import briefly
 from coordinator.callbacks import check_answer, check_function
@@ -20,8 +20,9 @@ from txaware.errors import (
     TransactionNotInProgress,
 )
 from txaware.model.interfaces import MessagingService, Payload
-from txaware.model.messages import MessageId
+from txaware.model.messages import MessageId, MessageOptions
 from txaware.model.producers import BeginsTransactions, ProducerService, checked_key
+from txaware.model.signatures import unpacked
 from txaware.model.topics import checked_transactional_id
 from txaware.publish.fenced_transaction import (
     CommitCount,
@@ -152,25 +153,23 @@ class TransactionalProducer:
         with self._lock:
             self._made(participants, timeout_s, "begin").start()
 
+    @unpacked
     @briefly
     def publish(
         self,
         topic: str,
         payloads: Payload | Iterable[Payload],
         sequence: int | None = None,
-        *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        expire_after_s: float | None = None,
+        **options: Unpack[MessageOptions],
     ) -> list[MessageId]:
         """Publishes with the open transaction, or else at once and not twice.
 
-        `payloads` are many, or one: `key`, `headers` and `expire_after_s` are of one.
+        `payloads` are many, or one: the options are of one, as those of an `Outgoing`.
         In a transaction it returns an empty list, as ids are given with the commit, and
         the messages have no `sequence`. Without one it returns the ids; `sequence` is
         that of `Producer.publish`.
         """
-        messages = one_or_many(payloads, key, headers, expire_after_s)
+        messages = one_or_many(payloads, options)
         with self._lock:
             context = self._require("publish")
             if context is None:

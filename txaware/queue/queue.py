@@ -4,7 +4,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
@@ -21,7 +21,7 @@ from coordinator.retry import retry_on_conflict
 from txaware.errors import BadRequest, MisusedTransaction, PublisherClosed
 from txaware.model.encoding import Decode, Encode
 from txaware.model.interfaces import Payload
-from txaware.model.messages import Outgoing, Receipt, T, outgoing
+from txaware.model.messages import MessageOptions, Outgoing, Receipt, T, outgoing
 from txaware.model.queues import (
     ItemState,
     Popped,
@@ -37,6 +37,7 @@ from txaware.model.queues import (
     pipe_of,
 )
 from txaware.model.requests import Pointer
+from txaware.model.signatures import unpacked
 from txaware.model.traced_messages import sent
 from txaware.publish import TakesItems, TransactionPublisher, publisher_key
 from txaware.publish.publisher import checked_many, checked_size_bytes
@@ -85,24 +86,24 @@ class Pusher(Generic[T]):
         self._is_closed = self._is_known = False
         guard(self)
 
+    @unpacked
     @briefly
     def push(
         self,
         payload: T | Outgoing[T],
         *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
         delay_s: float = 0,
         at: datetime | None = None,
         priority: int = 0,
+        **options: Unpack[MessageOptions],
     ) -> None:
         """Pushes one item, visible at once or with the transaction that is open.
 
         It is popped `delay_s` later at the earliest, or `at` a time with its zone, up
         to ten years ahead. A higher `priority` (0 to 9) is popped first.
         """
-        options = self._options(delay_s, at, priority)
-        self._push([outgoing(payload, key, headers)], options)
+        due = self._options(delay_s, at, priority)
+        self._push([outgoing(payload, options)], due)
 
     @briefly
     def push_all(
@@ -363,25 +364,18 @@ class Queue(Popper[T]):
         """The settings of the queue."""
         return self._access.queues.queue_descriptor(self.queue)
 
+    @unpacked
     def push(
         self,
         payload: T | Outgoing[T],
         *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
         delay_s: float = 0,
         at: datetime | None = None,
         priority: int = 0,
+        **options: Unpack[MessageOptions],
     ) -> None:
         """Pushes one item; see `Pusher.push`."""
-        self._pusher.push(
-            payload,
-            key=key,
-            headers=headers,
-            delay_s=delay_s,
-            at=at,
-            priority=priority,
-        )
+        self._pusher.push(payload, delay_s=delay_s, at=at, priority=priority, **options)
 
     def push_all(
         self,
@@ -394,15 +388,15 @@ class Queue(Popper[T]):
         """Pushes many items in one piece; without a transaction all or none."""
         self._pusher.push_all(payloads, delay_s=delay_s, at=at, priority=priority)
 
+    @unpacked
     def push_once(
         self,
         name: str,
         payload: T | Outgoing[T],
         *,
         at: datetime,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
         priority: int = 0,
+        **options: Unpack[MessageOptions],
     ) -> bool:
         """Pushes what is due `at` a time, unless that was pushed under this name.
 
@@ -413,7 +407,7 @@ class Queue(Popper[T]):
         """
         named = checked_text("the name of what is pushed once", name)
         due_ms = due_ms_of(at)
-        item = outgoing(payload, key, headers)
+        item = outgoing(payload, options)
 
         times = self._access.due_times
 

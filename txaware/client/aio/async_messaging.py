@@ -261,14 +261,14 @@ class AsyncMessaging(InThreads, AsyncService):
         self, *, encode: Encode[V], **options: Unpack[SenderLimits]
     ) -> AsyncSender[V]: ...
 
-    @showing(Messaging.sender)
+    @showing(SenderOptions)
     def sender(
-        self, *, encode: Encode[V] | None = None, **options: Any
+        self, *, encode: Encode[V] | None = None, **options: Unpack[SenderLimits]
     ) -> AsyncSender | AsyncSender[V]:
         """Returns a sender to any topics: `async with messaging.sender() as s:`.
 
-        It keeps the line full from this event loop; see `AsyncSender`, and
-        `Messaging.sender` for the options.
+        It keeps the line full from this event loop; see `AsyncSender`. The options are
+        those of `SenderOptions`.
         """
         ask_limits = partial(self.in_thread, self._blocking._parts.ask_limits)
         said = SenderOptions(encode=encode, **options)

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 from coordinator.callbacks import check_answer, check_function
 from coordinator.context import Status
@@ -12,7 +12,7 @@ from txaware.client.aio.async_consumer import TopicConsumer, blocking_one
 from txaware.client.aio.async_transaction import AsyncTransaction, Workers
 from txaware.client.aio.in_threads import InThreads, Shown, in_thread, shown
 from txaware.errors import MisusedTransaction
-from txaware.model.messages import MessageId
+from txaware.model.messages import MessageId, MessageOptions
 from txaware.model.partitions import full_name
 from txaware.model.signatures import signed_as
 from txaware.model.traced_messages import sending
@@ -90,10 +90,10 @@ class AsyncProducer(Opened[Producer]):
         topic: str,
         payloads: Any,
         sequence: int | None = None,
-        **options: Any,
+        **options: Unpack[MessageOptions],
     ) -> list[MessageId]:
         task = asyncio.current_task()
-        many = one_or_many(payloads, **options)
+        many = one_or_many(payloads, options)
         messages = list(checked_many(many, call="publish"))
         take = partial(self._blocking.take, topic, messages, sequence, caller=task)
         with sending("publish", full_name(topic), messages) as context:

@@ -1,15 +1,16 @@
 """Publishes with the open transaction of its task, or at once."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Unpack
 
 from txaware.client.aio.async_service import AsyncService
 from txaware.client.aio.async_transaction import Workers
 from txaware.errors import MisusedTransaction
 from txaware.model.encoding import Encode, encoded, encoder
-from txaware.model.messages import Outgoing, Receipt, T, outgoing
+from txaware.model.messages import MessageOptions, Outgoing, Receipt, T, outgoing
 from txaware.model.partitions import full_name
 from txaware.model.requests import Payload
+from txaware.model.signatures import unpacked
 from txaware.publish import Publisher
 from txaware.publish.publisher import checked_many
 
@@ -37,20 +38,15 @@ class TopicPublisher(Generic[T]):
         self._joining: Publisher | None = None
         self._encode = None if encode is None else encoder(encode)
 
+    @unpacked
     async def publish(
-        self,
-        payload: T | Outgoing[T],
-        *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        expire_after_s: float | None = None,
+        self, payload: T | Outgoing[T], **options: Unpack[MessageOptions]
     ) -> None:
         """Publishes one message, which ages from its flush or spill on.
 
-        With `encode` it is any value. `key`, `headers` and `expire_after_s` are those
-        of an `Outgoing`.
+        With `encode` it is any value. The options are those of an `Outgoing`.
         """
-        await self.publish_all([outgoing(payload, key, headers, expire_after_s)])
+        await self.publish_all([outgoing(payload, options)])
 
     async def publish_all(self, payloads: Iterable[T | Outgoing[T]]) -> None:
         """Publishes many, in order; without a transaction in one piece, all or none."""

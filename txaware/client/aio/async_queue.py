@@ -22,7 +22,7 @@ from txaware.client.aio.in_threads import Awaited, Shown, in_thread, shown
 from txaware.client.calls.queue_calls import QueueCalls
 from txaware.errors import BadRequest
 from txaware.model.encoding import Decode, Encode
-from txaware.model.messages import Outgoing, T, outgoing
+from txaware.model.messages import MessageOptions, Outgoing, T, outgoing
 from txaware.model.queues import QueueDescriptor, checked_count
 from txaware.model.signatures import showing, signed_as
 from txaware.protocol.jobs import COMMIT_JOB, POP, PUSH
@@ -176,15 +176,17 @@ class AsyncQueue(AsyncPopper[T]):
         self,
         payload: T | Outgoing[T],
         *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        **options: Any,
+        delay_s: float = 0,
+        at: datetime | None = None,
+        priority: int = 0,
+        **options: Unpack[MessageOptions],
     ) -> None:
+        due = {"delay_s": delay_s, "at": at, "priority": priority}
         if self._workers.open_transaction() is None:
-            await self._push([outgoing(payload, key, headers)], options)
+            await self._push([outgoing(payload, options)], due)
             return
-        push = partial(self._blocking.push, payload, key=key, headers=headers)
-        await self._workers.write(push, **options)
+        push = partial(self._blocking.push, payload, **options)
+        await self._workers.write(push, **due)
 
     @signed_as(Queue[T].push_all)
     async def push_all(

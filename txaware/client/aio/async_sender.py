@@ -1,9 +1,9 @@
 """The sender, awaited: the same machine and loop, in the event loop of its caller."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Generic, Self
+from typing import Any, Generic, Self, Unpack
 
 from coordinator.callbacks import check_function
 from coordinator.fork_guard import guard
@@ -12,7 +12,8 @@ from txaware.client.aio.remote_way import RemoteWay
 from txaware.errors import MisusedTransaction
 from txaware.messaging.parts import Limits
 from txaware.model.encoding import encoded
-from txaware.model.messages import Outgoing, T
+from txaware.model.messages import MessageOptions, Outgoing, T
+from txaware.model.signatures import unpacked
 from txaware.publish.background import check_flush_timeout
 from txaware.publish.send_batch import OnDone, Sent, SentFuture
 from txaware.publish.send_loop import SendLoop
@@ -56,15 +57,14 @@ class AsyncSender(Generic[T]):
             self._opened = loop, checked, asyncio.create_task(loop.run())
         return self
 
+    @unpacked
     async def send(
         self,
         topic: str,
         payload: T | Outgoing[T],
         *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        expire_after_s: float | None = None,
         on_done: OnDone | None = None,
+        **options: Unpack[MessageOptions],
     ) -> SentFuture:
         """Takes a message, and returns once it is in the queue; see `Sender.send`.
 
@@ -77,9 +77,7 @@ class AsyncSender(Generic[T]):
         if self._options.encode is not None:
             data = encoded(payload, self._options.encode)
         name, number = checked.names.get(topic) or checked.name(topic)
-        data, key, size_bytes, extra = checked.message(
-            name, data, key, headers, expire_after_s
-        )
+        data, key, size_bytes, extra = checked.message(name, data, options)
         machine, when_full = loop.machine, self._options.when_full
         while True:
             with loop.lock:
@@ -96,20 +94,15 @@ class AsyncSender(Generic[T]):
                     raise no_room(machine.waiting, name)
             await self._room(loop)
 
+    @unpacked
     async def send_and_wait(
         self,
         topic: str,
         payload: T | Outgoing[T],
-        *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        expire_after_s: float | None = None,
+        **options: Unpack[MessageOptions],
     ) -> Sent:
         """Sends a message, and returns its place once it is on disk."""
-        future = await self.send(
-            topic, payload, key=key, headers=headers, expire_after_s=expire_after_s
-        )
-        return await future
+        return await (await self.send(topic, payload, **options))
 
     @property
     def waiting(self) -> int:
