@@ -4,6 +4,7 @@ import threading
 import zlib
 from collections import Counter
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -296,6 +297,34 @@ def test_a_topic_made_anew_never_shows_what_was_there(site: Site) -> None:
         assert messaging.check().problems == ()
 
 
+@pytest.mark.parametrize("fewer", [1, 2])
+@pytest.mark.parametrize("group", [None, "g"])
+def test_a_consumer_goes_on_in_a_topic_made_anew_with_fewer_partitions(
+    parts: Messaging, fewer: int, group: str | None
+) -> None:
+    keyed = [Outgoing(b"old", key=b"%d" % number) for number in range(9)]
+    parts.publish("orders", keyed)
+    consumer = parts.consumer("orders", group=group)
+    assert len(consumer.poll()) == 9
+    parts.delete_topic("orders")
+    parts.create_topic("orders", partitions=fewer)
+    assert consumer.poll() == []
+    assert not consumer.wait(0)
+    new = [b"new%d" % number for number in range(6)]
+    parts.publish("orders", [Outgoing(one, key=one) for one in new])
+    assert consumer.wait(0)
+    assert sorted(one.payload for one in consumer.poll()) == new
+    assert consumer.poll() == []
+
+
+def test_a_place_that_a_program_names_in_no_partition_is_refused(
+    parts: Messaging,
+) -> None:
+    consumer = parts.consumer("orders", start={7: MessageId.of(1)})
+    with pytest.raises(TopicNotFound, match="partition 7 does not exist"):
+        consumer.poll()
+
+
 def test_a_partition_that_is_not_there_says_how_many_there_are(
     parts: Messaging,
 ) -> None:
@@ -463,6 +492,9 @@ def test_a_time_finds_the_first_message_from_then_on(site: Site) -> None:
     assert messaging.offsets("orders", at=late.id.publish_time_ms) == found
     assert messaging.offsets("orders", at=late.time) == found
     assert messaging.offsets("orders", at=late.time.replace(tzinfo=None)) == found
+    long_ago = datetime(1900, 1, 1, tzinfo=UTC)
+    firsts = messaging.offsets("orders", at="first")
+    assert messaging.offsets("orders", at=long_ago) == firsts
     nothing = {0: None, 1: None}
     assert messaging.offsets("orders", at=late.id.publish_time_ms + 1) == nothing
 

@@ -317,6 +317,21 @@ def test_asyncio_drops_or_raises_where_it_is_full(store: ServedStore) -> None:
     assert payloads(store.messaging, "t") == [b"x" * 100, b"z" * 100]
 
 
+def test_asyncio_closes_with_its_messaging_and_loses_nothing(
+    store: ServedStore,
+) -> None:
+    async def work() -> None:
+        async with connect_async(store.url) as client:
+            s = await client.sender(linger_ms=60_000).open()
+            future = await s.send("t", b"0")
+        assert future.done()
+        with pytest.raises(PublisherClosed):
+            await s.send("t", b"more")
+
+    run(work())
+    assert payloads(store.messaging, "t") == [b"0"]
+
+
 def test_asyncio_tells_what_is_wrong(store: ServedStore) -> None:
     async def work() -> None:
         async with connect_async(store.url) as client:
@@ -364,9 +379,12 @@ def test_an_event_loop_that_ends_says_how_many_were_lost(
     store: ServedStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work() -> None:
-        async with connect_async(store.url) as client:
-            s = await client.sender().open()
-            kept.append(await s.send("none", b"a"))
+        client = connect_async(store.url)
+        s = await client.sender().open()
+        kept.append(await s.send("none", b"a"))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await client.close()
 
     kept: list[SentFuture] = []
     run(work())

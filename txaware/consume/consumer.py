@@ -14,11 +14,19 @@ from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.consume.cursors import Group, GroupCursor, LocalCursor
-from txaware.errors import MisusedTransaction, PartitionNeeded
+from txaware.errors import MisusedTransaction, PartitionNeeded, TopicNotFound
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.encoding import Decode, decoder
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED, Isolation, MessagingService
-from txaware.model.messages import BlockedBy, MessageId, Page, T, end_of, page_of
+from txaware.model.messages import (
+    BlockedBy,
+    MessageId,
+    Page,
+    Places,
+    T,
+    end_of,
+    page_of,
+)
 from txaware.model.partitions import full_name
 from txaware.model.start_places import (
     BEGINNING,
@@ -116,6 +124,8 @@ class Consumer(Generic[T]):
         self._blocked_by: BlockedBy | None = None
         self._lock = threading.Lock()
         self._expired = ExpiredUnseen(self._name, clock_ms)
+        # The partitions that pages had, which a topic made anew may have no more.
+        self._had = 0
         begin = self._position_of(start, inclusive=inclusive)
         self._cursor: LocalCursor | GroupCursor
         if group is None:
@@ -280,14 +290,16 @@ class Consumer(Generic[T]):
 
     def _poll(self, place: ReadPlace, limit: int, tx: Transaction | None) -> Page:
         position, begun = place.position, tracing.begun()
-        page = self._service.poll(
-            self._topic,
-            start=position,
-            inclusive=position is None,
-            limit=limit,
-            transaction=tx,
-            isolation=self._isolation if tx is None else UNCOMMITTED,
-        )
+        try:
+            page = self._page(position, limit, tx)
+        except TopicNotFound:
+            if not isinstance(position, dict) or max(position) >= self._had:
+                raise
+            position = self._still_there(position)
+            place.move(BEGINNING if position is None else position)
+            page = self._page(position, limit, tx)
+        if isinstance(page.next, dict):
+            self._had = max(self._had, *(number + 1 for number in page.next))
         if begun is not None and page:
             begun.received("poll", self._topic, [one.headers for one in page])
         self._blocked_by = page.blocked_by
@@ -295,6 +307,24 @@ class Consumer(Generic[T]):
         if is_ahead(page, position):
             place.move(page.next)
         return page
+
+    def _page(self, position: Position | None, limit: int, tx: Any) -> Page:
+        return self._service.poll(
+            self._topic,
+            start=position,
+            inclusive=position is None,
+            limit=limit,
+            transaction=tx,
+            isolation=self._isolation if tx is None else UNCOMMITTED,
+        )
+
+    def _still_there(self, position: Places) -> Places | None:
+        """Returns the places in the partitions that the topic has now.
+
+        One that was made anew may have fewer than pages of before had.
+        """
+        count = self._service.topic(self._topic).partitions
+        return {n: one for n, one in position.items() if n < count} or None
 
     def require_outside(self, call: str, transaction: object) -> None:
         """Refuses a call where a transaction is open, of the thread or of its task."""

@@ -406,7 +406,7 @@ def checked_start(start: object) -> Start:
 def checked_offsets_at(at: object) -> str | int:
     """Returns a word, or a time in ms; raises `BadRequest` for anything else."""
     if isinstance(at, datetime):
-        return _ms_of(at)
+        return max(0, _ms_of(at))  # no message is older
     if at in ("first", "last", "stable"):
         return str(at)
     if isinstance(at, bool) or not isinstance(at, int):

@@ -119,6 +119,7 @@ class AsyncMessaging(InThreads, AsyncService):
         self._queue_calls = QueueCalls(link)
         self._job_calls = JobCalls(self._transport)
         self._known_queues: dict[str, AsyncQueue] = {}
+        self._senders: set[AsyncSender[Any]] = set()
         guard(self, self._blocking)
 
     def transaction(
@@ -272,7 +273,7 @@ class AsyncMessaging(InThreads, AsyncService):
         """
         ask_limits = partial(self.in_thread, self._blocking._parts.ask_limits)
         said = SenderOptions(encode=encode, **options)
-        return AsyncSender(self._transport, said, ask_limits)
+        return AsyncSender(self._transport, said, ask_limits, self._senders)
 
     consumer = opened_in_thread(Messaging.consumer, _consumer_over)
 
@@ -554,10 +555,14 @@ class AsyncMessaging(InThreads, AsyncService):
         return await self._workers.run(call)
 
     async def close(self) -> None:
-        """Closes all connections and threads."""
-        self._workers.close()
-        await asyncio.to_thread(self._blocking.close)
-        await self._transport.close()
+        """Closes its senders, which lose nothing, and all connections and threads."""
+        try:
+            for sender in [*self._senders]:
+                await sender.close()
+        finally:
+            self._workers.close()
+            await asyncio.to_thread(self._blocking.close)
+            await self._transport.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -33,11 +33,13 @@ class AsyncSender(Generic[T]):
         transport: AsyncTransport,
         options: SenderOptions,
         ask_limits: Callable[[], Awaitable[Limits]],
+        opened: "set[AsyncSender[Any]]",
     ) -> None:
         options.limits()  # raises for what is wrong
         self._transport = transport
         self._options = options
         self._ask_limits = ask_limits
+        self._to_close = opened
         self._opened: tuple[SendLoop, Checked, asyncio.Task[None]] | None = None
         guard(self)
 
@@ -55,6 +57,7 @@ class AsyncSender(Generic[T]):
             )
             checked = Checked(limits.settings.message_limit_bytes)
             self._opened = loop, checked, asyncio.create_task(loop.run())
+            self._to_close.add(self)
         return self
 
     @unpacked
@@ -137,6 +140,7 @@ class AsyncSender(Generic[T]):
             loop, _, task = self._opened
             loop.close_soon()
             await asyncio.shield(task)
+            self._to_close.discard(self)
 
     async def __aenter__(self) -> Self:
         return await self.open()
