@@ -104,6 +104,7 @@ def test_the_guarantees_of_the_readme_name_tests_that_exist() -> None:
         )
 
 
+@pytest.mark.long
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     if importlib.util.find_spec("mkdocs") is None and "CI" not in os.environ:
         pytest.skip("mkdocs is not installed: pip install '.[docs]'")

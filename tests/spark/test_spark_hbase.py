@@ -14,7 +14,10 @@ from tests.support.spark_stream_job import FORMAT, MESSAGES_A_BATCH
 from txaware.local_hbase import LocalHBase
 from txaware.model.settings import Settings
 
-pytestmark = [pytest.mark.hbase, pytest.mark.tephra, pytest.mark.spark]
+pytestmark = [
+    *(pytest.mark.hbase, pytest.mark.tephra, pytest.mark.spark),
+    pytest.mark.long,  # Spark at a server, and a server over HBase, are shown apart
+]
 
 SETTINGS = Settings(janitor_interval_s=0, topics="in, t")
 

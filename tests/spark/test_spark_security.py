@@ -84,6 +84,7 @@ def test_a_wrong_token_is_told_and_not_shown(site: Guarded, wrong: str | None) -
     assert shared.published("t") == []
 
 
+@pytest.mark.long
 def test_no_page_plan_log_or_checkpoint_of_spark_has_a_token(
     site: Guarded, tmp_path: Path
 ) -> None:

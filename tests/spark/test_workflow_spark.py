@@ -33,6 +33,7 @@ def office(tmp_path: Path) -> Iterator[Office]:
     site.close()
 
 
+@pytest.mark.long
 def test_a_job_of_spark_is_submitted_and_hands_its_result_on(
     office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

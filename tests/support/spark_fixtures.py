@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 import txaware
 from coordinator.errors import Unavailable
 from coordinator.java.process import find_java
+from tests.support.python_process import AS_USUAL
 from tests.support.tephra_fixtures import missing
 from txaware.messaging import Messaging
 
@@ -34,6 +35,9 @@ CONF = {
     "spark.log.level": "OFF",
     "spark.driver.extraJavaOptions": QUICK_JVM,
 }
+
+# What the workers of a session are forked from, but for a long run.
+FORKED = {"spark.python.daemon.module": "tests.support.spark_daemon"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -64,8 +68,10 @@ def session(master: str, **conf: str) -> SparkSession:
     """A session of its own kind; `_` stands for `.` in the names of settings."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName("tests of txaware")
+    is_forked = master.startswith("local[") and AS_USUAL not in os.environ
     for name, value in {
         **CONF,
+        **(FORKED if is_forked else {}),
         **{k.replace("_", "."): v for k, v in conf.items()},
     }.items():
         builder = builder.config(name, value)

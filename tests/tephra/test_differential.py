@@ -21,7 +21,8 @@ from tests.support.doubles import Clock
 pytestmark = pytest.mark.tephra
 
 HISTORY_STEPS = 40
-CI_OPERATIONS = 10_000
+SHORT_OPERATIONS = 2_500
+LONG_OPERATIONS = 10_000
 SOAK_OPERATIONS = 100_000
 FUTURE = 10**12
 
@@ -269,11 +270,15 @@ steps = st.tuples(
 )
 
 
-def test_ten_thousand_random_operations_end_alike(raw_tephra: TephraCalls) -> None:
+def test_thousands_of_random_operations_end_alike(
+    raw_tephra: TephraCalls, pytestconfig: pytest.Config
+) -> None:
+    is_long = pytestconfig.getoption("--long")
+    wanted = LONG_OPERATIONS if is_long else SHORT_OPERATIONS
     operations = 0
 
     @settings(
-        max_examples=CI_OPERATIONS // 20,
+        max_examples=wanted // 20,
         phases=(Phase.generate,),
         deadline=None,
         suppress_health_check=list(HealthCheck),
@@ -291,7 +296,7 @@ def test_ten_thousand_random_operations_end_alike(raw_tephra: TephraCalls) -> No
             pair.tephra.forget()
 
     histories()
-    assert operations >= CI_OPERATIONS
+    assert operations >= wanted
 
 
 @pytest.mark.soak
