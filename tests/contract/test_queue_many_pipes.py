@@ -1,7 +1,9 @@
 """Queues of many pipes: what a start reads, what rests, what goes, and the bound."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -18,11 +20,13 @@ from tests.support.queues import (
     waiting,
 )
 from txaware.errors import TooManyPipes
-from txaware.model.queues import pipe_prefix
+from txaware.model.queues import PipeShare, pipe_prefix
 from txaware.queue import Queue
 from txaware.service.queue import loading, pushing
 from txaware.service.queue.local_queues import LocalQueues
+from txaware.service.queue.pushing import Pushing
 from txaware.service.queue.queue_state import QueueState
+from txaware.service.write.publishing import Publishing
 from txaware.store.queue_table import TOTALS, pipe_rows, pipe_write
 
 in_process = pytest.mark.in_process
@@ -210,6 +214,31 @@ def test_a_pipe_whose_row_says_too_little_keeps_what_is_there(lasting: Site) -> 
         assert queue.stats().depth == 2
     assert taken(queue) == numbered(3)[1:]
     assert (queue.stats().pushed, queue.stats().committed) == (3, 3)
+
+
+def test_a_pipe_that_is_lent_is_popped_from_though_it_was_empty_meanwhile(
+    lasting: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction got the pipe from an earlier life, and commits in this one."""
+    queue = made(lasting.messaging)
+    queue.push(b"a")
+    [pipe] = state_of(lasting).pipes.values()
+    lasting.crash()
+    queue = lasting.messaging.queue("mail")
+    cargo = Publishing.cargo
+
+    def looked_at(*given: Any) -> Any:
+        made_cargo = cargo(*given)
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(taken, queue).result() == [b"a"]
+        return made_cargo
+
+    before = [PipeShare(str(pipe.name), 1)]
+    monkeypatch.setattr(Pushing, "reserve", lambda *_, **__: before)
+    monkeypatch.setattr(Publishing, "cargo", looked_at)
+    with lasting.messaging.transaction():
+        queue.push(b"b")
+    assert taken(queue) == [b"b"]
 
 
 def test_a_pipe_above_the_bound_is_refused(bounded: Site) -> None:

@@ -273,8 +273,7 @@ class Pushing:
                 self._table.hand_over([pipe.write()], self._told)
             now_ms = self._clock.now_ms()
             pipe.lent_until_ms = now_ms + LENT_MS
-            if not self._state.is_unread(number):
-                self._state.line_up_again(pipe, now_ms)
+            self._line_up_again(pipe, now_ms)
             return self.handle(pipe)
 
     def handle(self, pipe: Pipe) -> TopicHandle:
@@ -289,14 +288,22 @@ class Pushing:
     def _counted(self, pipe: Pipe, pointer: int | None, count: int) -> None:
         """Counts pushes: committed ones, those of a transaction, or its rollback."""
         with self._state.lock:
+            now_ms = self._clock.now_ms()
+            # One that was lent in an earlier life may have been found empty meanwhile.
+            self._line_up_again(pipe, now_ms)
             if pointer is None:
                 pipe.pushed += count
-                self._state.meter.at(self._clock.now_ms()).pushed += count
+                self._state.meter.at(now_ms).pushed += count
             else:
                 pipe.hold(pointer, count)
                 if count:
                     self._state.watched.setdefault(pointer, set()).add(pipe)
         self._state.signal.tell(count or None)
+
+    def _line_up_again(self, pipe: Pipe, now_ms: int) -> None:
+        state = self._state
+        if state.pipes.get(pipe.id) is pipe and not state.is_unread(pipe.id):
+            state.line_up_again(pipe, now_ms)
 
     def _shares(
         self,

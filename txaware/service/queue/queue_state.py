@@ -297,10 +297,17 @@ class QueueState:
             insort(lane, number)
 
     def line_up_again(self, pipe: Pipe, now_ms: int) -> None:
-        """Has a pipe read in its turn that may get items, though it was left out."""
-        is_due = pipe.kind is not PipeKind.DELAYED or pipe.due_ms <= now_ms
-        if is_due and self.first.get((pipe.pusher, pipe.priority), pipe.id) == pipe.id:
-            self._line_up(pipe.id, pipe.priority, pipe.pusher)
+        """Has a pipe read in its turn that may get items, though it was left out.
+
+        Others of its pusher may have followed it meanwhile: it has its turns beside
+        them then. Those that still wait behind another one go on waiting.
+        """
+        if pipe.kind is PipeKind.DELAYED and pipe.due_ms > now_ms:
+            return
+        first = self.first.get((pipe.pusher, pipe.priority), pipe.id)
+        if pipe.id <= first:
+            pusher = pipe.pusher if pipe.id == first else 0
+            self._line_up(pipe.id, pipe.priority, pusher)
 
     def is_lined_up(self, pipe: Pipe) -> bool:
         """Tells whether a pipe may have something to read."""
