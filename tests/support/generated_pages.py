@@ -68,7 +68,8 @@ ERRORS = """\
 Every error that is raised on purpose is a `txaware.TxAwareError`. Its class says what
 you can do. `changed_nothing` says that the call had no effect and never will; after any
 other error it may have had one. `Unavailable` of a server says so of one request: a
-copy of it, doubled by a middlebox or held back on a line, may be carried out later.
+copy of it, doubled by a middlebox or held back on a line, may be carried out later. A
+commit that was refused stays refused.
 
 The three to know:
 
