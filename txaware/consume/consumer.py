@@ -124,7 +124,7 @@ class Consumer(Generic[T]):
         self._blocked_by: BlockedBy | None = None
         self._lock = threading.Lock()
         self._expired = ExpiredUnseen(self._name, clock_ms)
-        # The partitions that pages had, which a topic made anew may have no more.
+        # So many partitions pages had; a topic that is made anew may have fewer.
         self._had = 0
         begin = self._position_of(start, inclusive=inclusive)
         self._cursor: LocalCursor | GroupCursor
@@ -308,7 +308,9 @@ class Consumer(Generic[T]):
             place.move(page.next)
         return page
 
-    def _page(self, position: Position | None, limit: int, tx: Any) -> Page:
+    def _page(
+        self, position: Position | None, limit: int, tx: Transaction | None
+    ) -> Page:
         return self._service.poll(
             self._topic,
             start=position,

@@ -214,7 +214,8 @@ class Loading:
                 continue  # others of its pusher come first
             prefix = pipe_prefix(state.name, state.descriptor.generation, number)
             if has_left and self._table.scan(MESSAGE + prefix, limit=1):
-                resting.doubt(number)  # whoever reads it finds out
+                # Its row says less than is there: what waits is counted anew.
+                resting.doubt(number)
                 self._woken(number, row._replace(pushed=NOT_FINAL))
                 continue
             state.leave_lane(number, row.priority, row.pusher)
