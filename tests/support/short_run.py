@@ -13,7 +13,7 @@ from zlib import crc32
 
 import pytest
 
-from tests.support.workers import SERVERS
+from tests.support.workers import SERVERS, marks
 
 SEPARATE = ("soak", "benchmark")  # run where `-m` names them
 # Crashes, rights, and what holds everywhere are in every run, but for what is marked;
@@ -98,7 +98,7 @@ def _named_files(config: pytest.Config) -> tuple[set[Path], set[Path]]:
 
 
 def _has_any(item: pytest.Item, markers: Iterable[str]) -> bool:
-    return any(item.get_closest_marker(each) for each in markers)
+    return not marks(item).isdisjoint(markers)
 
 
 def _long(items: Iterable[pytest.Item]) -> set[pytest.Item]:
@@ -109,7 +109,7 @@ def _long(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     found: set[pytest.Item] = set()
     begun: set[tuple[Path, bool]] = set()
     for (path, _), same in cases.items():
-        found |= {item for item in same if item.get_closest_marker("long")}
+        found |= {item for item in same if _has_any(item, ("long",))}
         if WHOLE_FILES.search(path.stem):
             continue
         java = [item for item in same if _has_any(item, SERVERS)]

@@ -1,7 +1,9 @@
 """Which tests are quick, and which have to be in one process (`pytest -n 3`)."""
 
+import gc
 import importlib
 import re
+from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,23 +26,39 @@ LONG = ("soak", "benchmark")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of servers stay together, and otherwise those of one file."""
     for item in items:
-        if is_in_memory(item):
+        marked = marks(item)
+        if _is_in_memory(item, marked):
             item.add_marker(pytest.mark.memory)
-        of_servers = (each for each in SERVERS if item.get_closest_marker(each))
-        group = next(of_servers, item.path.stem)
+        group = next((each for each in SERVERS if each in marked), item.path.stem)
         if group in SERVERS:
             item.add_marker(pytest.mark.java)
         item.add_marker(pytest.mark.xdist_group(group))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection(session: pytest.Session) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Spares the collector of garbage all that is made now, which stays to the end.
+
+    It would look through a million objects nine times, and then again at each end of a
+    worker and each `gc.collect()` of a test.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        _import_own_files(session.config)
+        return (yield)
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
+
+
+def _import_own_files(config: pytest.Config) -> None:
     """Lets each process begin the whole run with files of its own.
 
     In a new checkout all files have to be compiled, which takes half a minute; so each
     process finds most of them compiled by the others.
     """
-    config = session.config
     told = getattr(config, "workerinput", None)
     if told is None or [*map(Path, config.args)] not in ([TESTS], [Path(TESTS.name)]):
         return
@@ -52,11 +70,16 @@ def pytest_collection(session: pytest.Session) -> None:
             importlib.import_module(".".join(parts))
 
 
-def is_in_memory(item: pytest.Item) -> bool:
-    """Whether a test is one of `pytest -m memory`, the quick look."""
+def marks(item: pytest.Item) -> set[str]:
+    """Returns the names of all marks; asking for each costs as much as for all."""
+    return {mark.name for mark in item.iter_markers()}
+
+
+def _is_in_memory(item: pytest.Item, marked: set[str]) -> bool:
+    """Tells whether a test is one of `pytest -m memory`, the quick look."""
     return (
         item.path.parent.name in ("unit", "contract")
-        and not any(item.get_closest_marker(each) for each in (*SERVERS, *LONG))
+        and marked.isdisjoint((*SERVERS, *LONG))
         and not OUTSIDE.search(item.name.partition("[")[2])
     )
 
