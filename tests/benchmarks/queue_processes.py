@@ -1,9 +1,10 @@
 """Processes that push to a queue, pop from it, or both, at the same time.
 
 `python -m tests.benchmarks.queue_processes WORK ADDRESS SECONDS [--no-frames]`, where
-WORK is push, pop, cycle or tasks, and the address is that of a server of ours, or names
-a PostgreSQL as psycopg wants it. It says when it is ready, begins with each line of
-its input, and tells how many items it had, and what processor time that took.
+WORK is push, pop, cycle or tasks, or one of the last two where each pop carries the
+commit before it: cycle-carried, tasks-carried. The address is that of a server of ours,
+or names a PostgreSQL as psycopg wants it. It says when it is ready, begins with each
+line of its input, and tells how many items it had, and what processor time that took.
 """
 
 import asyncio
@@ -19,12 +20,19 @@ from tests.benchmarks.started import READY, workers
 from txaware import connect, connect_async
 from txaware.bench.trial import PAYLOAD
 from txaware.client.aio.async_queue import AsyncQueue
-from txaware.queue import Queue
+from txaware.queue import Job, Queue
 
 NO_FRAMES = "--no-frames"
+CARRIED = "-carried"
 TASKS = 16
-# One call of either does one item, and answers how many that were.
-Work = Callable[[], int]
+
+
+@attrs.frozen
+class Work:
+    """What does one item and answers how many that were, and the end of a turn."""
+
+    once: Callable[[], int]
+    end: Callable[[], object] = lambda: None
 
 
 @attrs.frozen
@@ -78,12 +86,33 @@ def _push(queue: Queue) -> int:
     return 1
 
 
+class _Carried:
+    """Cycles in which each pop commits the job before it, as a worker's do."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._last: Job | None = None
+
+    def cycle(self) -> int:
+        self._queue.push(PAYLOAD)
+        self._last = self._queue.pop(commits=self._last)
+        return int(self._last is not None)
+
+    def end(self) -> None:
+        if self._last is not None:
+            self._last.commit()
+            self._last = None
+
+
 def _work(work: str, address: str, opened: ExitStack, *, frames: bool) -> Work:
     if address.startswith("http"):
         messaging = opened.enter_context(connect(address, frames=frames))
         queue = messaging.queue("q")
+        if work.endswith(CARRIED):
+            carried = _Carried(queue)
+            return Work(carried.cycle, carried.end)
         does = {"push": _push, "pop": _pop, "cycle": _cycle}[work]
-        return lambda: does(queue)
+        return Work(lambda: does(queue))
     connection = opened.enter_context(peers.Postgres(address)())
 
     def insert() -> int:
@@ -97,19 +126,20 @@ def _work(work: str, address: str, opened: ExitStack, *, frames: bool) -> Work:
         insert()
         return delete()
 
-    return {"push": insert, "pop": delete, "cycle": cycle}[work]
+    return Work({"push": insert, "pop": delete, "cycle": cycle}[work])
 
 
 class _Tasks:
     """Does cycles in as many tasks of one event loop, turn by turn."""
 
-    def __init__(self, queue: AsyncQueue, for_s: float) -> None:
+    def __init__(self, queue: AsyncQueue, for_s: float, *, carries: bool) -> None:
         self._queue, self._for_s = queue, for_s
+        self._work = self._carrier if carries else self._worker
 
     async def turn(self) -> int:
         """Returns how many jobs were done."""
         until_s = time.perf_counter() + self._for_s
-        return sum(await asyncio.gather(*(self._worker(until_s) for _ in range(TASKS))))
+        return sum(await asyncio.gather(*(self._work(until_s) for _ in range(TASKS))))
 
     async def _worker(self, until_s: float) -> int:
         done = 0
@@ -121,10 +151,21 @@ class _Tasks:
                 done += 1
         return done
 
+    async def _carrier(self, until_s: float) -> int:
+        done, last = 0, None
+        while time.perf_counter() < until_s:
+            await self._queue.push(PAYLOAD)
+            last = await self._queue.pop(commits=last)
+            done += last is not None
+        if last is not None:
+            await last.commit()
+        return done
 
-async def _of_tasks(address: str, for_s: float, *, frames: bool) -> None:
+
+async def _of_tasks(work: str, address: str, for_s: float, *, frames: bool) -> None:
     async with connect_async(address, frames=frames) as messaging:
-        tasks = _Tasks(await messaging.queue("q"), for_s)
+        queue = await messaging.queue("q")
+        tasks = _Tasks(queue, for_s, carries=work.endswith(CARRIED))
         print(READY, flush=True)
         while sys.stdin.readline():
             began_s = time.process_time()
@@ -134,8 +175,8 @@ async def _of_tasks(address: str, for_s: float, *, frames: bool) -> None:
 
 def main(work: str, address: str, for_s: float, *, frames: bool) -> None:
     """Works for so long after each line that is read, and prints what was done."""
-    if work == "tasks":
-        asyncio.run(_of_tasks(address, for_s, frames=frames))
+    if work.startswith("tasks"):
+        asyncio.run(_of_tasks(work, address, for_s, frames=frames))
         return
     with ExitStack() as opened:
         does = _work(work, address, opened, frames=frames)
@@ -144,7 +185,8 @@ def main(work: str, address: str, for_s: float, *, frames: bool) -> None:
             done, began_s = 0, time.process_time()
             until_s = time.perf_counter() + for_s
             while time.perf_counter() < until_s:
-                done += does()
+                done += does.once()
+            does.end()
             print(done, time.process_time() - began_s, flush=True)
 
 

@@ -15,7 +15,7 @@ from tests.support.messagings import Site
 from tests.support.queues import popped, taken
 from txaware.errors import BadRequest, LeaseLost, Unavailable
 from txaware.messaging import Messaging
-from txaware.model.queues import Popped
+from txaware.model.queues import LeasedJob, Popped
 from txaware.service.queue.event_loop_queues import EventLoopQueues
 from txaware.service.queue.local_queues import LocalQueues
 from txaware.service.queue.work_queue import MOST_PIPES, WorkQueue
@@ -228,6 +228,55 @@ def test_the_next_item_of_a_key_is_freed_by_a_thread(site: Site) -> None:
         loop.queues.commit_job(MAIL, job.id, job._popped.lease, then=refused)
     job.commit()
     assert taken(mail) == [b"b"]
+
+
+def test_a_pop_commits_the_job_before_in_one_batch(site: Site, loop: Loop) -> None:
+    loop.push(b"a", b"b")
+    first = loop.pop()
+    (second,) = loop.told(loop.queues.pop, commits=leased(first)).popped
+    assert second.payload == b"b"
+    assert loop.told(loop.queues.pop, commits=leased(second)).popped == []
+    with pytest.raises(LeaseLost):
+        loop.queues.pop(MAIL, refused, commits=leased(second))
+    stats = site.messaging.queue("mail").stats()
+    assert (stats.committed, stats.popped, stats.in_work) == (2, 2, 0)
+
+
+def test_a_pop_that_would_wait_commits_nothing(site: Site, loop: Loop) -> None:
+    mail = site.messaging.queue("mail")
+    loop.push(b"a")
+    job = loop.pop()
+    with site.messaging.transaction():
+        mail.push(b"in a transaction")
+    with pytest.raises(WouldWait):
+        loop.queues.pop(MAIL, refused, commits=leased(job))
+    assert (mail.stats().committed, mail.stats().in_work) == (0, 1)
+    loop.told(loop.queues.commit_job, job.id, job.lease)
+    assert mail.stats().committed == 1
+
+
+def test_a_pop_and_the_commit_in_it_are_taken_back_together(
+    lasting: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messaging = lasting.messaging
+    messaging.create_queue("mail")
+    loop, mail = Loop(messaging), messaging.queue("mail")
+    loop.work()
+    loop.push(b"a", b"b")
+    job = loop.pop()
+    with monkeypatch.context() as patched:
+        patched.setattr(BatchWriter, "write", no_space)
+        with pytest.raises(NotWritten):
+            loop.told(loop.queues.pop, commits=leased(job))
+    stats = mail.stats()
+    assert (stats.committed, stats.in_work, stats.depth) == (0, 1, 1)
+    assert stats.popped == 1
+    loop.told(loop.queues.commit_job, job.id, job.lease)
+    assert taken(lasting.crash().queue("mail")) == [b"b"]
+
+
+def leased(job: Popped) -> LeasedJob:
+    return LeasedJob(job.id, job.lease)
 
 
 def no_space(*_: object) -> None:

@@ -83,6 +83,17 @@ class History:
             return
         self.done[job.payload] += 1
 
+    def commit_by_pop(self) -> None:
+        """Has a pop commit a job, as workers do; it may find none."""
+        job = self._one_of_held()
+        if job is None:
+            return
+        try:
+            self.held += self.queue.pop_many(self.choose.randint(1, 2), commits=job)
+        except LeaseLost:
+            return
+        self.done[job.payload] += 1
+
     def roll_back(self) -> None:
         job = self._one_of_held()
         if job is None:
@@ -134,7 +145,7 @@ class History:
             self.push_within,
             self.pop,
             self.commit,
-            self.commit,
+            self.commit_by_pop,
         ]
         acts += [self.roll_back, self.work_within, self.pause]
         for number in range(self.steps):

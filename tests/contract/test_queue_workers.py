@@ -14,6 +14,7 @@ from tests.support.messagings import Site
 from tests.support.queues import numbered, waiting
 from txaware.errors import BadRequest, MisusedTransaction, QueueNotFound, Unavailable
 from txaware.messaging import MessagingTransaction
+from txaware.model.queues import QueueDescriptor
 from txaware.queue import Job, Queue, Worker
 from txaware.queue.handling import HandledJob
 from txaware.queue.worker_options import WorkerOptions
@@ -53,6 +54,65 @@ def test_each_job_is_handled_once_and_committed(mail: Queue) -> None:
     assert (stats.committed, stats.depth, stats.in_work) == (50, 0, 0)
     figures = worker.metrics()
     assert (figures.popped, figures.failed, figures.in_work) == (50, 0, 0)
+
+
+class NotedPops:
+    """A queue that notes which pops commit a job; some of those fail first."""
+
+    def __init__(self, queue: Queue, *, fails: int = 0) -> None:
+        self._queue, self._fails = queue, fails
+        self.commits: list[bool] = []
+
+    @property
+    def descriptor(self) -> QueueDescriptor:
+        return self._queue.descriptor
+
+    def pop(self, wait_s: float = 0, *, commits: Job | None = None) -> Job | None:
+        self.commits.append(commits is not None)
+        if commits is not None and self._fails:
+            self._fails -= 1
+            raise Unavailable("the answer was lost")
+        return self._queue.pop(wait_s, commits=commits)
+
+
+def test_the_pop_of_the_next_job_commits_the_one_before(mail: Queue) -> None:
+    mail.push_all(numbered(3))
+    worker = working(mail, lambda _: None)
+    pops = worker._queue = NotedPops(mail)
+    run_until(worker, lambda: worker.metrics().done == 3)
+    assert pops.commits[:4] == [False, True, True, True]
+    assert not any(pops.commits[4:])
+    assert mail.stats().committed == 3
+
+
+def test_a_worker_that_stops_commits_its_last_job(mail: Queue) -> None:
+    stop = threading.Event()
+    mail.push_all(numbered(2))
+    worker = working(mail, lambda _: stop.set())
+    pops = worker._queue = NotedPops(mail)
+    worker.run(stop)
+    assert pops.commits == [False]
+    assert (worker.metrics().done, worker.metrics().in_work) == (1, 0)
+    assert (mail.stats().committed, mail.stats().in_work) == (1, 0)
+
+
+def test_a_job_is_committed_by_itself_where_the_next_pop_fails(mail: Queue) -> None:
+    mail.push_all(numbered(3))
+    worker = working(mail, lambda _: None)
+    worker._queue = NotedPops(mail, fails=2)
+    run_until(worker, lambda: worker.metrics().done == 3)
+    assert (worker.metrics().failed, worker.metrics().lost) == (0, 0)
+    assert (mail.stats().committed, mail.stats().popped) == (3, 3)
+
+
+def test_a_job_whose_lease_ended_is_lost_to_the_next_pop(
+    mail: Queue, site: Site
+) -> None:
+    mail.push_all(numbered(2))
+    worker = working(mail, lambda job: site.clock.advance_s(60 * (job.deliveries < 2)))
+    run_until(worker, lambda: worker.metrics().done == 2)
+    assert worker.metrics().lost == mail.stats().expired_leases
+    assert mail.stats().committed == 2
 
 
 def test_a_job_that_fails_comes_again_after_a_pause(mail: Queue, site: Site) -> None:
@@ -303,10 +363,10 @@ def test_a_store_that_is_away_is_asked_again(
     errors = [Unavailable("away"), Unavailable("away")]
     pop = Queue.pop
 
-    def popping(self: Queue, wait_s: float = 0) -> Job | None:
+    def popping(self: Queue, *args: Any, **options: Any) -> Job | None:
         if errors:
             raise errors.pop()
-        return pop(self, wait_s)
+        return pop(self, *args, **options)
 
     monkeypatch.setattr(Queue, "pop", popping)
     mail.push(b"a")

@@ -16,6 +16,7 @@ from tests.support.queues import made, numbered, popped, taken, waiting
 from txaware.errors import (
     BadRequest,
     LeaseLost,
+    MisusedTransaction,
     PublisherClosed,
     QueueExists,
     QueueNotFound,
@@ -23,7 +24,7 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.model.messages import Outgoing
-from txaware.model.queues import row_name
+from txaware.model.queues import LeasedJob, row_name
 from txaware.model.topics import data_prefix
 from txaware.queue import Job, Queue
 from txaware.service.queue.local_queues import LocalQueues
@@ -131,6 +132,92 @@ def test_who_waits_goes_on_in_a_truncated_queue_until_the_data_is_closed(
         site.close()
         with pytest.raises(Unavailable, match="closed"):
             last.result(20)
+
+
+def test_a_pop_commits_the_job_before(mail: Queue) -> None:
+    mail.push_all([b"a", b"b"])
+    first = popped(mail)
+    second = mail.pop(commits=first)
+    assert second is not None
+    assert (second.payload, first.is_over) == (b"b", True)
+    assert (mail.stats().committed, mail.stats().in_work) == (1, 1)
+    assert mail.pop(commits=second) is None
+    stats = mail.stats()
+    assert (stats.committed, stats.in_work, stats.popped) == (2, 0, 2)
+    with pytest.raises(LeaseLost, match="gone"):
+        second.commit()
+
+
+def test_a_pop_commits_before_it_waits(mail: Queue, site: Site) -> None:
+    mail.push(b"a")
+    job = popped(mail)
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(mail.pop, 20, commits=job)
+        assert until(lambda: waiting_poppers(site) == 1)
+        assert (mail.stats().committed, mail.stats().in_work) == (1, 0)
+        mail.push(b"b")
+        found = waits.result(20)
+    assert found is not None
+    assert found.payload == b"b"
+
+
+def test_a_pop_that_cannot_commit_leases_nothing(mail: Queue, site: Site) -> None:
+    mail.push_all([b"a", b"b"])
+    job = popped(mail)
+    site.clock.advance_s(31)
+    with pytest.raises(LeaseLost):
+        mail.pop(commits=job)
+    stats = mail.stats()
+    assert (stats.committed, stats.in_work, stats.depth) == (0, 0, 2)
+    assert not job.is_over
+
+
+def test_a_paused_queue_commits_by_a_pop_that_gets_nothing(mail: Queue) -> None:
+    mail.push_all([b"a", b"b"])
+    job = popped(mail)
+    mail.pause()
+    assert mail.pop(commits=job) is None
+    assert (mail.stats().committed, mail.stats().depth) == (1, 1)
+
+
+def test_a_job_that_no_pop_can_carry_is_committed_before_it(
+    mail: Queue, site: Site
+) -> None:
+    other = made(site.messaging, "other")
+    other.push(b"a")
+    mail.push_all([b"b", b"c"])
+    job = popped(other)
+    found = mail.pop(commits=job)
+    assert (other.stats().committed, mail.stats().in_work) == (1, 1)
+    with site.messaging.transaction():  # with which both end
+        last = mail.pop(commits=found)
+        assert last is not None
+        assert last.payload == b"c"
+    assert mail.stats().committed == 2
+    with pytest.raises(MisusedTransaction, match="too late"):
+        mail.pop(commits=last)
+
+
+def test_a_pop_commits_nothing_else_than_a_job(mail: Queue, site: Site) -> None:
+    wrong: Any = b"a"
+    with pytest.raises(BadRequest, match="is a job"):
+        mail.pop(commits=wrong)
+    service: Any = site.messaging._queue_service
+    job = LeasedJob("0" * 56, "0" * 16)
+    for options in ({"wait_s": 1}, {"transaction": site.messaging.coordinator}):
+        with pytest.raises(BadRequest):
+            service.pop("mail", commits=job, **options)
+    with pytest.raises(BadRequest, match="named by"):
+        service.pop("mail", commits=b"a")
+
+
+def test_the_next_of_a_key_is_free_once_a_pop_has_committed(site: Site) -> None:
+    site.messaging.create_queue("mail", order="key")
+    queue = site.messaging.queue("mail")
+    queue.push_all([Outgoing(b"a", key=b"k"), Outgoing(b"b", key=b"k")])
+    job = queue.pop(wait_s=20, commits=popped(queue))
+    assert job is not None
+    assert (job.payload, queue.stats().committed) == (b"b", 1)
 
 
 def test_a_committed_job_is_gone(mail: Queue) -> None:

@@ -92,6 +92,33 @@ async def test_a_job_is_pushed_popped_and_ended(store: ServedStore) -> None:
 
 
 @in_loop
+async def test_a_pop_commits_the_job_before(store: ServedStore) -> None:
+    async with connect_async(store.url) as messaging:
+        await messaging.create_queue("other")
+        queue, other = await messaging.queue("mail"), await messaging.queue("other")
+        await queue.push_all([b"a", b"b", b"c"])
+        first = await popped(queue)
+        second = await queue.pop(commits=first)
+        assert second is not None
+        assert (second.payload, first.is_over) == (b"b", True)
+        assert await other.pop(commits=second) is None
+        third = await popped(queue)
+        waits = asyncio.create_task(queue.pop(wait_s=20, commits=third))
+        await reached(lambda: third.is_over)
+        assert (await queue.stats()).committed == 3
+        await queue.push(b"d")
+        last = await waits
+        assert last is not None
+        async with messaging.transaction():
+            assert await queue.pop(commits=last) is None
+        assert (await queue.stats()).committed == 4
+        with pytest.raises(LeaseLost):
+            await queue.pop(commits=first)
+        with pytest.raises(BadRequest, match="is a job"):
+            await queue.pop(commits=b"a")  # type: ignore[arg-type]
+
+
+@in_loop
 async def test_a_pop_a_push_and_a_publish_are_one(store: ServedStore) -> None:
     async with connect_async(store.url) as messaging:
         await messaging.create_queue("sent", max_deliveries=5)

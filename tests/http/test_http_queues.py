@@ -5,7 +5,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,11 @@ from tests.support.http_raw import Served, request, serving
 from tests.support.lossy_proxy import LossyProxy
 from tests.support.queues import made, numbered, popped, taken
 from txaware.client import ClientSettings, HttpQueues, Link, Transport
+from txaware.client.calls.queue_calls import QueueCalls
+from txaware.client.server_info import ServerInfo
 from txaware.errors import LeaseLost, NotAuthorized, QueueNotFound
 from txaware.messaging import Messaging
+from txaware.model.queues import LeasedJob
 from txaware.server.connection import Connection
 from txaware.server.routes import queue_jobs
 from txaware.service.queue.event_loop_queues import EventLoopQueues
@@ -112,6 +115,79 @@ def test_a_repeat_with_a_key_gets_the_first_answer(caller: Caller) -> None:
     assert ask(caller, "pop", {}, key="pop 2") == []
     late = caller.ask("POST", f"{MAIL}/commit", job)
     assert (late.status, late.json["error"]) == (409, "LeaseLost")
+
+
+def test_what_a_lost_pop_committed_is_committed_once(here: Served) -> None:
+    """An answer that is lost is repeated, and tells of no job that is gone."""
+    done: list[bytes] = []
+    mail = here.messaging.queue("mail")
+    mail.push_all(numbered(ROUNDS))
+    with LossyProxy(here.url, seed=1, one_in=4) as proxy:
+        transport = Transport(Link(proxy.url), sleep=lambda _: None)
+        queues = HttpQueues(transport)
+        jobs = queues.pop("mail")
+        while jobs:
+            done += [job.payload for job in jobs]
+            last = LeasedJob(jobs[0].id, jobs[0].lease)
+            jobs = queues.pop("mail", commits=last)
+        assert proxy.lost > 10
+        transport.close()
+    stats = mail.stats()
+    assert done == numbered(ROUNDS)
+    assert (stats.committed, stats.popped, stats.in_work) == (ROUNDS, ROUNDS, 0)
+
+
+@pytest.mark.parametrize(("queues", "limit"), [(EventLoopQueues, 1), (LocalQueues, 2)])
+def test_a_popper_that_is_gone_has_committed_and_gets_that_answer_again(
+    here: Served,
+    caller: Caller,
+    monkeypatch: pytest.MonkeyPatch,
+    queues: Any,
+    limit: int,
+) -> None:
+    mail, pop = here.messaging.queue("mail"), queues.pop
+    mail.push_all([b"a", b"b"])
+    (first,) = ask(caller, "pop", {})
+    job = {"id": first["id"], "lease": first["lease"]}
+    has_popped = threading.Event()
+
+    def noted(*args: Any, **options: Any) -> Any:
+        found = pop(*args, **options)
+        has_popped.set()
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(queues, "pop", noted)
+        is_gone = property(lambda _: has_popped.is_set())
+        patched.setattr(Connection, "is_gone", is_gone)
+        asked = json.dumps({"limit": limit, "commits": job}).encode()
+        with here.connect() as raw:
+            raw.send(request("POST", f"{MAIL}/pop", asked, "Idempotency-Key: k"))
+            assert has_popped.wait(10)
+            assert until(lambda: mail.stats().in_work == 0, timeout_s=20)
+    assert ask(caller, "pop", {"limit": limit, "commits": job}, key="k") == []
+    stats = mail.stats()
+    assert (stats.committed, stats.depth, stats.popped) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("takes_commits", [True, False])
+def test_a_server_of_before_commits_by_a_call_of_its_own(takes_commits: bool) -> None:
+    """It would refuse the field that it does not know."""
+    steps = QueueCalls(Link("http://localhost:1")).pop(
+        "mail", commits=LeasedJob("0" * 56, "0" * 16)
+    )
+    asked: list[tuple[str, bool]] = []
+    answer: Any = None
+    with suppress(StopIteration):
+        while True:
+            call = steps.send(answer)
+            if call.path == "/v1/server":
+                answer = ServerInfo(takes_commits=takes_commits)
+            else:
+                asked.append((call.path.rpartition("/")[2], b"commits" in call.body))
+                answer = []
+    alone = [("commit", False), ("pop", False)]
+    assert asked == ([("pop", True)] if takes_commits else alone)
 
 
 def test_a_popper_that_is_gone_leases_nothing(here: Served) -> None:

@@ -17,7 +17,7 @@ class ServerInfo:
     """The limits of a server; the defaults are for a server that does not tell them.
 
     A commit carries so many bytes of rows; 0 where they go before it. Batches of these
-    `compressions` are taken as they are.
+    `compressions` are taken as they are. A pop `takes_commits` of a job before it.
     """
 
     instance: str = ""
@@ -35,6 +35,7 @@ class ServerInfo:
     takes_senders: bool = False
     takes_writes: bool = False
     compressions: frozenset[str] = frozenset()
+    takes_commits: bool = False
 
     @classmethod
     def parse(cls, body: bytes) -> Self:
@@ -59,6 +60,7 @@ class ServerInfo:
             fields.get("takesSenders") is True,
             fields.get("takesWrites") is True,
             _names(fields.get("compressions", ())),
+            fields.get("takesCommits") is True,
         )
 
     @property

@@ -45,7 +45,6 @@ from txaware.protocol.jobs import (
     EXTEND_JOB,
     PIPE_FOR,
     PIPES_FOR,
-    POP,
     PUSH,
     RELEASE_JOBS,
     ROLLBACK_JOB,
@@ -157,7 +156,7 @@ class HttpQueues:
     pipe_for = blocking_verb(PIPE_FOR)
     pipes_for = blocking_verb(PIPES_FOR)
     close_pusher = blocking_verb(CLOSE_PUSHER)
-    pop = blocking_verb(POP)
+    pop = blocking(QueueService.pop, QueueCalls.pop)
     commit_job = blocking_verb(COMMIT_JOB)
     rollback_job = blocking_verb(ROLLBACK_JOB)
     end_handled = blocking_verb(END_HANDLED)

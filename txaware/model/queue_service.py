@@ -7,6 +7,7 @@ from coordinator.transaction import Transaction
 from txaware.model.queues import (
     KEPT,
     ItemState,
+    LeasedJob,
     Order,
     PipeShare,
     Popped,
@@ -133,6 +134,7 @@ class QueueService(Protocol):
         owns_pipe: bool = False,
         transaction: Transaction | None = None,
         has_inbox: bool = False,
+        commits: LeasedJob | None = None,
     ) -> list[Popped]:
         """Leases up to `limit` items; waits up to `wait_s` for the first.
 
@@ -141,6 +143,10 @@ class QueueService(Protocol):
         With `has_inbox` a database decides that transaction, and tells what was
         handled: where it is lost an item waits again, however often it came, so that
         the next one looks there.
+
+        A job that it `commits` ends for good with it, whether there is another one or
+        not. Where that job's lease is over, it raises `LeaseLost` and leases nothing.
+        Such a pop does not wait, and is in no transaction.
         """
 
     def commit_job(

@@ -399,6 +399,36 @@ class Popped:
 
 
 @attrs.frozen
+class LeasedJob:
+    """Names a job that its popper still has, by its item and its lease."""
+
+    id: str
+    lease: str
+
+
+def checked_leased(job: object) -> LeasedJob | None:
+    """Returns the name of a job, or None; else a `BadRequest`."""
+    if job is None:
+        return None
+    if not isinstance(job, LeasedJob):
+        raise BadRequest(f"a job is named by its id and its lease, not {job!r:.100}")
+    checked_item(job.id)
+    checked_lease(job.lease)
+    return job
+
+
+def check_commits(
+    commits: LeasedJob | None, *, wait_s: float, transaction: object
+) -> None:
+    """Refuses a pop that commits a job and waits, or is in a transaction."""
+    if commits is not None and (wait_s or transaction is not None):
+        raise BadRequest(
+            "a pop that commits a job does not wait, and is in no transaction: pop "
+            "once more to wait"
+        )
+
+
+@attrs.frozen
 class PipeShare:
     """Room for so many items in a pipe, lent to a transaction."""
 

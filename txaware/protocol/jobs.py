@@ -15,13 +15,16 @@ from txaware.model.queues import (
     MAX_PRIORITY,
     MOST_LENT,
     MOST_POPPED,
+    LeasedJob,
     PipeShare,
     Popped,
+    check_commits,
     checked_count,
     checked_delay_s,
     checked_item,
     checked_items,
     checked_lease,
+    checked_leased,
     checked_priority,
     checked_seconds,
     checked_text,
@@ -32,6 +35,8 @@ from txaware.protocol.fields import (
     FLAG,
     POINTER,
     SEEN_BY,
+    Body,
+    Field,
     Kind,
     array_of,
     by,
@@ -104,6 +109,31 @@ _BY_POINTER = Kind(
     is_own=True,
 )
 _ENDS_WITH = attrs.evolve(_BY_POINTER.or_null(), given=SEEN_BY.given)
+
+_JOB = Body("the job", (Field("id", _ITEM), Field("lease", _LEASE)))
+
+
+class _JobForm(Struct, forbid_unknown_fields=True):
+    """Names a job in JSON."""
+
+    id: str
+    lease: str
+
+
+def _read_job(value: object, *, what: str) -> LeasedJob:
+    return LeasedJob(**_JOB.read(value, what=what))
+
+
+_COMMITS = attrs.evolve(
+    Kind(
+        _read_job,
+        _JOB.schema,
+        write=attrs.asdict,
+        form=_JobForm,
+        made=lambda form, *, what: LeasedJob(form.id, form.lease),
+    ).or_null(),
+    given=by(checked_leased),
+)
 
 _Name = Annotated[str, places.QUEUE]
 
@@ -190,6 +220,7 @@ class Pop(Struct, forbid_unknown_fields=True, rename="camel"):
     owns_pipe: Annotated[bool, FLAG] = False
     transaction: Annotated[Transaction | None, _SEEN_BY_OWN] = None
     has_inbox: Annotated[bool, FLAG] = False
+    commits: Annotated[LeasedJob | None, _COMMITS] = None
 
 
 class OfJob(Struct, forbid_unknown_fields=True):
@@ -328,6 +359,11 @@ ROLLBACK_JOB = Verb(
 )
 
 
+def check_pop(asked: Pop) -> None:
+    """Refuses a pop that commits a job and waits, or is in a transaction."""
+    check_commits(asked.commits, wait_s=asked.wait_s, transaction=asked.transaction)
+
+
 def _gives_back(asked: Pop) -> GiveBack[list[Popped]] | None:
     """Has jobs wait again; those of a transaction wait for its end."""
     if asked.transaction is not None:
@@ -354,8 +390,10 @@ POP = Verb(
     repeat=Repeat.KEYED,
     work=Work.COORDINATOR,
     waits="wait_s",
+    check=check_pop,
     summary="Leases items, and waits for the first where it is asked to; in a "
-    "transaction they are final with its commit.",
+    "transaction they are final with its commit. A job that it commits ends with it: "
+    "such a pop does not wait.",
     tag=TAG,
     example={"limit": 10, "waitMs": 10},
     refuses=(409,),

@@ -34,13 +34,15 @@ CONFLICT_PAUSE_S = 0.05
 class HandledJob:
     """A job that a thread handles now, and since when.
 
-    It is late once it was given up at the time limit, with its handler still at work.
+    It is late once it was given up at the time limit, with its handler still at work,
+    and done once that has returned: then it is only to be committed.
     """
 
     job: Job[Any]
     clock_s: Callable[[], float] = time.monotonic
     began_s: float = attrs.field(init=False)
     is_late: bool = False
+    is_done: bool = False
 
     def __attrs_post_init__(self) -> None:
         self.began_s = self.clock_s()
@@ -66,7 +68,7 @@ class HandledJob:
 
     def give_up(self, why: str, *, pause_s: float) -> bool:
         """Has the job come again while its handler goes on; False if it just ended."""
-        if self.job.is_over:
+        if self.job.is_over or self.is_done:
             return False
         self.is_late = True
         try:
@@ -79,10 +81,15 @@ class HandledJob:
         logger.warning("%r was given up: %s", self.job, why)
         return True
 
-    def end(self) -> None:
-        """Ends the job for good; refuses where it was given up."""
+    def done(self) -> None:
+        """Notes that its handler has returned; refuses where it was given up."""
         if self.is_late:
             raise LeaseLost(f"{self.job!r} was given up at the time limit")
+        self.is_done = True
+
+    def end(self) -> None:
+        """Ends the job for good; refuses where it was given up."""
+        self.done()
         if not self.job.is_over:
             self.job.commit()
 
@@ -108,7 +115,11 @@ class HandlingInThread:
 
 
 class Handling:
-    """Calls a handler with jobs, and ends them as the options say."""
+    """Calls a handler with jobs, and ends them as the options say.
+
+    Without a transaction a job that is done is left to whoever pops the next one, to be
+    committed with that, or by `end`.
+    """
 
     def __init__(
         self,
@@ -165,7 +176,7 @@ class Handling:
         if not self._options.transaction:
             handled.decode()
             self._handler(handled.job)
-            handled.end()
+            handled.done()
             return
         with self._begin(participants) as tx:
             if not handled.job.was_handled():
@@ -182,13 +193,21 @@ class Handling:
             if not self._options.transaction:
                 handled.decode()
                 await self._handler(handled.job)
-                handled.end()
+                handled.done()
                 return
             with self._begin(participants) as tx:
                 if not handled.job.was_handled():
                     handled.decode()
                     await self._handler(handled.job, tx)
                     handled.end()
+
+    def end(self, handled: HandledJob) -> JobOutcome:
+        """Commits a job that is done."""
+        try:
+            handled.end()
+        except BaseException as error:  # as in `_outcome`
+            return self._failed(handled, error)
+        return JobOutcome("done")
 
     def _begin(self, participants: ParticipantsOfThread) -> TransactionContext:
         return self._begin_transaction(

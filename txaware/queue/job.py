@@ -8,10 +8,16 @@ from typing import Any, Generic, Self
 
 from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
-from txaware.errors import LeaseLost, MisusedTransaction, TxAwareError, error_text
+from txaware.errors import (
+    BadRequest,
+    LeaseLost,
+    MisusedTransaction,
+    TxAwareError,
+    error_text,
+)
 from txaware.model.messages import T
 from txaware.model.queue_service import QueueService
-from txaware.model.queues import Popped, time_of
+from txaware.model.queues import LeasedJob, Popped, time_of
 from txaware.queue.popped_jobs import PoppedJobs, joined_jobs
 
 
@@ -177,6 +183,24 @@ class Job(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<Job {self.id} of {self.queue}, delivery {self.deliveries}>"
+
+
+def leased_alone(job: Job[Any], queue: str) -> LeasedJob | None:
+    """Returns how a pop of a queue names a job that it commits.
+
+    Returns None for one that is committed before, as it is of another queue, or ends
+    with a transaction.
+    """
+    if not isinstance(job, Job):
+        raise BadRequest(f"what a pop commits is a job, not {job!r:.100}")
+    if job._within is not None or job.queue != queue:
+        return None
+    return LeasedJob(job.id, job._popped.lease)
+
+
+def note_end(job: Job[Any]) -> None:
+    """Notes that a pop has committed a job."""
+    job._is_over = True
 
 
 async def committed_alone(

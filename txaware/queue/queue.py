@@ -42,7 +42,7 @@ from txaware.model.traced_messages import sent
 from txaware.publish import TakesItems, TransactionPublisher, publisher_key
 from txaware.publish.publisher import checked_many, checked_size_bytes
 from txaware.queue.handling import Handling
-from txaware.queue.job import Job
+from txaware.queue.job import Job, leased_alone, note_end
 from txaware.queue.participants_of_threads import (
     MakesParticipant,
     checked_participants,
@@ -260,28 +260,54 @@ class Popper(Generic[T]):
         self._owns_pipe = owns_pipe
         guard(self)
 
-    def pop(self, wait_s: float = 0) -> Job[T] | None:
+    def pop(
+        self, wait_s: float = 0, *, commits: Job[Any] | None = None
+    ) -> Job[T] | None:
         """Returns the next job, leased to the caller; None if there is none in time.
 
         In a transaction the job is final with the commit, and goes back with the
         rollback. Then only what was committed before it began is popped.
+
+        A job that it `commits` is on disk as committed when it returns, as by
+        `commit()`, which it saves: both are one call. It is committed before a wait
+        begins. Where its lease is over it raises `LeaseLost`, and nothing is popped.
+        After any other error the job may be committed or not.
         """
-        jobs = self.pop_many(1, wait_s)
+        jobs = self.pop_many(1, wait_s, commits=commits)
         return jobs[0] if jobs else None
 
-    def pop_many(self, n: int, wait_s: float = 0) -> list[Job[T]]:
+    def pop_many(
+        self, n: int, wait_s: float = 0, *, commits: Job[Any] | None = None
+    ) -> list[Job[T]]:
         """Returns up to `n` jobs; waits for the first, and for no more."""
         access, begun = self._access, tracing.begun()
         context = current_transaction(access.coordinator)
         within = None
         if context is None:
-            popped = access.queues.pop(self.queue, **self.options(n, wait_s))
+            popped = self._pop_alone(n, wait_s, commits)
         else:
+            if commits is not None:
+                commits.commit()
             within = joined_jobs(context, access.queues, self.queue)
             popped = self._pop_within(context, within, n, wait_s)
         if begun is not None and popped:
             begun.received("pop", self.queue, [one.headers for one in popped])
         return self.jobs(popped, within)
+
+    def _pop_alone(
+        self, n: int, wait_s: float, commits: Job[Any] | None
+    ) -> list[Popped]:
+        pop = self._access.queues.pop
+        if commits is not None:
+            named = leased_alone(commits, self.queue)
+            if named is None:
+                commits.commit()
+            else:
+                popped = pop(self.queue, **self.options(n, 0), commits=named)
+                note_end(commits)
+                if popped or not wait_s:
+                    return popped
+        return pop(self.queue, **self.options(n, wait_s))
 
     def _pop_within(
         self, context: TransactionContext, within: PoppedJobs, n: int, wait_s: float

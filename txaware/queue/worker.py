@@ -10,7 +10,7 @@ from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
 from coordinator.threads import Event
 from txaware.consume.loop_retry import retrying
-from txaware.errors import MisusedTransaction
+from txaware.errors import MisusedTransaction, TxAwareError
 from txaware.model.queues import QueueDescriptor
 from txaware.queue.handling import (
     HandledJob,
@@ -36,13 +36,16 @@ class Pops(Protocol):
     def descriptor(self) -> QueueDescriptor:
         """The settings of the queue."""
 
-    def pop(self, wait_s: float = 0) -> Job[Any] | None:
+    def pop(
+        self, wait_s: float = 0, *, commits: Job[Any] | None = None
+    ) -> Job[Any] | None:
         """Returns the next job, or None if there is none in time."""
 
 
 class Worker:
     """The loop that pops jobs, calls a handler, and ends them; see `queue.worker`.
 
+    The pop of the next job commits the one before, in one call, and waits afterwards.
     While a handler runs, the lease of its job is extended. A job whose handler raises
     comes again after a pause. Threads beyond the time limit are replaced by others.
     """
@@ -103,12 +106,14 @@ class Worker:
         self._check_may_run()
         leaving = Event()
         leaving.set()  # which makes its pauses none
+        myself = Hand(leaving)
         with self._handling.thread() as handling:
             handling.ready()
             job = self._queue.pop()
             if job is None:
                 return 0
-            self._work(job, handling.call, Hand(leaving), leaving)
+            self._work(job, handling.call, myself, leaving)
+            self._end_last(myself)
         return 1
 
     def metrics(self) -> WorkerMetrics:
@@ -153,14 +158,40 @@ class Worker:
             sleep=self._sleep or leaving.wait,
         )
         with self._handling.thread() as handling:
-            while not (myself.is_replaced or any(one.is_set() for one in stops)):
-                job = again(self._next, handling)
-                if job is not None:
-                    self._work(job, handling.call, myself, leaving)
+            try:
+                while not (myself.is_replaced or any(one.is_set() for one in stops)):
+                    job = again(self._next, handling, myself)
+                    if job is not None:
+                        self._work(job, handling.call, myself, leaving)
+            finally:
+                self._end_last(myself)
 
-    def _next(self, handling: HandlingInThread) -> Job[Any] | None:
+    def _next(self, handling: HandlingInThread, myself: "Hand") -> Job[Any] | None:
+        if myself.handled is not None:
+            job = self._next_after(myself.handled, myself)
+            if job is not None:
+                return job
         handling.ready()
         return self._queue.pop(self._options.idle_wait_s)
+
+    def _next_after(self, done: HandledJob, myself: "Hand") -> Job[Any] | None:
+        """Pops what is there, and commits the job before it with that.
+
+        Where that fails, the job is committed by itself, or comes again.
+        """
+        job, outcome = None, JobOutcome("done")
+        try:
+            job = self._queue.pop(commits=done.job)
+        except TxAwareError as error:
+            logger.info("%r is not committed by the next pop: %s", done.job, error)
+            outcome = self._handling.end(done)
+        self._count_end(done, outcome, myself)
+        return job
+
+    def _end_last(self, myself: "Hand") -> None:
+        """Commits a job that is done, where no pop follows."""
+        if (done := myself.handled) is not None:
+            self._count_end(done, self._handling.end(done), myself)
 
     def _work(
         self,
@@ -178,15 +209,19 @@ class Worker:
         try:
             outcome = handle(handled)
         finally:
-            with self._lock:
-                self._handled.discard(handled)
-                numbers = {} if handled.is_late else {outcome.name: 1}
-                self._metrics = self._metrics.plus(
-                    **numbers, handling_s=handled.took_s()
-                )
-            myself.handled = None
+            if outcome.name != "done" or job.is_over:
+                self._count_end(handled, outcome, myself)
         if outcome.pause_s:
             (self._sleep or leaving.wait)(outcome.pause_s)
+
+    def _count_end(
+        self, handled: HandledJob, outcome: JobOutcome, myself: "Hand"
+    ) -> None:
+        with self._lock:
+            self._handled.discard(handled)
+            numbers = {} if handled.is_late else {outcome.name: 1}
+            self._metrics = self._metrics.plus(**numbers, handling_s=handled.took_s())
+        myself.handled = None
 
     def _look_after(self, lease_s: float, crew: "Crew") -> None:
         """Extends the leases of jobs at work, and gives up those that take too long."""
@@ -194,7 +229,7 @@ class Worker:
             handled = [one for one in self._handled if not one.is_late]
         for one in handled:
             limit_s = self._options.timeout_s
-            if limit_s is not None and one.took_s() >= limit_s:
+            if limit_s is not None and one.took_s() >= limit_s and not one.is_done:
                 why = f"its handler took longer than {limit_s:g} s"
                 pause_s = self._options.pause_s(one.job.deliveries)
                 if one.give_up(why, pause_s=pause_s):
@@ -216,7 +251,7 @@ class Worker:
 
 
 class Hand:
-    """A thread of a worker, and the job that it handles now."""
+    """A thread of a worker, and the job that it handles, or has yet to commit."""
 
     def __init__(self, stop: threading.Event) -> None:
         self.stop = stop

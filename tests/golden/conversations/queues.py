@@ -156,6 +156,14 @@ def queue_jobs(talk: Talk) -> None:
     talk.post(Q + "/commit", {**job, "transaction": tx, "hasInbox": True})
     talk.post(f"/v1/transactions/{tx}/abort", {})
     talk.post(Q + "/pop", {"ownsPipe": True, "popper": "worker 2"})
+    talk.about("A pop commits the job before it, and answers the next.")
+    talk.post(Q + "/truncate")
+    talk.post(Q + "/push", {"messages": ["c", "d"]})
+    job = _popped(talk)
+    talk.post(Q + "/pop", {"commits": job, "waitMs": 5})
+    talk.post(Q + "/pop", {"commits": job})
+    talk.post(Q + "/pop", {"commits": job})
+    talk.get(Q + "/stats")
 
 
 def queue_orders(talk: Talk) -> None:

@@ -16,19 +16,20 @@ from txaware.client.aio.async_transaction import (
     Workers,
     to_the_end,
 )
-from txaware.client.aio.async_transport import AsyncTransport, awaited_verb
+from txaware.client.aio.async_transport import AsyncTransport, awaited, awaited_verb
 from txaware.client.aio.handlers import Handlers, called
 from txaware.client.aio.in_threads import Awaited, Shown, in_thread, shown
 from txaware.client.calls.queue_calls import QueueCalls
 from txaware.errors import BadRequest
 from txaware.model.encoding import Decode, Encode
 from txaware.model.messages import MessageOptions, Outgoing, T, outgoing
-from txaware.model.queues import QueueDescriptor, checked_count
+from txaware.model.queue_service import QueueService
+from txaware.model.queues import Popped, QueueDescriptor, checked_count
 from txaware.model.signatures import showing, signed_as
-from txaware.protocol.jobs import COMMIT_JOB, POP, PUSH
+from txaware.protocol.jobs import COMMIT_JOB, PUSH
 from txaware.publish.publisher import checked_many
 from txaware.queue import Job, Popper, Pusher, Queue, Worker
-from txaware.queue.job import committed_alone
+from txaware.queue.job import committed_alone, leased_alone, note_end
 from txaware.queue.participants_of_threads import MakesParticipant
 from txaware.queue.queue import popper_name, pushing_alone
 from txaware.queue.worker_options import THREADS, WorkerArguments
@@ -42,7 +43,7 @@ class JobCalls:
         self._calls = QueueCalls(transport.link)
 
     push = awaited_verb(PUSH)
-    pop = awaited_verb(POP)
+    pop = awaited(QueueService.pop, QueueCalls.pop)
     commit_job = awaited_verb(COMMIT_JOB)
 
 
@@ -95,6 +96,13 @@ class AsyncJob(Awaited[Job[T]], Generic[T]):
         return f"<Async{repr(self._blocking)[1:]}"
 
 
+def _blocking_job(job: AsyncJob[Any]) -> Job[Any]:
+    """Returns the job that one of an event loop stands for."""
+    if not isinstance(job, AsyncJob):
+        raise BadRequest(f"what a pop commits is a job, not {job!r:.100}")
+    return job._blocking
+
+
 class AsyncPusher(Awaited[Pusher[T]], Generic[T]):
     """A pusher with pipes of its own; `async with` closes it. See `Pusher`."""
 
@@ -127,24 +135,49 @@ class AsyncPopper(Awaited[Popper[T]], Generic[T]):
         self.queue = popper.queue
         self._calls = calls
 
-    @signed_as(Popper.pop)
-    async def pop(self, *args: Any, **options: Any) -> AsyncJob[T] | None:
-        jobs = await self.pop_many(1, *args, **options)
+    async def pop(
+        self, wait_s: float = 0, *, commits: AsyncJob[Any] | None = None
+    ) -> AsyncJob[T] | None:
+        """Returns the next job, or None; see `Popper.pop`.
+
+        Where it is cancelled, a job that it commits may be committed or not.
+        """
+        jobs = await self.pop_many(1, wait_s, commits=commits)
         return jobs[0] if jobs else None
 
-    @signed_as(Popper.pop_many)
-    async def pop_many(self, n: int, wait_s: float = 0) -> list[AsyncJob[T]]:
+    async def pop_many(
+        self, n: int, wait_s: float = 0, *, commits: AsyncJob[Any] | None = None
+    ) -> list[AsyncJob[T]]:
+        """Returns up to `n` jobs; see `Popper.pop_many`."""
         popper = self._blocking
         if self._workers.open_transaction() is not None:
+            if commits is not None:
+                await commits.commit()
             jobs = await self._run(popper.pop_many, n, wait_s)
         else:
             begun = tracing.begun()
-            options = popper.options(n, wait_s, unnamed=_task_name())
-            popped = await self._calls.pop(self.queue, **options)
+            popped = await self._pop_alone(n, wait_s, commits)
             if begun is not None and popped:
                 begun.received("pop", self.queue, [one.headers for one in popped])
             jobs = popper.jobs(popped)
         return [AsyncJob(job, self._workers, self._calls) for job in jobs]
+
+    async def _pop_alone(
+        self, n: int, wait_s: float, commits: AsyncJob[Any] | None
+    ) -> list[Popped]:
+        pop, named_as = self._calls.pop, _task_name()
+        if commits is not None:
+            named = leased_alone(_blocking_job(commits), self.queue)
+            if named is None:
+                await commits.commit()
+            else:
+                options = self._blocking.options(n, 0, unnamed=named_as)
+                popped = await pop(self.queue, **options, commits=named)
+                note_end(_blocking_job(commits))
+                if popped or not wait_s:
+                    return popped
+        options = self._blocking.options(n, wait_s, unnamed=named_as)
+        return await pop(self.queue, **options)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.queue}>"

@@ -3,15 +3,19 @@
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec import structs
+
 from txaware.client.calls.call import (
     Steps,
 )
 from txaware.client.calls.server_calls import ServerCalls
-from txaware.client.calls.verb_calls import call_of, steps_of
+from txaware.client.calls.verb_calls import call_of, performed, steps_of
 from txaware.model.queues import (
+    Popped,
     QueueDescriptor,
     described,
 )
+from txaware.protocol.jobs import COMMIT_JOB, POP
 from txaware.protocol.queues import (
     CREATE_QUEUE,
     PAUSE_QUEUE,
@@ -37,6 +41,17 @@ class QueueCalls(ServerCalls):
 
     _create = steps_of(CREATE_QUEUE)
     _update = steps_of(UPDATE_QUEUE)
+
+    def pop(self, name: str, **options: Any) -> Steps[list[Popped]]:
+        """Pops; a job is committed by a call of its own where a server is of before."""
+        asked = POP.asked(name, **options)
+        if (job := asked.commits) is not None:
+            info = yield from self.info()
+            if not info.takes_commits:
+                commit = COMMIT_JOB.asked(name, job.id, job.lease)
+                yield from performed(self, COMMIT_JOB, commit)
+                asked = structs.replace(asked, commits=None)
+        return (yield from performed(self, POP, asked))
 
     def pause_queue(self, name: str, *, paused: bool) -> Steps[None]:
         """Has pops get nothing, or go on."""

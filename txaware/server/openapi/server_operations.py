@@ -38,6 +38,7 @@ _SERVER = fields(
         "takesParticipants": {"type": "boolean"},
         "takesProducers": {"type": "boolean"},
         "takesSenders": {"type": "boolean"},
+        "takesCommits": {"type": "boolean"},
         "takesWrites": {"type": "boolean"},
         "compressions": {"type": "array", "items": TEXT},
     }

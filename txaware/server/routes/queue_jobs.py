@@ -8,7 +8,15 @@ from typing import Any
 from txaware.auth import ANYBODY
 from txaware.errors import Unavailable
 from txaware.model.queues import Popped
-from txaware.protocol.jobs import COMMIT_JOB, EXTEND_JOB, POP, PUSH, ROLLBACK_JOB, Pop
+from txaware.protocol.jobs import (
+    COMMIT_JOB,
+    EXTEND_JOB,
+    POP,
+    PUSH,
+    ROLLBACK_JOB,
+    Pop,
+    check_pop,
+)
 from txaware.protocol.shape import Unread
 from txaware.protocol.verb import Verb
 from txaware.server.admission import ClientGone
@@ -51,7 +59,8 @@ def _when_on_disk(step: Callable[..., Any], verb: Verb[..., Any]) -> Soon:
 class PopInTurns:
     """Answers a pop in the event loop with a job that is in memory; others wait.
 
-    A popper whose connection ends before its answer is sent gets nothing.
+    A popper whose connection ends before its answer is sent gets nothing. Where its pop
+    has committed a job, that is its answer, which a repeat of it gets as well.
     """
 
     def __init__(
@@ -72,7 +81,7 @@ class PopInTurns:
         wait_s = min(self._asked.wait_s, context.settings.long_poll_s)
         until_s = time.monotonic() + wait_s
         look = self._look_here(self._told)
-        if look is not None and look.popped:
+        if look is not None and (look.popped or self._asked.commits):
             return LATER
         if look is not None and (wait_s <= 0 or context.stopping.is_set):
             return look.popped
@@ -123,6 +132,7 @@ class PopInTurns:
                 partial(self._server_context.outcomes.tell, answered),
                 popper=self._popper,
                 owns_pipe=asked.owns_pipe,
+                commits=asked.commits,
             )
         except WouldWait:
             return None
@@ -132,7 +142,7 @@ class PopInTurns:
         """Has jobs wait again that nobody gets; then the request is over."""
         self._server_context.told_by_coordinator_thread(
             partial(self._queues.put_back, self._asked.name, popped),
-            lambda _: told(ClientGone()),
+            lambda _: told([] if self._asked.commits else ClientGone()),
         )
 
     async def _look_in_thread(self) -> PopLook:
@@ -142,7 +152,9 @@ class PopInTurns:
         if self._caller.peer.is_gone:
             name = self._asked.name
             await context.in_thread(self._queues.put_back, name, look.popped)
-            raise ClientGone
+            if self._asked.commits is None:
+                raise ClientGone
+            look.popped.clear()
         return look
 
     def _look(self) -> PopLook:
@@ -156,6 +168,7 @@ class PopInTurns:
             owns_pipe=asked.owns_pipe,
             transaction=asked.transaction,
             has_inbox=asked.has_inbox,
+            commits=asked.commits,
             is_local=False,
             most_bytes=ANSWER_BYTES,
         )
@@ -184,6 +197,7 @@ def _push(
 def _pop(
     server_context: ServerContext, caller: Caller, asked: Any, told: ToldValue
 ) -> Any:
+    check_pop(asked)
     server_context.answers.require_room()
     return PopInTurns(server_context, caller, asked, told).begin()
 

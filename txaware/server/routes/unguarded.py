@@ -122,6 +122,7 @@ def server_facts(server_context: ServerContext) -> dict[str, Any]:
         "takesParticipants": True,
         "takesProducers": True,
         "takesSenders": True,
+        "takesCommits": True,
         "takesWrites": server_context.write_entries is not None,
         "compressions": [*usable_compressions()],
         "settleGraceS": server_context.coordinator.settle_grace_s,

@@ -8,6 +8,7 @@ import attrs
 from coordinator.embedded.batch import Then
 from coordinator.transaction import Transaction
 from txaware.model.queues import (
+    LeasedJob,
     Popped,
     checked_push,
     checked_text,
@@ -76,18 +77,25 @@ class EventLoopQueues:
         pushing.push_soon(items, then, **checked_push(pusher, delay_s, priority))
 
     def pop(
-        self, name: str, then: Then, *, popper: str = "", owns_pipe: bool = False
+        self,
+        name: str,
+        then: Then,
+        *,
+        popper: str = "",
+        owns_pipe: bool = False,
+        commits: LeasedJob | None = None,
     ) -> PopLook:
         """Leases an item to a popper elsewhere.
 
         `then` is told when that is on disk, and it may be handed out. Where none is
-        there, `then` is not called.
+        there, and no job is committed, `then` is not called.
         """
         queue = self._queue(name)
         who = PopCaller(checked_text("popper", popper), None, False, owns_pipe)
         signal = queue.state.signal
         seen = signal.count
-        popped = queue.driver.begin(queue.popping(who, None, limit=1), then).popped
+        step = queue.popping(who, None, limit=1, commits=commits)
+        popped = queue.driver.begin(step, then).popped
         return PopLook(popped, signal, seen, 0 if popped else queue.pause_s())
 
     def commit_job(

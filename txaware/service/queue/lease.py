@@ -197,11 +197,15 @@ class LeaseRun:
 
 @attrs.define
 class Taken:
-    """The items that one pop has leased: one by one, and runs of them."""
+    """The items that one pop has leased: one by one, and runs of them.
+
+    Those that it `ended` are of the pop before.
+    """
 
     popped: list[Popped] = attrs.field(factory=list)
     runs: list[LeaseRun] = attrs.field(factory=list)
     alone: list[Lease] = attrs.field(factory=list)
+    ended: list[Lease] = attrs.field(factory=list)
 
     def add(self, lease: Lease, item: Item) -> None:
         """Adds an item that has its own lease."""

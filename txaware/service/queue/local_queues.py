@@ -24,6 +24,7 @@ from txaware.model.queues import (
     MOST_LENT,
     MOST_POPPED,
     ItemState,
+    LeasedJob,
     PipeName,
     PipeShare,
     Popped,
@@ -31,9 +32,11 @@ from txaware.model.queues import (
     QueueItem,
     QueueStats,
     Waiting,
+    check_commits,
     checked_count,
     checked_item_state,
     checked_items,
+    checked_leased,
     checked_push,
     checked_text,
     described,
@@ -282,18 +285,21 @@ class LocalQueues:
         owns_pipe: bool = False,
         transaction: Transaction | None = None,
         has_inbox: bool = False,
+        commits: LeasedJob | None = None,
         is_local: bool = True,
         most_bytes: int | None = None,
     ) -> list[Popped]:
         """Leases up to `limit` items; waits up to `wait_s` for the first.
 
-        The one with which they have `most_bytes` together is the last.
+        The one with which they have `most_bytes` together is the last. A job that it
+        `commits` ends in the same step.
         """
         checked_count("n", limit, most=MOST_POPPED)
         wait_s = checked_wait_s(wait_s)
         checked_flag("owns_pipe", owns_pipe)
         checked_flag("has_inbox", has_inbox)
         checked_snapshot(transaction)
+        check_commits(checked_leased(commits), wait_s=wait_s, transaction=transaction)
         if transaction is not None and transaction.type is TransactionType.LONG:
             raise MisusedTransaction(
                 f"queue {name} cannot be popped in a long transaction, which would "
@@ -316,7 +322,7 @@ class LocalQueues:
         while True:
             queue = self._queue(name)  # another one, once it was truncated
             seen = queue.state.signal.count
-            look = partial(queue.pop, who, transaction, limit=limit)
+            look = partial(queue.pop, who, transaction, limit=limit, commits=commits)
             try:
                 popped = self.calls(look, undo=undo) if is_main else look()
             except QueueNotFound:

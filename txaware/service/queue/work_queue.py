@@ -12,6 +12,7 @@ from txaware.errors import MOST_REPORTED, BadRequest, LeaseLost, Unavailable
 from txaware.model.queues import (
     MAX_LEASE_S,
     ItemState,
+    LeasedJob,
     Popped,
     QueueItem,
     QueueStats,
@@ -76,13 +77,18 @@ class WorkQueue:
         return self._table.clock.now_ms()
 
     def pop(
-        self, popper: PopCaller, tx: Transaction | None, *, limit: int
+        self,
+        popper: PopCaller,
+        tx: Transaction | None,
+        *,
+        limit: int,
+        commits: LeasedJob | None = None,
     ) -> list[Popped]:
         """Leases up to `limit` items; on disk when it returns.
 
         In a transaction, items are judged by its snapshot, and leased until its end.
         """
-        popping = self.popping(popper, tx, limit=limit)
+        popping = self.popping(popper, tx, limit=limit, commits=commits)
         if tx is None:
             return self.driver.perform(popping).popped
         with self._within(tx):
@@ -100,11 +106,16 @@ class WorkQueue:
             self._transaction_writes.leave(entry)
 
     def popping(
-        self, popper: PopCaller, tx: Transaction | None, *, limit: int
+        self,
+        popper: PopCaller,
+        tx: Transaction | None,
+        *,
+        limit: int,
+        commits: LeasedJob | None = None,
     ) -> Step[Taken]:
-        """Leases up to `limit` items."""
+        """Leases up to `limit` items, and has a job end for good."""
 
-        def take(now_ms: int, batch: StepBatch) -> Taken:
+        def pop(now_ms: int, batch: StepBatch) -> Taken:
             state = self.state
             if state.descriptor.is_paused:
                 return Taken()
@@ -117,11 +128,26 @@ class WorkQueue:
                 state.pops = pops
                 raise
 
+        def take(now_ms: int, batch: StepBatch) -> Taken:
+            if commits is None:
+                return pop(now_ms, batch)
+            # What refuses comes first, then the pop, which may have to wait.
+            lease = self._to_end(commits.id, commits.lease, batch)
+            taken = pop(now_ms, batch)
+            self._end(lease, now_ms, batch)
+            taken.ended.append(lease)
+            return taken
+
         return Step(
             take,
-            leases=lambda taken: [*taken.alone, *taken.runs],
-            is_nothing=lambda taken: not taken.popped,
+            leases=lambda taken: [*taken.alone, *taken.runs, *taken.ended],
+            ended=self._forget_ended,
+            is_nothing=lambda taken: not (taken.popped or taken.ended),
         )
+
+    def _forget_ended(self, taken: Taken) -> None:
+        for lease in taken.ended:
+            self._forget(lease)
 
     def pause_s(self) -> float:
         """Returns after what time a popper that waits has to look again."""
@@ -138,21 +164,28 @@ class WorkQueue:
         """
 
         def take(now_ms: int, batch: StepBatch) -> Lease:
-            lease = self.state.held(item, token)
-            if lease.transaction is not None:
-                raise BadRequest(
-                    f"job {item} ends with transaction {lease.transaction}"
-                )
-            if lease.key is not None and self.state.descriptor.order == "key":
-                batch.wait_here()  # for the lock, once the next of its key is free
-            lease.pipe.counts.committed += 1
-            lease.pipe.leased -= 1
-            lease.state = LeaseState.ENDING
-            self._popping.count_end(lease, now_ms)
-            self._popping.delete(lease, batch)
+            lease = self._to_end(item, token, batch)
+            self._end(lease, now_ms, batch)
             return lease
 
         return Step(take, leases=lambda lease: [lease], ended=self._forget)
+
+    def _to_end(self, item: str, token: str, batch: StepBatch) -> Lease:
+        """Returns the lease of a job that may end by itself; changes nothing."""
+        lease = self.state.held(item, token)
+        if lease.transaction is not None:
+            raise BadRequest(f"job {item} ends with transaction {lease.transaction}")
+        if lease.key is not None and self.state.descriptor.order == "key":
+            batch.wait_here()  # for the lock, once the next of its key is free
+        return lease
+
+    def _end(self, lease: Lease, now_ms: int, batch: StepBatch) -> None:
+        """Has a job end with the batch."""
+        lease.pipe.counts.committed += 1
+        lease.pipe.leased -= 1
+        lease.state = LeaseState.ENDING
+        self._popping.count_end(lease, now_ms)
+        self._popping.delete(lease, batch)
 
     def _count_move(self, lease: Lease, by: int, *, is_dead: bool) -> None:
         if is_dead:
