@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import attrs
@@ -28,9 +28,11 @@ class Done:
     client_us: float
 
 
-def figures(trial: Trial, checkout: Path) -> Iterator[Figure]:
+def figures(
+    trial: Trial, checkout: Path, works: Mapping[str, list[int]] = WORKS
+) -> Iterator[Figure]:
     """Yields what the client of each checkout does with its own server."""
-    for what, threads in WORKS.items():
+    for what, threads in works.items():
         before, now = list[Done](), list[Done]()
         for number in range(1, trial.rounds + 1):
             trial.tell(f"{what}, turn {number} of {trial.rounds}")

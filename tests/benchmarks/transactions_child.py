@@ -23,7 +23,7 @@ def main(url: str, threads: int, for_s: float) -> None:
         def work(_: int) -> int:
             begins.wait()
             done, until_s = 0, time.perf_counter() + for_s
-            while time.perf_counter() < until_s:
+            while not done or time.perf_counter() < until_s:
                 with messaging.transaction():
                     publisher.publish(PAYLOAD)
                 done += 1

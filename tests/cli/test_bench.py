@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from tests.benchmarks import (
     before,
+    client_transactions,
     cluster,
     groups,
     hbase,
@@ -23,6 +24,7 @@ from tests.benchmarks import (
     queue,
     queue_peers,
     sender,
+    transactions_child,
 )
 from tests.benchmarks import producers as beside_kafka
 from tests.benchmarks.__main__ import benchmarks
@@ -445,3 +447,33 @@ def test_an_older_checkout_is_measured_letter_by_letter(
     assert (first.name, first.values, first.limits) == (letters[1], [3, 3], [2, 2])
     assert told[-1] == f"{letters[1]} of {letters}, turn 2 of 2"
     assert [*found] == []
+
+
+# A package that notes which program imports it, and is that of this checkout.
+NOTING = """
+import sys
+from pathlib import Path
+
+with (Path(__file__).parents[1] / "used").open("a") as used:
+    print(sys.argv[0], file=used)
+__path__ = [%r]
+exec(Path(__path__[0], "__init__.py").read_text())
+"""
+
+
+def test_an_older_checkout_is_measured_with_its_own_client_and_server(
+    tmp_path: Path,
+) -> None:
+    checkout = tmp_path / "then"
+    (checkout / "txaware").mkdir(parents=True)
+    noting = NOTING % str(before.NOW / "txaware")
+    (checkout / "txaware" / "__init__.py").write_text(noting)
+    trial = Trial(directory=tmp_path, rounds=1, for_s=0.01, tell=lambda _: None)
+    works = {"2 threads of one process": [2]}
+    found = [*client_transactions.figures(trial, checkout, works)]
+    assert [one.unit for one in found] == ["transactions/s", "us each", "us each"]
+    rate = found[0]
+    assert (rate.at_least, rate.limit_name) == (2.5, "before")
+    assert min(*rate.values, *rate.limits) >= 2 / trial.for_s
+    used = (checkout / "used").read_text().splitlines()
+    assert used == ["-m", transactions_child.__file__]

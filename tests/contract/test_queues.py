@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
+import txaware
 from tests.support.concurrency import until
 from tests.support.messagings import Site
 from tests.support.queues import made, numbered, popped, taken, waiting
@@ -196,6 +197,19 @@ def test_a_job_that_no_pop_can_carry_is_committed_before_it(
     assert mail.stats().committed == 2
     with pytest.raises(MisusedTransaction, match="too late"):
         mail.pop(commits=last)
+
+
+def test_a_job_of_a_queue_of_that_name_elsewhere_is_committed_there(
+    mail: Queue,
+) -> None:
+    with txaware.connect("memory:") as elsewhere:
+        other = made(elsewhere, "mail")
+        other.push(b"a")
+        mail.push(b"b")
+        found = mail.pop(commits=popped(other))
+        assert found is not None
+        assert (found.payload, other.stats().committed) == (b"b", 1)
+        assert (mail.stats().committed, mail.stats().in_work) == (0, 1)
 
 
 def test_a_pop_commits_nothing_else_than_a_job(mail: Queue, site: Site) -> None:

@@ -185,15 +185,16 @@ class Job(Generic[T]):
         return f"<Job {self.id} of {self.queue}, delivery {self.deliveries}>"
 
 
-def leased_alone(job: Job[Any], queue: str) -> LeasedJob | None:
+def leased_alone(job: Job[Any], service: QueueService, queue: str) -> LeasedJob | None:
     """Returns how a pop of a queue names a job that it commits.
 
-    Returns None for one that is committed before, as it is of another queue, or ends
-    with a transaction.
+    Returns None for one that is committed before, as it is of another queue, or of one
+    of that name elsewhere, or ends with a transaction.
     """
     if not isinstance(job, Job):
         raise BadRequest(f"what a pop commits is a job, not {job!r:.100}")
-    if job._within is not None or job.queue != queue:
+    is_here = job._service is service and job.queue == queue
+    if job._within is not None or not is_here:
         return None
     return LeasedJob(job.id, job._popped.lease)
 

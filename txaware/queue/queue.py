@@ -24,6 +24,7 @@ from txaware.model.interfaces import Payload
 from txaware.model.messages import MessageOptions, Outgoing, Receipt, T, outgoing
 from txaware.model.queues import (
     ItemState,
+    LeasedJob,
     Popped,
     QueueDescriptor,
     QueueItem,
@@ -299,7 +300,7 @@ class Popper(Generic[T]):
     ) -> list[Popped]:
         pop = self._access.queues.pop
         if commits is not None:
-            named = leased_alone(commits, self.queue)
+            named = self.leased(commits)
             if named is None:
                 commits.commit()
             else:
@@ -308,6 +309,10 @@ class Popper(Generic[T]):
                 if popped or not wait_s:
                     return popped
         return pop(self.queue, **self.options(n, wait_s))
+
+    def leased(self, job: Job[Any]) -> LeasedJob | None:
+        """Returns how a pop here names a job that it commits; see `leased_alone`."""
+        return leased_alone(job, self._access.queues, self.queue)
 
     def _pop_within(
         self, context: TransactionContext, within: PoppedJobs, n: int, wait_s: float

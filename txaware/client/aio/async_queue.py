@@ -29,7 +29,7 @@ from txaware.model.signatures import showing, signed_as
 from txaware.protocol.jobs import COMMIT_JOB, PUSH
 from txaware.publish.publisher import checked_many
 from txaware.queue import Job, Popper, Pusher, Queue, Worker
-from txaware.queue.job import committed_alone, leased_alone, note_end
+from txaware.queue.job import committed_alone, note_end
 from txaware.queue.participants_of_threads import MakesParticipant
 from txaware.queue.queue import popper_name, pushing_alone
 from txaware.queue.worker_options import THREADS, WorkerArguments
@@ -167,7 +167,7 @@ class AsyncPopper(Awaited[Popper[T]], Generic[T]):
     ) -> list[Popped]:
         pop, named_as = self._calls.pop, _task_name()
         if commits is not None:
-            named = leased_alone(_blocking_job(commits), self.queue)
+            named = self._blocking.leased(_blocking_job(commits))
             if named is None:
                 await commits.commit()
             else:
