@@ -19,11 +19,12 @@ from tests.support.queues import (
     taken,
     waiting,
 )
-from txaware.errors import TooManyPipes
+from txaware.errors import QueueNotFound, TooManyPipes
 from txaware.model.queues import PipeShare, pipe_prefix
 from txaware.queue import Queue
 from txaware.service.queue import loading, pushing
 from txaware.service.queue.local_queues import LocalQueues
+from txaware.service.queue.pipe import LENT_MS
 from txaware.service.queue.pushing import Pushing
 from txaware.service.queue.queue_state import QueueState
 from txaware.service.write.publishing import Publishing
@@ -239,6 +240,41 @@ def test_a_pipe_that_is_lent_is_popped_from_though_it_was_empty_meanwhile(
     with lasting.messaging.transaction():
         queue.push(b"b")
     assert taken(queue) == [b"b"]
+
+
+@pytest.mark.parametrize("way", ["cargo", "transactional"])
+def test_a_push_to_a_pipe_that_went_as_its_server_stood_still_is_refused(
+    lasting: Site, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """The pipe goes between the look for it and the write, and no job is lost."""
+    queue = made(lasting.messaging)
+    queue.push(b"a")
+    [pipe] = state_of(lasting).pipes.values()
+    lasting.crash()
+    queue = lasting.messaging.queue("mail")
+    written = getattr(Publishing, way)
+
+    def stood_still(*given: Any) -> Any:
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(taken, queue).result() == [b"a"]
+            lasting.clock.now_ms += 2 * LENT_MS
+            assert other.submit(taken, queue).result() == []
+            assert not state_of(lasting).pipes
+        return written(*given)
+
+    before = [PipeShare(str(pipe.name), 1)]
+    monkeypatch.setattr(Pushing, "reserve", lambda *_, **__: before)
+    monkeypatch.setattr(Publishing, way, stood_still)
+    if way == "transactional":
+        monkeypatch.setattr(Publishing, "may_carry", False)
+    is_refused = pytest.raises(QueueNotFound, match="push in another transaction")
+    with is_refused, lasting.messaging.transaction(timeout_s=600):
+        queue.push(b"b")
+    monkeypatch.undo()
+    with lasting.messaging.transaction():
+        queue.push(b"c")
+    lasting.crash()
+    assert taken(lasting.messaging.queue("mail")) == [b"c"]
 
 
 def test_a_pipe_above_the_bound_is_refused(bounded: Site) -> None:

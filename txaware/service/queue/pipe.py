@@ -6,18 +6,21 @@ from typing import NamedTuple
 
 import attrs
 
+from txaware.errors import QueueNotFound
 from txaware.model.interfaces import Write
 from txaware.model.messages import MessageId
 from txaware.model.metrics import Latencies, TopicCounters
 from txaware.model.queues import PipeName, PipeTopic, pipe_prefix
 from txaware.model.topics import MAX_TTL_S
 from txaware.service.topic_handles import TopicHandle
-from txaware.service.write.topic_writer import TopicWriter
+from txaware.service.write.topic_writer import Stamper, TopicWriter
 from txaware.store.keys import PIPE
 from txaware.store.queue_table import NOT_FINAL, PipeKind, PopCounts, pipe_value
 
 FIRST = MessageId(bytes(20))
 LAST = MessageId(b"\xff" * 20)
+# A pipe is kept so long after somebody asked for it who did not announce a push.
+LENT_MS = 60_000
 
 
 class Item(NamedTuple):
@@ -38,6 +41,31 @@ class Item(NamedTuple):
     def size_bytes(self) -> int:
         """The size of what was pushed."""
         return len(self.payload) + len(self.key or b"") + len(self.headers)
+
+
+class PipeWriter(TopicWriter):
+    """The writer of a pipe, which takes nothing any more once the pipe is gone."""
+
+    _queue: str | None = None
+
+    def close(self, queue: str, mark: bytes) -> bool:
+        """Takes no more rows for a queue; False where some came since that mark."""
+        with self._lock:
+            if self.mark() != mark:
+                return False
+            self._queue = queue
+            return True
+
+    def _keys(
+        self, stamper: Stamper, count: int, *, together: bool = False
+    ) -> list[bytes]:
+        if self._queue is not None:
+            raise QueueNotFound(
+                f"the pipe of queue {self._queue} that this push goes to is gone, as "
+                f"its transaction pushed nothing there for {LENT_MS // 1000} s; push "
+                f"in another transaction"
+            )
+        return super()._keys(stamper, count, together=together)
 
 
 @attrs.define(eq=False)
@@ -89,6 +117,7 @@ class Pipe:
     owned_until_ms: int = 0
     handle: TopicHandle | None = None
     plain_handle: TopicHandle | None = None
+    writer: PipeWriter | None = None
     prefix: bytes = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -163,6 +192,10 @@ class Pipe:
         is_read = self.blocked is None and not self.buffer
         return is_read and not self.takes_pushes and self.settled == self.mark()
 
+    def close(self, queue: str) -> bool:
+        """Ends a drained pipe of a queue; False where something has just come to it."""
+        return self.writer is None or self.writer.close(queue, self.settled)
+
     @property
     def has_nothing_unread(self) -> bool:
         """True when no row has to be read to know that there is no other item.
@@ -233,8 +266,8 @@ class PipeCounters(TopicCounters):
         self._on_push(pointer, 0)
 
 
-def opened(pipe: Pipe, writer: TopicWriter, counters: PipeCounters) -> TopicHandle:
+def opened(pipe: Pipe, writer: PipeWriter, counters: PipeCounters) -> TopicHandle:
     """Gives a pipe its writer, and returns what publishes to it."""
     topic = PipeTopic(pipe.name, pipe.name.generation, MAX_TTL_S)
-    pipe.handle = TopicHandle(topic, writer, counters)
+    pipe.handle, pipe.writer = TopicHandle(topic, writer, counters), writer
     return pipe.handle

@@ -16,19 +16,16 @@ from txaware.model.interfaces import Write
 from txaware.model.metrics import Latencies, TopicCounters
 from txaware.model.queues import MAX_PRIORITY, PipeShare
 from txaware.model.requests import Payloads
-from txaware.service.queue.pipe import Pipe, PipeCounters, opened
+from txaware.service.queue.pipe import LENT_MS, Pipe, PipeCounters, PipeWriter, opened
 from txaware.service.queue.queue_state import Pushed, QueueState
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.wakeups import Signal, WouldWait
 from txaware.service.write.publishing import PlainPart, Publishing
-from txaware.service.write.topic_writer import TopicWriter
 from txaware.store.queue_table import NO_TIME, PipeKind
 
 # So many items of a push go to that pipe.
 Share = tuple[Pipe, int]
-# A pipe is kept so long after somebody asked for it who did not announce a push.
-LENT_MS = 60_000
 # A transaction is lent room for so many items more than it asks for, but for no more
 # than a quarter of what a pipe takes.
 LENT_AHEAD = 15
@@ -280,7 +277,7 @@ class Pushing:
         """Returns what publishes to a pipe, made when it is first needed."""
         if pipe.handle is not None:
             return pipe.handle
-        writer = TopicWriter(self._table)
+        writer = PipeWriter(self._table)
         writer.signal = PipeSignal(pipe, self._state.signal)
         counters = PipeCounters(self._latencies, partial(self._counted, pipe))
         return opened(pipe, writer, counters)

@@ -260,6 +260,8 @@ class StepDriver:
             if not (pipe.is_plain or batch.may_wait):
                 self._state.drained_soon.append(pipe)  # its rows have to be looked for
                 return
+            if not pipe.close(self._state.descriptor.name):
+                return  # whoever it was lent to was slow, and pushes just now
             batch.pipes.pop(pipe.id, None)
             if not pipe.is_plain:
                 batch.writes += leftovers(self._table, pipe.prefix)
