@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 import txaware
-from tests.support.clusters import clustered
+from tests.support.cluster_faults import FAULTY
+from tests.support.clusters import PATIENCE_S, asked, clustered
 from tests.support.concurrency import until
+from tests.support.told import Told
 from txaware.errors import KeeperMissing
 from txaware.messaging import Messaging
 from txaware.server.cluster.cluster_part import ClusterPart
@@ -49,3 +51,51 @@ def test_nothing_is_forgotten_while_a_shard_is_at_no_server() -> None:
     membership.change(ServerMap(2, "i", (server,), away))
     with pytest.raises(KeeperMissing, match="shard 1 is at no server"):
         membership.require_all()
+
+
+def is_away(home: str, shard: int) -> bool:
+    shards = asked(home, "GET", "/v1/servers").json()["shards"]
+    return any(one["number"] == shard and not one["server"] for one in shards)
+
+
+def is_forgotten(messaging: Messaging) -> bool:
+    messaging.prune()
+    return not messaging.coordinator.invalid_size()
+
+
+@pytest.mark.parametrize("mistake", [None, "unmarked", "hasty"])
+def test_what_is_forgotten_as_a_shard_was_away_shows_nothing_of_it(
+    tmp_path: Path, mistake: str | None
+) -> None:
+    """Home forgets what was invalidated meanwhile once the shard has marked its rows.
+
+    A mistake there, on purpose, shows readers what was rolled back.
+    """
+    faults = ",".join(filter(None, ("at once", mistake)))
+    data, told = tmp_path / "data", Told()
+    shard, aside = data / "shards" / "1", tmp_path / "aside"
+    with (
+        clustered(data, 2, env=SOON, program=[*FAULTY, faults]) as cluster,
+        txaware.connect(home := cluster.owner_of(0)) as messaging,
+    ):
+        messaging.create_topic("there", shards=[1])
+        tx = messaging.coordinator.start_short()
+        messaging.publish("there", [b"rolled back"], transaction=tx)
+        shard.rename(aside)
+        cluster.kill(cluster.owner_of(1))
+        assert until(lambda: is_away(home, 1), timeout_s=PATIENCE_S)
+        messaging.coordinator.invalidate(tx)
+        told.was_refused("there", "rolled back")
+        if mistake == "hasty":
+            assert until(lambda: is_forgotten(messaging))
+        else:
+            messaging.clean_up()  # forgets by itself what nobody needs
+            with pytest.raises(KeeperMissing, match="shard 1 is at no server"):
+                messaging.prune()
+            assert messaging.coordinator.invalid_size() == 1
+        aside.rename(shard)
+        assert until(lambda: cluster.is_whole, timeout_s=PATIENCE_S)
+        assert until(lambda: is_forgotten(messaging))
+        told.poll(messaging, "there", "reader")
+    assert told.wrong() == ({"aborted read"} if mistake else set())
+    assert (tmp_path / "forgotten").read_bytes() == b"."

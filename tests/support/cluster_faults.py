@@ -13,8 +13,13 @@ file of that name is in the directory beside the data.
 With `told` they make none, either. The clock of a process is ahead by what the file
 `ahead-PID` beside the data says, in ms, and its disk is full while `full-PID` is there.
 
-With `forgets` invalid transactions may be forgotten after a minute, and not a day.
-Several of these are joined by commas.
+With `forgets` invalid transactions may be forgotten after a minute, and not a day, and
+the file `forgotten` beside the data has a byte for each; with `at once`, after no time.
+
+`unmarked` and `hasty` are mistakes on purpose, too, which let readers see what was
+rolled back. By the first the servers of shards say that their rows are marked, and mark
+none; by the second home forgets without asking what shards elsewhere need. Several of
+all these are joined by commas.
 """
 
 import errno
@@ -23,8 +28,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Iterable
+from functools import partial, wraps
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,8 +42,11 @@ from coordinator.transaction import monotonic_ms, system_clock_ms
 from txaware.cli import processes
 from txaware.cli.root import command
 from txaware.model.messages import PublishResponse
+from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.peers import PeerCall
 from txaware.server.parts_elsewhere import PartsElsewhere
+from txaware.service.keepers import Keepers, Kept
+from txaware.service.retention.mark_invalid_rows import Marking
 from txaware.service.write.publishing import Publishing
 from txaware.store.leveldb_store import Database
 
@@ -170,21 +178,49 @@ def follow_files(beside: Path) -> None:
     Database.batch = batch  # type: ignore
 
 
-def forget_soon(_: Path) -> None:
+def forget_soon(beside: Path, *, grace_s: float) -> None:
     """Has home forget invalid transactions whose clients ask no more for long."""
     begin = EmbeddedCoordinator.__init__
+    truncate = EmbeddedCoordinator.truncate_invalid_tx
 
     def soon(self: EmbeddedCoordinator, *args: Any, **options: Any) -> None:
-        begin(self, *args, **(options | {"settle_grace_s": GRACE_S}))
+        begin(self, *args, **(options | {"settle_grace_s": grace_s}))
+
+    def noted(self: EmbeddedCoordinator, pointers: Iterable[int]) -> bool:
+        before = self.invalid_size()
+        has_any = truncate(self, pointers)
+        with (beside / "forgotten").open("ab") as file:
+            file.write(b"." * max(0, before - self.invalid_size()))
+        return has_any
 
     EmbeddedCoordinator.__init__ = soon  # type: ignore[method-assign]
+    EmbeddedCoordinator.truncate_invalid_tx = noted  # type: ignore
 
 
-FAULTS = {
+def mark_nothing(_: Path) -> None:
+    """Plants it in the servers of shards; home's own rows are marked."""
+    mark = Marking.mark_topic
+
+    def unmarked(self: Marking, *args: Any, **options: Any) -> int:
+        return 0 if self._barrier is None else mark(self, *args, **options)
+
+    Marking.mark_topic = unmarked  # type: ignore[method-assign]
+
+
+def ask_nobody(_: Path) -> None:
+    """Plants it in home."""
+    Keepers.ask = lambda _: Kept({}, ())  # type: ignore
+    ClusterPart.require_all = lambda _: None  # type: ignore
+
+
+FAULTS: dict[str, Callable[[Path], None]] = {
     "late": write_late,
     "steps": die_at_steps,
     "told": follow_files,
-    "forgets": forget_soon,
+    "forgets": partial(forget_soon, grace_s=GRACE_S),
+    "at once": partial(forget_soon, grace_s=0),
+    "unmarked": mark_nothing,
+    "hasty": ask_nobody,
 }
 
 if __name__ == "__main__":

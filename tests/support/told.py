@@ -44,6 +44,20 @@ class Told:
             )
         )
 
+    def was_refused(self, topic: str, value: str) -> None:
+        """Notes a value of a transaction that was rolled back."""
+        began = next(self._now)
+        self.publishes.append(
+            Publish(
+                sent=((topic, value),),
+                outcome=FAIL,
+                began=began,
+                asked=began,
+                ended=next(self._now),
+                transactional=True,
+            )
+        )
+
     def poll(self, messaging: Messaging, topic: str, reader: str) -> None:
         """Reads all that is committed there, from where the reader came to."""
         began, start = next(self._now), self._ends.get((topic, reader))
