@@ -1,15 +1,19 @@
 """Breaks the product in one place at a time, and tells which tests notice.
 
-`python -m tests.mutants --count 40 --seed 1 tests/unit tests/contract` takes a sample
-that is the same each time. First all these tests run once with `--long`, and it writes
-down which places each of them comes to (`--reached FILE` keeps that for another time).
-A mutant is then shown to those only that come to its place, the quickest first; what
-the short run lets pass, to those that `--long` adds. A test that notices only there
-belongs into the short run (`@pytest.mark.everywhere`).
+`python -m tests.mutants --count 240 --seed 1 --kept FOLDER tests/unit tests/contract`
+takes a sample that is the same each time, and goes on with what FOLDER has of an
+earlier run. All places of the sample are in one copy of the product, each with a
+switch; a process that has collected the tests forks for each mutant, so that none
+imports anything anew. The tests of the short run are run once as they are, and write
+down which places they come to. A mutant is then shown to those only that come to its
+place, the quickest first, for `--budget` seconds of tests; what they let pass, to what
+`--long` adds. A test that notices only there belongs into the short run
+(`@pytest.mark.everywhere`).
 """
 
 import argparse
 import ast
+import copy
 import json
 import os
 import random
@@ -17,25 +21,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from tests.support.reach import CHOSEN, REACHED, Reached, name_of
+from tests.support.reach import PLAN, Plan, Shown, lines
 
 ROOT = Path(__file__).parents[1]
 PLACES = ("coordinator/embedded", "txaware/service/queue", "txaware/service/read")
 FOLDERS = ("coordinator", "txaware", "tests", "examples", "docs")
 FILES = ("pyproject.toml", "pyspark_txaware.py", "README.md", "CONTRIBUTING.md")
-HIT = "from tests.support.hits import hit as _hit"
-PLUGIN = (
-    *("-p", "tests.support.reach", "-p", "no:cacheprovider", "-q"),
-    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
-)
-FIRST = 25  # tests that are tried before all others, for most mutants end there
-PATIENCE_S = 300  # beside ten times what the tests take without a mutant
+SWITCH = "from tests.support.hits import is_on as _is_on"
 OPPOSITE: dict[type[ast.AST], Any] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -67,12 +65,6 @@ class Mutant:
         """Its name among what tests come to."""
         return f"{self.file}:{self.number}"
 
-    def text(self, source: str) -> str:
-        """Returns the file with the change."""
-        tree = ast.parse(source)
-        _change(list(_places(tree))[self.number])
-        return ast.unparse(tree)
-
 
 def mutants(file: str, source: str) -> Iterator[Mutant]:
     """Yields what can be made of a file."""
@@ -80,57 +72,84 @@ def mutants(file: str, source: str) -> Iterator[Mutant]:
         yield Mutant(file, number, node.lineno)
 
 
-def with_hits(file: str, source: str) -> str:
-    """Returns the file with a call before each statement that has a place."""
+def with_switches(file: str, source: str, numbers: set[int]) -> str:
+    """Returns the file with both ways at each of these places."""
     tree = ast.parse(source)
-    numbers = {node: number for number, node in enumerate(_places(tree))}
-    for node in [*ast.walk(tree)]:
-        for name, value in ast.iter_fields(node):
-            if isinstance(value, list) and any(isinstance(v, ast.stmt) for v in value):
-                new: list[ast.stmt] = []
-                for statement in value:
-                    places = [numbers[n] for n in _own(statement) if n in numbers]
-                    calls = (f"_hit({f'{file}:{place}'!r})" for place in places)
-                    new += [ast.parse(call).body[0] for call in calls] + [statement]
-                setattr(node, name, new)
+    chosen = {
+        id(node): f"{file}:{number}"
+        for number, node in enumerate(_places(tree))
+        if number in numbers
+    }
+    tree = _Switched(chosen).visit(tree)
     is_head = [
         isinstance(n, ast.Expr)
         or (isinstance(n, ast.ImportFrom) and n.module == "__future__")
         for n in tree.body
     ]
-    tree.body.insert([*is_head, False].index(False), ast.parse(HIT).body[0])
-    return ast.unparse(tree)
+    tree.body.insert([*is_head, False].index(False), ast.parse(SWITCH).body[0])
+    return ast.unparse(ast.fix_missing_locations(tree))
 
 
-def _own(node: ast.AST) -> Iterator[ast.AST]:
-    """Yields a statement and its expressions, without the statements in it."""
-    yield node
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.stmt):
-            yield from _own(child)
+def changed(source: str, mutant: Mutant) -> str:
+    """Returns what stands at its place in the file, and what the mutant has there."""
+    node = list(_places(ast.parse(source)))[mutant.number]
+    shown = node.test if isinstance(node, ast.If | ast.While) else node
+    return f"{ast.unparse(shown)}  ->  {ast.unparse(_other(node))}"
+
+
+class _Switched(ast.NodeTransformer):
+    """Puts a switch at the chosen nodes, and at those in them."""
+
+    def __init__(self, chosen: dict[int, str]) -> None:
+        self._chosen = chosen
+
+    def visit(self, node: ast.AST) -> Any:
+        place = self._chosen.get(id(node))
+        if place is None:
+            return self.generic_visit(node)
+        assert isinstance(node, ast.expr | ast.If | ast.While)
+        other = _other(node)  # in which nothing else is changed
+        call = ast.Call(ast.Name("_is_on"), [ast.Constant(place)], [])
+        self.generic_visit(node)
+        if isinstance(node, ast.expr):
+            return ast.IfExp(call, other, node)
+        node.test = ast.IfExp(call, other, node.test)
+        return node
 
 
 def _places(tree: ast.AST) -> Iterator[ast.expr | ast.stmt]:
+    """Yields what can be changed of what runs after the import."""
+    bodies = (
+        statement
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for statement in node.body
+    )
+    found = {id(node): node for body in bodies for node in ast.walk(body)}
     for node in ast.walk(tree):
+        if id(node) not in found:
+            continue
         if isinstance(node, ast.Compare):
             if type(node.ops[0]) in OPPOSITE:
                 yield node
-        elif isinstance(node, ast.BoolOp):
-            yield node
         elif isinstance(node, ast.BinOp):
             if type(node.op) in OPPOSITE:
                 yield node
-        elif isinstance(node, ast.If | ast.While):
+        elif isinstance(node, ast.BoolOp | ast.If | ast.While):
             yield node
 
 
-def _change(node: ast.AST) -> None:
+def _other(node: ast.expr | ast.stmt) -> ast.expr:
+    """Returns the expression that a mutant has at a place."""
+    node = copy.deepcopy(node)
+    if isinstance(node, ast.If | ast.While):
+        return ast.UnaryOp(ast.Not(), node.test)
     if isinstance(node, ast.Compare):
         node.ops[0] = OPPOSITE[type(node.ops[0])]()
     elif isinstance(node, ast.BoolOp | ast.BinOp):
         node.op = OPPOSITE[type(node.op)]()
-    elif isinstance(node, ast.If | ast.While):
-        node.test = ast.UnaryOp(ast.Not(), node.test)
+    assert isinstance(node, ast.expr)
+    return node
 
 
 def sources() -> Iterator[tuple[str, str]]:
@@ -140,94 +159,42 @@ def sources() -> Iterator[tuple[str, str]]:
             yield str(path.relative_to(ROOT)), path.read_text()
 
 
-class Copy:
-    """A copy of the product and its tests, which may be broken."""
+def copied(place: Path, chosen: list[Mutant]) -> Path:
+    """Makes a copy of the product and its tests, which has all chosen mutants."""
+    root = place / "copy"
+    for name in FOLDERS:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, root / name, ignore=ignored)
+    for name in FILES:
+        shutil.copy(ROOT / name, root / name)
+    for file, source in sources():
+        if numbers := {one.number for one in chosen if one.file == file}:
+            (root / file).write_text(with_switches(file, source, numbers))
+    return root
 
-    def __init__(self, place: Path) -> None:
-        self._root = place / "copy"
-        self._scratch = place
-        for name in FOLDERS:
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / name, self._root / name, ignore=ignored)
-        for name in FILES:
-            shutil.copy(ROOT / name, self._root / name)
 
-    def put(self, file: str, text: str) -> None:
-        """Writes a file of the product."""
-        (self._root / file).write_text(text)
-
-    def reached(self, tests: list[str]) -> dict[str, Reached]:
-        """Runs all tests with `--long`, and returns what each of them comes to."""
-        folder = self._scratch / "reached"
-        folder.mkdir()
-        for file, source in sources():
-            self.put(file, with_hits(file, source))
-        shared = ("-n", "2", "--dist", "loadgroup", "--long", "-m", "not java")
-        run = self._pytest([*shared, *tests], None, **{REACHED: str(folder)})
-        if not any(folder.glob("*.jsonl")):
-            raise SystemExit(run.stdout + run.stderr)
-        for file, source in sources():
-            self.put(file, source)
-        return {
-            name: Reached(**one)
-            for path in folder.glob("*.jsonl")
-            for name, one in map(json.loads, path.read_text().splitlines())
-        }
-
-    def short(self, tests: list[str]) -> set[str]:
-        """Returns the names of the tests of the short run."""
-        run = self._pytest(["--collect-only", "-m", "not java", *tests], None)
-        return {name_of(line) for line in run.stdout.splitlines() if "::" in line}
-
-    def notices(self, tests: dict[str, Reached]) -> str | None:
-        """Returns the first of these tests that fails; what never ends is noticed."""
-        order = sorted(tests, key=lambda name: tests[name].seconds)
-        for part in (order[:FIRST], order[FIRST:]):
-            if part:
-                chosen = self._scratch / "chosen"
-                chosen.write_text("\n".join(part))
-                files = sorted({name.partition("::")[0] for name in part})
-                usual_s = sum(tests[name].seconds for name in part)
-                if failed := self._failed(files, chosen, 10 * usual_s + PATIENCE_S):
-                    return failed
-        return None
-
-    def _failed(self, files: list[str], chosen: Path, timeout_s: float) -> str | None:
-        try:
-            run = self._pytest(["-x", *files], timeout_s, **{CHOSEN: str(chosen)})
-        except subprocess.TimeoutExpired:
-            return "no end"
-        if run.returncode == 0:
-            return None
-        lines = run.stdout.splitlines()
-        named = (line for line in lines if line.startswith(("FAILED", "ERROR")))
-        return next(named, f"exit {run.returncode}")
-
-    def _pytest(
-        self, arguments: Iterable[str], timeout_s: float | None, **env: str
-    ) -> subprocess.CompletedProcess[str]:
-        """Runs pytest here; the processes of its tests import the copy as well."""
-        return subprocess.run(
-            [sys.executable, "-m", "pytest", *PLUGIN, *arguments],
-            cwd=self._root,
-            env={**os.environ, "PYTHONPATH": str(self._root), **env},
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
+def run(place: Path, plan: Plan, chosen: list[Mutant], tests: list[str]) -> None:
+    """Runs pytest on the copy; the processes of its tests import the copy as well."""
+    root = copied(place, chosen)
+    file = place / "plan"
+    file.write_text(json.dumps(attrs.asdict(plan), default=str))
+    options = (
+        *("-p", "tests.support.reach", "-p", "no:cacheprovider", "-q"),
+        *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
+        *("--basetemp", str(place / "tmp")),
+    )
+    with (place / "output").open("w+") as output:
+        ended = subprocess.run(
+            [sys.executable, "-m", "pytest", *options, *tests],
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": str(root), PLAN: str(file)},
+            stdout=output,
+            stderr=subprocess.STDOUT,
             check=False,
         )
-
-
-def known_or_run(copy: Copy, file: Path | None, tests: list[str]) -> dict[str, Reached]:
-    """Reads what tests come to, or finds it out and keeps it."""
-    if file is not None and file.exists():
-        found = json.loads(file.read_text())
-        return {name: Reached(**one) for name, one in found.items()}
-    reached = copy.reached(tests)
-    if file is not None:
-        asdict = {name: attrs.asdict(one) for name, one in reached.items()}
-        file.write_text(json.dumps(asdict))
-    return reached
+        if ended.returncode:
+            output.seek(0)
+            raise SystemExit(output.read())
 
 
 def main() -> None:
@@ -235,28 +202,39 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--reached", type=Path)
+    parser.add_argument("--budget", type=float, default=60.0)
+    parser.add_argument("--kept", type=Path)
     options, tests = parser.parse_known_args()
-    found = [one for file, source in sources() for one in mutants(file, source)]
-    only_long = survivors = 0
+    texts = dict(sources())
+    every = [one for file, text in texts.items() for one in mutants(file, text)]
+    random.Random(options.seed).shuffle(every)  # a larger sample begins as a smaller
+    chosen = every[: options.count]
     with tempfile.TemporaryDirectory() as place:
-        copy = Copy(Path(place))
-        reached = known_or_run(copy, options.reached, tests)
-        short = copy.short(tests)
-        for mutant in random.Random(options.seed).sample(found, options.count):
-            source = (ROOT / mutant.file).read_text()
-            copy.put(mutant.file, mutant.text(source))
-            come = {n: one for n, one in reached.items() if mutant.place in one.places}
-            in_short = copy.notices({n: one for n, one in come.items() if n in short})
-            added = {name: one for name, one in come.items() if name not in short}
-            in_long = None if in_short else copy.notices(added)
-            only_long += in_long is not None
-            survivors += in_short is None and in_long is None
-            where = f"{mutant.file}:{mutant.line}"
-            print(f"{where}: short: {in_short}, long: {in_long}", flush=True)
-            copy.put(mutant.file, source)
+        kept = options.kept or Path(place)
+        kept.mkdir(exist_ok=True)
+        reached, found = kept / "reached.jsonl", kept / "found.jsonl"
+        plan = Plan([one.place for one in chosen], reached, found, options.budget)
+        run(Path(place), plan, chosen, tests)
+        shown = {
+            str(name): [Shown(**one) for one in both]
+            for name, *both in lines(plan.found)
+        }
+    only_long = survivors = unreached = 0
+    for mutant in chosen:
+        in_short, in_long = shown[mutant.place]
+        only_long += bool(in_long.noticed)
+        survivors += not in_short.noticed and not in_long.noticed
+        unreached += not in_short.reached_by
+        print(f"{mutant.place}, line {mutant.line}: ", end="")
+        print(changed(texts[mutant.file], mutant))
+        for name, one in (("short", in_short), ("long", in_long)):
+            if not in_short.noticed or one is in_short:
+                seen = f"{one.seen_by} of the {one.reached_by} tests that come here"
+                print(f"  {name}: {one.noticed or f'nothing, {seen}'}")
     print(
-        f"{options.count} mutants, {survivors} survive, {only_long} only the short run"
+        f"{len(chosen)} of {len(every)} mutants, seed {options.seed}: {survivors} "
+        f"survive, {only_long} of the others only the short run; the short run does "
+        f"not come to {unreached}"
     )
 
 

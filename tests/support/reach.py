@@ -1,17 +1,40 @@
-"""Tells which tests come to which places of the product, and runs the chosen ones."""
+"""Shows mutants to tests: in a process that has collected, which forks for each.
+
+`tests.mutants` makes the copy of the product and the plan, and starts pytest there with
+this plug-in. The first fork runs the tests of the short run as they are, and writes
+down after each which places it came to. Each further one changes one place and runs
+what comes there, the quickest first, up to the first failure.
+"""
 
 import json
 import os
-from collections.abc import Generator
+import select
+import signal
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 
-from tests.support.hits import HITS, seen
+from tests.support import python_process
+from tests.support.hits import HITS, seen, switch
+from tests.support.workers import marks
 
-REACHED = "MUTANTS_REACHED"  # the folder for what each process of pytest found
-CHOSEN = "MUTANTS_CHOSEN"  # the file that names the tests to run, in their order
+PLAN = "MUTANTS_PLAN"  # the file that says what is to be done
+NOT_SHOWN = ("soak", "benchmark", "java")
+PATIENCE_S = 120  # beside ten times what the tests take without a mutant
+
+
+@attrs.frozen
+class Plan:
+    """What one run does, and where it writes it."""
+
+    places: list[str]
+    reached: Path  # a line for each test of the short run, with what it comes to
+    found: Path  # a line for each mutant that is done
+    budget_s: float  # what the tests that are shown one mutant may take in all
 
 
 @attrs.define
@@ -20,62 +43,185 @@ class Reached:
 
     seconds: float = 0.0
     places: list[str] = attrs.Factory(list)
-    passed: bool = True
+    failure: str = ""
 
 
-_found: dict[str, Reached] = {}
+@attrs.define
+class Shown:
+    """Which test notices a mutant, and how many have seen it of those that reach it."""
+
+    noticed: str = ""
+    seen_by: int = 0
+    reached_by: int = 0
 
 
-def name_of(nodeid: str) -> str:
-    """Returns a test's name without its group."""
-    name, at, group = nodeid.rpartition("@")
-    return nodeid if not at or "]" in group else name
+_everything: list[pytest.Item] = []
+_reports: list[pytest.TestReport] = []
 
 
-def pytest_configure() -> None:
-    """Gives each process that runs tests a file of its own."""
-    if folder := os.environ.get(REACHED):
-        os.environ[HITS] = str(Path(folder, f"{os.getpid()}.hits"))
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(
-    config: pytest.Config, items: list[pytest.Item]
-) -> None:
-    """Keeps the tests that are named, in the order in which they are."""
-    file = os.environ.get(CHOSEN)
-    if file is None:
-        return
-    chosen = Path(file).read_text().splitlines()
-    by_name = {name_of(item.nodeid): item for item in items}
-    kept = [by_name[name] for name in chosen if name in by_name]
-    left_out = set(items) - set(kept)
-    config.hook.pytest_deselected(items=list(left_out))
-    items[:] = kept
+def lines(file: Path) -> Iterator[list[Any]]:
+    """Yields what is written in a file of JSON lines, which need not be there yet."""
+    if file.exists():
+        yield from map(json.loads, file.read_text().splitlines())
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Notes the places of one test."""
-    file = os.environ.get(HITS)
+def pytest_collection_modifyitems(
+    items: list[pytest.Item],
+) -> Generator[None, object, object]:
+    """Keeps what the short run leaves out."""
+    _everything[:] = items
+    return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Does the plan, and runs nothing else."""
+    file = os.environ.get(PLAN)
     if file is None:
-        return (yield)
-    seen.clear()
-    hits = Path(file)
-    hits.write_text("")
-    result = yield
-    reached = _found.pop(item.nodeid, None)
-    folder = os.environ.get(REACHED)
-    if folder and reached is not None and reached.passed:
-        reached.places = sorted(set(hits.read_text().splitlines()))
-        line = json.dumps([name_of(item.nodeid), attrs.asdict(reached)])
-        with Path(folder, f"{os.getpid()}.jsonl").open("a") as out:
-            out.write(f"{line}\n")
-    return result
+        return None
+    plan = Plan(**json.loads(Path(file).read_text()))
+    plan = attrs.evolve(plan, reached=Path(plan.reached), found=Path(plan.found))
+    short = {item.nodeid: item for item in _shown(session.items)}
+    further = [item for item in _shown(_everything) if item.nodeid not in short]
+    _reach(plan, short)
+    reached = {name: Reached(**one) for name, one in lines(plan.reached)}
+    done = {place for place, *_ in lines(plan.found)}
+    for place in plan.places:
+        if place not in done:
+            _show(plan, place, reached, short, further)
+    return True
+
+
+def _shown(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    return [item for item in items if marks(item).isdisjoint(NOT_SHOWN)]
+
+
+def _reach(plan: Plan, short: dict[str, pytest.Item]) -> None:
+    """Runs the tests that have not been run, and writes down what each comes to."""
+    known = {name for name, _ in lines(plan.reached)}
+    rest = [item for name, item in short.items() if name not in known]
+    hits = plan.reached.with_suffix(".hits")
+
+    def note() -> None:
+        os.environ[HITS] = str(hits)
+        for item, following in zip(rest, [*rest[1:], None], strict=True):
+            hits.write_text("")
+            seen.clear()
+            one = _run(item, following)
+            one.places = sorted(set(hits.read_text().splitlines()))
+            _append(plan.reached, [item.nodeid, attrs.asdict(one)])
+
+    if rest and not _forked(note, None):
+        raise RuntimeError("The run without a mutant ended early; begin it again.")
+
+
+def _show(
+    plan: Plan,
+    place: str,
+    reached: dict[str, Reached],
+    short: dict[str, pytest.Item],
+    further: list[pytest.Item],
+) -> None:
+    """Shows a mutant to the short run, and what that lets pass to the rest."""
+    come = {
+        name: one
+        for name, one in reached.items()
+        if place in one.places and not one.failure and name in short
+    }
+    in_short = _noticed(plan, place, [(short[n], come[n].seconds) for n in come])
+    in_long = Shown()
+    if not in_short.noticed:
+        # Another case of a test comes to what the one of the short run comes to; of a
+        # test that is all long nobody knows.
+        usual_s = {_function(n): one.seconds for n, one in come.items()}
+        known = {_function(name) for name in reached}
+        others = [
+            (item, usual_s.get(name, 1.0))
+            for item in further
+            if (name := _function(item.nodeid)) in usual_s or name not in known
+        ]
+        in_long = _noticed(plan, place, others, is_long=True)
+    _append(plan.found, [place, attrs.asdict(in_short), attrs.asdict(in_long)])
+
+
+def _function(name: str) -> str:
+    return name.partition("[")[0]
+
+
+def _noticed(
+    plan: Plan,
+    place: str,
+    tests: list[tuple[pytest.Item, float]],
+    *,
+    is_long: bool = False,
+) -> Shown:
+    """Runs tests with a mutant until one fails, or the budget is used up."""
+    chosen: list[pytest.Item] = []
+    usual_s = 0.0
+    for item, seconds in sorted(tests, key=lambda test: test[1]):
+        usual_s += seconds
+        if chosen and usual_s > plan.budget_s:
+            break
+        chosen.append(item)
+    shown = Shown("", len(chosen), len(tests))
+    if not chosen:
+        return shown
+    told = plan.found.with_suffix(".told")
+    told.write_text("")
+
+    def run() -> None:
+        switch(place)
+        if is_long:
+            chosen[0].config.option.long = True
+            python_process.pytest_configure(chosen[0].config)
+        for item, following in zip(chosen, [*chosen[1:], None], strict=True):
+            if failure := _run(item, following).failure:
+                told.write_text(f"{item.nodeid}: {failure}")
+                return
+
+    ended = _forked(run, 10 * usual_s + PATIENCE_S)
+    shown.noticed = told.read_text() or ("" if ended else "no end")
+    return shown
+
+
+def _run(item: pytest.Item, following: pytest.Item | None) -> Reached:
+    """Runs one test, and tells how long it took and how it failed."""
+    _reports.clear()
+    item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+    failed = [report for report in _reports if report.failed]
+    one = Reached(sum(report.duration for report in _reports))
+    if failed:
+        one.failure = str(failed[0].longreprtext).strip().splitlines()[-1]
+    return one
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Adds up how long a test takes."""
-    reached = _found.setdefault(report.nodeid, Reached())
-    reached.seconds += report.duration
-    reached.passed &= report.passed
+    """Keeps what happens to a test."""
+    _reports.append(report)
+
+
+def _append(file: Path, value: object) -> None:
+    with file.open("a") as out:
+        out.write(f"{json.dumps(value)}\n")
+
+
+def _forked(work: Callable[[], None], timeout_s: float | None) -> bool:
+    """Does something in a process of its own, and tells whether it came to its end."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.setsid()
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    ends = select.poll()
+    descriptor = os.pidfd_open(pid)
+    ends.register(descriptor, select.POLLIN)
+    ends.poll(None if timeout_s is None else timeout_s * 1000)
+    os.close(descriptor)
+    with suppress(ProcessLookupError):  # all have ended
+        os.killpg(pid, signal.SIGKILL)  # and what its tests started
+    return os.waitpid(pid, 0)[1] == 0
