@@ -3,6 +3,7 @@
 import base64
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -30,6 +31,8 @@ from txaware.errors import (
     TxAwareError,
 )
 from txaware.model.settings import Settings
+from txaware.server.parts_elsewhere import PartsElsewhere
+from txaware.server.server import Access, HttpServer
 from txaware.service.write.transaction_writes import TransactionWrites
 
 PUBLISHES = {"publishes": [{"topic": "t", "messages": [{"utf8": "a"}]}]}
@@ -458,3 +461,43 @@ def test_a_stranger_commits_nothing(tmp_path: Path) -> None:
         assert site.caller("writer").ask("POST", path, body).status in (403, 409)
         assert holder.ask("POST", path, {"check": True}).status == 200
         assert payloads(site.messaging.poll("orders")) == []
+
+
+OF_PARTITION_1 = b"g"  # of three
+
+
+def test_rows_of_one_shard_of_a_spread_topic_are_committed_without_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages without a key go to a partition at home, and so with the commit."""
+    sent: list[tuple[int, str]] = []
+
+    def publish(shard: int, name: str, payloads: Any, pointer: int) -> None:
+        sent.append((shard, name))
+        owner.publish(name, payloads.payloads, transaction=pointer)
+
+    settings = Settings(shards=2, janitor_interval_s=0)
+    with txaware.connect(f"leveldb:{tmp_path}", settings=settings) as owner:
+        coordinator: Any = owner.coordinator
+        elsewhere = PartsElsewhere(publish, lambda _: None)
+        alone = owner._parts.served
+        assert alone is not None
+        served = attrs.evolve(alone, parts_elsewhere=elsewhere)
+        with (
+            closing(elsewhere),
+            HttpServer(served, Access(host="127.0.0.1", port=0)) as server,
+            txaware.connect(server.url) as client,
+        ):
+            client.create_topic("t", partitions=3, shards=[0, 1])
+            client.publish("t.0", [b"looked up"])
+            with monkeypatch.context() as patched:
+                # What a thread commits a request with.
+                patched.setattr(coordinator, "commit_with", None)
+                with client.transaction():
+                    client.publisher("t").publish(b"at home")
+            assert not sent
+            with client.transaction():
+                client.publisher("t").publish(txaware.Outgoing(b"away", OF_PARTITION_1))
+            assert sent == [(1, "default:t.1")]
+            found = payloads(owner.poll("t", isolation="committed"))
+            assert sorted(found) == [b"at home", b"away", b"looked up"]

@@ -164,12 +164,15 @@ class Commits:
         soon = self._server_context.commits_soon
         if soon is None or self._service.reads_wait:
             return False
-        pointer, carried = asked.transaction, asked.carried
+        pointer = asked.transaction
+        carried: Carried = asked.carried
         try:
             tx = named(pointer, asked.kind, asked.checkpoints)
             changes = keys_to_check(asked.check, asked.changes)
-            if carried and self._split(carried)[1]:
-                return False
+            if carried:
+                carried, elsewhere = self._split(carried)
+                if elsewhere:
+                    return False
             may_wait = self._service.producing.may_wait
             producers = carried.get("producers", ())
             if any(may_wait(each["transactionalId"]) for each in producers):
