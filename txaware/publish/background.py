@@ -18,7 +18,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from coordinator.threads import JoinableThread
-from txaware.errors import PublisherClosed
 from txaware.publish.publisher import checked_setting
 from txaware.publish.send_batch import Extra, OnDone, SentFuture
 from txaware.publish.send_machine import Retries, SendLimits
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from txaware.publish.send_loop import SendLoop
 
 EXIT_WAIT_S = 5.0
-
-_all: "weakref.WeakSet[Background]" = weakref.WeakSet()
 
 logger = logging.getLogger(__name__)
 
@@ -58,11 +55,8 @@ class Background:
         self.machine = loop.machine
         self._most_bytes = limits.queue_limit_bytes
         self.lock = loop.lock
-        # A call asks this before the lock, which a parent may hold for ever.
-        self.is_forked = False
         self._loop = loop
         self._process_id = os.getpid()
-        _all.add(self)
         # Neither the thread nor the exit holds on to the owner, which could then never
         # be collected as garbage.
         at_exit = functools.partial(_finish_at_exit, name, loop, self._process_id)
@@ -94,9 +88,10 @@ class Background:
 
         The thread of the loop, in a callback, never waits: no other thread makes room.
         """
-        if self.is_forked:
-            raise _stayed_behind()
-        with self.lock:
+        lock = self.lock
+        if lock.is_forked:
+            lock.require_not_forked()
+        with lock:
             machine = self.machine
             if (
                 machine.is_tight or machine.held_bytes + size_bytes > self._most_bytes
@@ -111,8 +106,7 @@ class Background:
 
         False after the time-out.
         """
-        if self.is_forked:
-            raise _stayed_behind()
+        self.lock.require_not_forked()
         self.lock.require_another_thread("flush")
         check_flush_timeout(timeout_s)
         return _flush(self._loop, timeout_s)
@@ -151,21 +145,6 @@ def check_flush_timeout(timeout_s: object) -> None:
     """Raises `BadRequest` for what is no time to wait for a flush."""
     if timeout_s is not None:
         checked_setting("timeout_s", timeout_s, least=0)
-
-
-def _forked() -> None:
-    for one in _all:
-        one.is_forked = True
-
-
-os.register_at_fork(after_in_child=_forked)
-
-
-def _stayed_behind() -> PublisherClosed:
-    return PublisherClosed(
-        "the thread that sends stayed behind in the parent process; make a sender or "
-        "publisher after the fork"
-    )
 
 
 def _run(loop: "SendLoop", at_exit: functools.partial[None]) -> None:

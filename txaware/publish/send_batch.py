@@ -5,8 +5,10 @@ future is two values, and telling a thousand of them is one step.
 """
 
 import logging
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from queue import Empty, SimpleQueue
@@ -15,7 +17,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from coordinator.threads import Condition
-from txaware.errors import MisusedTransaction, QueueFull
+from txaware.errors import MisusedTransaction, PublisherClosed, QueueFull
 from txaware.model.compression import Compression, Packed
 from txaware.model.labels import NO_HEADERS, Labels, labels_or_none
 from txaware.model.messages import MessageId
@@ -28,6 +30,7 @@ logger = logging.getLogger(__name__)
 # The states of a future, as the library of Python names them.
 PENDING, RUNNING, FINISHED = "PENDING", "RUNNING", "FINISHED"
 CANCELLED = "CANCELLED_AND_NOTIFIED"
+OVER = (FINISHED, CANCELLED)
 
 
 @attrs.frozen
@@ -54,6 +57,21 @@ class SendLock(Condition):
     """The lock of a sender, which knows the thread that sends."""
 
     thread_id: int | None = None
+    # A call asks this before it takes the lock, which a thread of the parent that is
+    # not there any more may hold for ever.
+    is_forked = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        _locks.add(self)
+
+    def require_not_forked(self) -> None:
+        """Raises `PublisherClosed` in a child that was forked from its process."""
+        if self.is_forked:
+            raise PublisherClosed(
+                "the thread that sends stayed behind in the parent process; make a "
+                "sender or publisher after the fork"
+            )
 
     def require_another_thread(self, call: str) -> None:
         """Raises `MisusedTransaction` in the thread that sends."""
@@ -64,21 +82,38 @@ class SendLock(Condition):
             )
 
 
-class Mark:
-    """The state of one future that somebody watches, or has settled by hand."""
+_locks: "weakref.WeakSet[SendLock]" = weakref.WeakSet()
 
-    __slots__ = ("callbacks", "future", "result", "state", "waiters")
+
+def _forked() -> None:
+    for lock in _locks:
+        lock.is_forked = True
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+class Mark:
+    """The state of one future that somebody watches, or has settled by hand.
+
+    `held` has the state that it had when a thread began to look at it.
+    """
+
+    __slots__ = ("callbacks", "future", "held", "result", "state", "waiters")
 
     def __init__(self, future: "SentFuture") -> None:
         self.future = future
         self.state: str | None = None
         self.result: Any = None
         self.callbacks: list[Callable[[Future[Any]], object]] = []
-        self.waiters: list[Any] = []
+        self.waiters = _Waiters(future)
+        self.held: dict[int, str] = {}
 
-    def notify_waiters(self, error: BaseException | None) -> None:
+    def notify_waiters(
+        self, error: BaseException | None, waiters: list[Any] | None = None
+    ) -> None:
         """Tells `wait` and `as_completed` of concurrent.futures that it is over."""
-        for waiter in self.waiters:
+        for waiter in self.waiters if waiters is None else waiters:
             if self.state is CANCELLED:
                 waiter.add_cancelled(self.future)
             elif error is None:
@@ -339,6 +374,45 @@ class SendBatch:
         return f"<SendBatch of {self.waiting} to {self.topic}.{self.partition}>"
 
 
+class _Waiters(list[Any]):
+    """The calls of `wait` and `as_completed` that are told when a future is over."""
+
+    def __init__(self, future: "SentFuture") -> None:
+        super().__init__()
+        self._future = future
+
+    def append(self, waiter: Any) -> None:
+        """Adds one, which is told at once of what came since its thread looked."""
+        self._future._add_waiter(super().append, waiter)
+
+
+class _StateHeld:
+    """The `_condition` of a future, for `wait` and `as_completed`: no lock at all.
+
+    These take the conditions of all futures, in an order by their address, before they
+    look. All messages of a sender have one lock: two threads that look at messages of
+    two senders would take their locks in any order, and wait for each other. So this
+    keeps, for a thread, the state that a future had when it was taken.
+    """
+
+    def __init__(self, future: "SentFuture") -> None:
+        self._future = future
+
+    def acquire(self) -> None:
+        """Has this thread see the state of now until it releases."""
+        self._future._hold_state()
+
+    def release(self) -> None:
+        """Has this thread see the state as it is."""
+        self._future._release_state()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.release()
+
+
 class SentFuture(Future[Sent]):
     """The future of one message: a `Sent` once it is on disk, or why it is not.
 
@@ -365,31 +439,74 @@ class SentFuture(Future[Sent]):
         batch, at = self._where()
         return batch.mark(self, at)
 
+    def _state_now(self) -> str:
+        while True:
+            batch, at = self._where()
+            mark = batch.marks.get(at)
+            by_hand = None if mark is None else mark.state
+            state = batch.state_of(at) if by_hand is None else by_hand
+            if at not in batch.moved:  # just now: the other batch knows
+                return state
+
     # What `wait` and `as_completed` of concurrent.futures look at.
 
     @property
     def _condition(self) -> Any:  # type: ignore[override]
-        return self._batch.lock
+        return _StateHeld(self)
 
     @property
     def _state(self) -> str:  # type: ignore[override]
         batch, at = self._where()
         mark = batch.marks.get(at)
-        if mark is not None and mark.state is not None:
-            return mark.state
-        return batch.state_of(at)
+        held = None if mark is None else mark.held.get(threading.get_ident())
+        return self._state_now() if held is None else held
 
     @property
     def _waiters(self) -> list[Any]:  # type: ignore[override]
+        if self._is_over_here():
+            return self._mark().waiters
         with self._batch.lock:
             return self._mark().waiters
 
+    def _hold_state(self) -> None:
+        if self._is_over_here():
+            return
+        with self._batch.lock:
+            self._mark().held[threading.get_ident()] = self._state_now()
+
+    def _release_state(self) -> None:
+        if self._is_over_here():
+            return
+        with self._batch.lock:
+            self._mark().held.pop(threading.get_ident(), None)
+
+    def _add_waiter(self, append: Callable[[Any], None], waiter: Any) -> None:
+        if self._is_over_here():
+            append(waiter)
+            return
+        with self._batch.lock:
+            append(waiter)
+            mark, state = self._mark(), self._state_now()
+            if state in OVER and self._state not in OVER:
+                error = None if state is CANCELLED else self._error()
+                mark.notify_waiters(error, [waiter])
+
+    def _is_over_here(self) -> bool:
+        """True in a forked child, where it changes no more: over, or an error."""
+        lock = self._batch.lock
+        if lock.is_forked and not self.done():
+            lock.require_not_forked()
+        return lock.is_forked
+
     def cancel(self) -> bool:
         """Takes the message back; False once it is under way or over."""
+        if self._is_over_here():
+            return self.cancelled()
         with self._batch.lock:
-            if self._state is CANCELLED:
+            state = self._state_now()
+            if state is CANCELLED:
                 return True
-            if self._state is not PENDING:
+            if state is not PENDING:
                 return False
             mark = self._mark()
             mark.state = CANCELLED
@@ -400,22 +517,23 @@ class SentFuture(Future[Sent]):
 
     def cancelled(self) -> bool:
         """Tells whether the message was taken back."""
-        return self._state is CANCELLED
+        return self._state_now() is CANCELLED
 
     def running(self) -> bool:
         """Tells whether the message is under way."""
-        return self._state is RUNNING
+        return self._state_now() is RUNNING
 
     def done(self) -> bool:
         """Tells whether the message is over: sent, given up or taken back."""
-        return self._state in (FINISHED, CANCELLED)
+        return self._state_now() in OVER
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
         """Has a function called with this future when it is done, or at once."""
-        with self._batch.lock:
-            if not self.done():
-                self._mark().callbacks.append(fn)
-                return
+        if not self._is_over_here():
+            with self._batch.lock:
+                if not self.done():
+                    self._mark().callbacks.append(fn)
+                    return
         Mark(self).call_back([fn])
 
     def result(self, timeout: float | None = None) -> Sent:
@@ -436,13 +554,18 @@ class SentFuture(Future[Sent]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Waits for the end; returns why the message was not sent, or None."""
-        self._await(timeout)
+        if not self._is_over_here():
+            self._await(timeout)
+        if self.cancelled():
+            raise CancelledError
+        return self._error()
+
+    def _error(self) -> BaseException | None:
+        """Returns why a message that is over, and was not taken back, was not sent."""
         batch, at = self._where()
         mark = batch.marks.get(at)
         if mark is None or mark.state is None:
             return batch.error_of(at)
-        if mark.state is CANCELLED:
-            raise CancelledError
         return mark.result if isinstance(mark.result, BaseException) else None
 
     def _await(self, timeout_s: float | None) -> None:
@@ -481,9 +604,10 @@ class SentFuture(Future[Sent]):
         self._settle_by_hand(exception)
 
     def _settle_by_hand(self, result: Any) -> None:
+        self._batch.lock.require_not_forked()
         with self._batch.lock:
             if self.done():
-                raise InvalidStateError(f"{self._state}: {self!r}")
+                raise InvalidStateError(f"{self._state_now()}: {self!r}")
             mark = self._mark()
             mark.state, mark.result = FINISHED, result
             self._where()[0].wake()
@@ -497,4 +621,4 @@ class SentFuture(Future[Sent]):
         return asyncio.wrap_future(self).__await__()
 
     def __repr__(self) -> str:
-        return f"<SentFuture to {self._batch.topic}, {self._state.lower()}>"
+        return f"<SentFuture to {self._batch.topic}, {self._state_now().lower()}>"
