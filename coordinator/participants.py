@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
-from coordinator.cargo import joined
 from coordinator.errors import (
     BadRequest,
     MisusedTransaction,
@@ -21,6 +20,7 @@ from coordinator.interfaces import (
     Coordinator,
     Participant,
     TransactionAware,
+    joined,
 )
 from coordinator.optional_ports import note_writers
 from coordinator.transaction import Transaction

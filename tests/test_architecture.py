@@ -34,7 +34,6 @@ LAYERS = [
         "txaware.model.requests",
         "txaware.store.keys",
         "txaware.model.markers",
-        "txaware.model.encoded_items",
     ],
     [
         *("txaware.model.encoding", "txaware.model.traced_messages"),

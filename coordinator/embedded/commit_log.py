@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from coordinator.embedded.batch import End, Then
+from coordinator.embedded.group_commit import End
 from coordinator.embedded.journal import Journal
 from coordinator.embedded.ledger import Ledger
 from coordinator.embedded.open_transactions import ENDING, UNDECIDED, OpenTransaction
@@ -18,10 +18,42 @@ from coordinator.embedded.records import (
     Reserved,
     Seen,
 )
-from coordinator.embedded.recovery import Reserve
 from coordinator.errors import NotWritten, Unavailable
-from coordinator.interfaces import Told
+from coordinator.interfaces import Then, Told
 from coordinator.threads import Condition
+from coordinator.transaction import POINTERS_PER_MS
+
+# Pointers are reserved so far ahead that one sync serves many starts. After a crash,
+# pointers go on above the reserved ones, so they may be ahead of the clock for so long.
+AHEAD_MS = 10_000
+
+
+class Reserve:
+    """The highest pointer that the disk allows to give out, its `limit`.
+
+    No crash has a pointer up to there given out twice.
+    """
+
+    def __init__(self) -> None:
+        self.limit = 0
+
+    def due(self, now_ms: int, *, pointer: int = 0) -> tuple[Reserved, ...]:
+        """Returns a record for the next batch, if little is left or `pointer` is above.
+
+        If pointers are ahead of the clock already, the reserve grows no further than it
+        has to. Otherwise crash after crash would add up.
+        """
+        enough = (now_ms + AHEAD_MS // 2) * POINTERS_PER_MS
+        if self.limit >= enough and self.limit >= pointer:
+            return ()
+        ahead = (now_ms + AHEAD_MS) * POINTERS_PER_MS
+        return (Reserved(max(ahead, pointer + POINTERS_PER_MS)),)
+
+    def extend(self, written: tuple[Reserved, ...]) -> None:
+        """Extends the reserve by records that are on disk."""
+        for reserved in written:
+            self.limit = max(self.limit, reserved.limit)
+
 
 Wait = Callable[[], None]
 

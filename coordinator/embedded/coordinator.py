@@ -8,26 +8,14 @@ from typing import Any, Self
 
 import attrs
 
-from coordinator.cargo import load
-from coordinator.embedded.batch import Then
-from coordinator.embedded.commit_log import CommitLog, Wait
+from coordinator.embedded.commit_log import CommitLog, Reserve, Wait
 from coordinator.embedded.file_journal import FileJournal
 from coordinator.embedded.history import outcome_records
 from coordinator.embedded.invalid_pointers import Ended
 from coordinator.embedded.journal import Journal, MemoryJournal
 from coordinator.embedded.ledger import ChangeLimits
-from coordinator.embedded.lives import (
-    NAMELESS,
-    decided,
-    life_named,
-    name_of,
-    new_salt,
-)
-from coordinator.embedded.open_transactions import (
-    HELD_ABOVE_S,
-    OPEN,
-    OpenTransaction,
-)
+from coordinator.embedded.lives import NAMELESS, decided, life_named, name_of, new_salt
+from coordinator.embedded.open_transactions import HELD_ABOVE_S, OPEN, OpenTransaction
 from coordinator.embedded.records import (
     Aborted,
     Checkpointed,
@@ -37,16 +25,17 @@ from coordinator.embedded.records import (
     Started,
     Truncated,
 )
-from coordinator.embedded.recovery import Reserve, recover
+from coordinator.embedded.recovery import recover
 from coordinator.embedded.two_phase_commit import TwoPhaseCommit
 from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.errors import (
     TransactionNotInProgress,
+    TransactionPrepared,
     TransactionRefused,
     Unavailable,
 )
 from coordinator.fork_guard import guard
-from coordinator.interfaces import Cargo, Told
+from coordinator.interfaces import Cargo, Then, Told, load
 from coordinator.outcome import Outcome, checked_written
 from coordinator.threads import Condition
 from coordinator.transaction import (
@@ -520,6 +509,19 @@ class EmbeddedCoordinator(TwoPhaseCommit):
             self._journal.append(*reserved)
             with self._lock:
                 self._reserve.extend(reserved)
+
+    def _settled(self, transaction_id: int) -> OpenTransaction | None:
+        """Returns the open transaction once nobody ends it; None if it has ended.
+
+        Refuses one that only its name ends.
+        """
+        entry = self._ends.settled(transaction_id)
+        if entry is not None and entry.prepared is not None:
+            raise TransactionPrepared(
+                f"transaction {transaction_id} is prepared as {entry.name!r}: it is "
+                f"committed or rolled back by that name only"
+            )
+        return entry
 
     def _require(self, transaction_id: int) -> OpenTransaction:
         """Returns the open transaction once nobody else ends it; refuses if ended."""

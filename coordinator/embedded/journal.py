@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from coordinator.embedded.batch import End
+from coordinator.embedded.group_commit import End
 from coordinator.embedded.history import History
 from coordinator.embedded.lives import NO_PLACE
 from coordinator.embedded.records import Record

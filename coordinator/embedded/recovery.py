@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
+from coordinator.embedded.commit_log import AHEAD_MS, Reserve
 from coordinator.embedded.history import History, outcome_records
 from coordinator.embedded.invalid_pointers import Ended, InvalidPointers
 from coordinator.embedded.journal import Journal
@@ -18,15 +19,7 @@ from coordinator.embedded.lives import (
     with_life,
 )
 from coordinator.embedded.open_transactions import OPEN, PREPARED, OpenTransaction
-from coordinator.embedded.records import (
-    Decided,
-    Lived,
-    Reached,
-    Record,
-    Reserved,
-    Seen,
-    Started,
-)
+from coordinator.embedded.records import Decided, Lived, Reached, Record, Seen, Started
 from coordinator.outcome import Outcome
 from coordinator.pointers import Pointers
 from coordinator.transaction import (
@@ -35,38 +28,6 @@ from coordinator.transaction import (
     ClockMs,
     TransactionType,
 )
-
-# Pointers are reserved so far ahead that one sync serves many starts. After a crash,
-# pointers go on above the reserved ones, so they may be ahead of the clock for so long.
-AHEAD_MS = 10_000
-
-
-class Reserve:
-    """The highest pointer that the disk allows to give out, its `limit`.
-
-    No crash has a pointer up to there given out twice.
-    """
-
-    def __init__(self) -> None:
-        self.limit = 0
-
-    def due(self, now_ms: int, *, pointer: int = 0) -> tuple[Reserved, ...]:
-        """Returns a record for the next batch, if little is left or `pointer` is above.
-
-        If pointers are ahead of the clock already, the reserve grows no further than it
-        has to. Otherwise crash after crash would add up.
-        """
-        enough = (now_ms + AHEAD_MS // 2) * POINTERS_PER_MS
-        if self.limit >= enough and self.limit >= pointer:
-            return ()
-        ahead = (now_ms + AHEAD_MS) * POINTERS_PER_MS
-        return (Reserved(max(ahead, pointer + POINTERS_PER_MS)),)
-
-    def extend(self, written: tuple[Reserved, ...]) -> None:
-        """Extends the reserve by records that are on disk."""
-        for reserved in written:
-            self.limit = max(self.limit, reserved.limit)
-
 
 UNCHECKED = "the coordinator was restarted since its changes were checked"
 

@@ -7,7 +7,7 @@ from coordinator.embedded.ledger import Ledger
 from coordinator.embedded.open_transactions import OpenTransaction
 from coordinator.embedded.records import Prepared
 from coordinator.embedded.write_barrier import WriteBarrier
-from coordinator.errors import PreparedExists, PreparedNotFound, TransactionPrepared
+from coordinator.errors import PreparedExists, PreparedNotFound
 from coordinator.prepared_transactions import PreparedTransaction, checked_prepared_name
 from coordinator.threads import Condition
 from coordinator.transaction import ClockMs, Transaction
@@ -99,19 +99,6 @@ class TwoPhaseCommit:
                 )
             wait = end(entry, now_ms)
         wait()
-
-    def _settled(self, transaction_id: int) -> OpenTransaction | None:
-        """Returns the open transaction once nobody ends it; None if it has ended.
-
-        Refuses one that only its name ends.
-        """
-        entry = self._ends.settled(transaction_id)
-        if entry is not None and entry.prepared is not None:
-            raise TransactionPrepared(
-                f"transaction {transaction_id} is prepared as {entry.name!r}: it is "
-                f"committed or rolled back by that name only"
-            )
-        return entry
 
     def _require(self, transaction_id: int) -> OpenTransaction:
         """Returns the open transaction; refuses one that has ended."""

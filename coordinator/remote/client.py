@@ -15,7 +15,6 @@ import attrs
 
 from coordinator import codec, errors
 from coordinator.brief_errors import from_server
-from coordinator.cargo import load
 from coordinator.errors import (
     BadRequest,
     NotWritten,
@@ -24,7 +23,7 @@ from coordinator.errors import (
     TxAwareError,
     Unavailable,
 )
-from coordinator.interfaces import Cargo, Told
+from coordinator.interfaces import Cargo, Told, load
 from coordinator.outcome import KnownOutcome, Outcome, checked_written
 from coordinator.pointers import Pointers
 from coordinator.prepared_transactions import PreparedTransaction, checked_prepared_name

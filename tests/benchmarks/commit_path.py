@@ -15,9 +15,8 @@ from typing import Any
 import attrs
 
 from coordinator.context import TransactionContext
-from coordinator.embedded.batch import Batch
 from coordinator.embedded.coordinator import EmbeddedCoordinator
-from coordinator.embedded.group_commit import GroupCommit
+from coordinator.embedded.group_commit import Batch, GroupCommit
 from coordinator.participants import Participants
 from txaware.bench.measure import off_the_main_thread
 from txaware.bench.trial import PAYLOAD, Trial

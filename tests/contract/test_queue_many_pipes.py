@@ -27,6 +27,7 @@ from txaware.service.queue.local_queues import LocalQueues
 from txaware.service.queue.pipe import LENT_MS
 from txaware.service.queue.pushing import Pushing
 from txaware.service.queue.queue_state import QueueState
+from txaware.service.write.message_cargo import CarriedMessages
 from txaware.service.write.publishing import Publishing
 from txaware.store.queue_table import TOTALS, pipe_rows, pipe_write
 
@@ -226,7 +227,7 @@ def test_a_pipe_that_is_lent_is_popped_from_though_it_was_empty_meanwhile(
     [pipe] = state_of(lasting).pipes.values()
     lasting.crash()
     queue = lasting.messaging.queue("mail")
-    cargo = Publishing.cargo
+    cargo = CarriedMessages.cargo
 
     def looked_at(*given: Any) -> Any:
         made_cargo = cargo(*given)
@@ -236,15 +237,17 @@ def test_a_pipe_that_is_lent_is_popped_from_though_it_was_empty_meanwhile(
 
     before = [PipeShare(str(pipe.name), 1)]
     monkeypatch.setattr(Pushing, "reserve", lambda *_, **__: before)
-    monkeypatch.setattr(Publishing, "cargo", looked_at)
+    monkeypatch.setattr(CarriedMessages, "cargo", looked_at)
     with lasting.messaging.transaction():
         queue.push(b"b")
     assert taken(queue) == [b"b"]
 
 
-@pytest.mark.parametrize("way", ["cargo", "transactional"])
+@pytest.mark.parametrize(
+    ("writer", "way"), [(CarriedMessages, "cargo"), (Publishing, "transactional")]
+)
 def test_a_push_to_a_pipe_that_went_as_its_server_stood_still_is_refused(
-    lasting: Site, monkeypatch: pytest.MonkeyPatch, way: str
+    lasting: Site, monkeypatch: pytest.MonkeyPatch, writer: type, way: str
 ) -> None:
     """The pipe goes between the look for it and the write, and no job is lost."""
     queue = made(lasting.messaging)
@@ -252,7 +255,7 @@ def test_a_push_to_a_pipe_that_went_as_its_server_stood_still_is_refused(
     [pipe] = state_of(lasting).pipes.values()
     lasting.crash()
     queue = lasting.messaging.queue("mail")
-    written = getattr(Publishing, way)
+    written = getattr(writer, way)
 
     def stood_still(*given: Any) -> Any:
         with ThreadPoolExecutor(1) as other:
@@ -264,9 +267,9 @@ def test_a_push_to_a_pipe_that_went_as_its_server_stood_still_is_refused(
 
     before = [PipeShare(str(pipe.name), 1)]
     monkeypatch.setattr(Pushing, "reserve", lambda *_, **__: before)
-    monkeypatch.setattr(Publishing, way, stood_still)
+    monkeypatch.setattr(writer, way, stood_still)
     if way == "transactional":
-        monkeypatch.setattr(Publishing, "may_carry", False)
+        monkeypatch.setattr(CarriedMessages, "may_carry", False)
     is_refused = pytest.raises(QueueNotFound, match="push in another transaction")
     with is_refused, lasting.messaging.transaction(timeout_s=600):
         queue.push(b"b")

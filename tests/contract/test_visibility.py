@@ -7,15 +7,11 @@ from typing import Any
 
 import pytest
 
-from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
+from coordinator.interfaces import Then
 from tests.support.concurrency import in_background
 from tests.support.messagings import Site, commit, committed, payloads, publish
-from txaware.errors import (
-    TransactionNotInProgress,
-    TransactionRefused,
-    Unavailable,
-)
+from txaware.errors import TransactionNotInProgress, TransactionRefused, Unavailable
 from txaware.messaging import Messaging
 from txaware.model.interfaces import Write
 from txaware.service.read.scan import CachedRows

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import txaware
-from coordinator.cargo import JoinedCargo
 from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.interfaces import JoinedCargo
 from coordinator.remote.client import CoordinatorRoutes, RemoteCoordinator
 from tests.support.commit_site import CommitSite, commit_site
 from tests.support.http_access import Answer

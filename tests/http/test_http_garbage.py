@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 import txaware
-from coordinator.embedded.batch import End
+from coordinator.embedded.group_commit import End
 from coordinator.embedded.open_transactions import OpenTransaction
 from tests.support.concurrency import until
 from tests.support.http_raw import Served, serving

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, TextIO
 
-from coordinator.cargo import JoinedCargo
 from coordinator.embedded.coordinator import EmbeddedCoordinator
-from coordinator.interfaces import Cargo
+from coordinator.interfaces import Cargo, JoinedCargo
 from coordinator.resolve_outcome import settle
 from coordinator.transaction import Transaction
 from tests.support.checker import FAIL, NEVER, OK, UNKNOWN, Moved, Poll, Publish

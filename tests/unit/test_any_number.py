@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from coordinator.cargo import JoinedCargo, load
 from coordinator.context import TransactionContext
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.history import History
 from coordinator.embedded.records import Checkpointed, Committed, Started
-from coordinator.interfaces import Cargo, Coordinator, Loading, Told
+from coordinator.interfaces import Cargo, Coordinator, JoinedCargo, Loading, Told, load
 from coordinator.transaction import Transaction
 from tests.support.doubles import Clock
 from tests.support.fake_leveldb import FakeDirectory

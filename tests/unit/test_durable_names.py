@@ -10,7 +10,7 @@ import txaware
 from coordinator import durable_names
 from coordinator.durable_names import make_directory
 from txaware.model.settings import Settings
-from txaware.store import log_file
+from txaware.store import leveldb_store
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         found.append(directory)
         real(directory)
 
-    for module in (durable_names, log_file):
+    for module in (durable_names, leveldb_store):
         monkeypatch.setattr(module, "sync_directory", sync_directory)
     return found
 

@@ -9,10 +9,10 @@ import attrs
 import pytest
 
 from coordinator.codec import encode
+from coordinator.embedded.commit_log import AHEAD_MS
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.file_journal import FileJournal
 from coordinator.embedded.ledger import ChangeLimits
-from coordinator.embedded.recovery import AHEAD_MS
 from coordinator.errors import (
     BadRequest,
     NotWritten,

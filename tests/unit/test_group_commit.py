@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.embedded.batch import End
-from coordinator.embedded.group_commit import GroupCommit
+from coordinator.embedded.group_commit import End, GroupCommit
 from coordinator.threads import turns
 from tests.support.gated_destination import PATIENCE_S, GatedDestination, Told
 

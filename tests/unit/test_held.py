@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from txaware.model.interfaces import Row
+from txaware.store.batch_writer import UncommittedRows
 from txaware.store.keys import MESSAGE, PAYLOAD, POSITION, row_key
-from txaware.store.uncommitted_rows import UncommittedRows
 
 PREFIX = MESSAGE + b"ns:t:\0\0\0\1"
 ONE, TWO, THREE = (PREFIX + row_key(number) for number in (1, 2, 3))

@@ -8,8 +8,8 @@ import plyvel
 import pytest
 
 import txaware
-from coordinator.embedded.batch import End
 from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.embedded.group_commit import End
 from coordinator.embedded.history import History
 from coordinator.embedded.journal import MemoryJournal
 from coordinator.embedded.records import (

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.messagings import Site, payloads, publish, seen_by
-from txaware.model.encoded_items import Encoded, ItemForm
 from txaware.model.interfaces import Row
 from txaware.protocol.formats import AVRO, PollRequest
 from txaware.protocol.formats.avro_format import ITEMS
+from txaware.protocol.formats.interfaces import ItemForm
 from txaware.server.page_encoders import EncodedItems
 from txaware.service.read import scan_cache
 from txaware.service.read.scan_cache import (
@@ -24,7 +24,7 @@ from txaware.service.read.scan_cache import (
 )
 from txaware.store.columns import value_head
 from txaware.store.keys import row_key
-from txaware.store.message_table import Block, MessageTable, decode_block
+from txaware.store.message_table import Block, Encoded, MessageTable, decode_block
 
 pytestmark = pytest.mark.in_process
 

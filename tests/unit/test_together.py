@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
+from coordinator.interfaces import Then
 from txaware.errors import BadRequest, NotWritten, Unavailable, changed_nothing
 from txaware.store.together import at_once, submitting, wait_for_all
 

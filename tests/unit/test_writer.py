@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
 from coordinator.errors import TransactionNotInProgress, Unavailable
+from coordinator.interfaces import Then
 from tests.support.doubles import Clock
 from tests.support.messagings import Site, commit, payloads, publish
 from txaware.messaging import Messaging

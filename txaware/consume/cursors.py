@@ -9,17 +9,12 @@ from typing import cast
 
 import attrs
 
-from coordinator.cargo import JoinedCargo
 from coordinator.context import Status, TransactionContext
-from coordinator.interfaces import Coordinator, Participant
+from coordinator.interfaces import Coordinator, JoinedCargo, Participant
 from coordinator.participants import TrackedWrite
 from coordinator.resolve_outcome import settle
 from coordinator.transaction import Transaction, TransactionType
-from txaware.errors import (
-    MisusedTransaction,
-    PartitionNeeded,
-    TransactionConflict,
-)
+from txaware.errors import MisusedTransaction, PartitionNeeded, TransactionConflict
 from txaware.model.groups import position_change_key
 from txaware.model.interfaces import CargoCounted, MessagingService
 from txaware.model.messages import MessageId, Places

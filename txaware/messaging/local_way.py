@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from coordinator.embedded.batch import Then
+from coordinator.interfaces import Then
 from txaware.errors import Unavailable
 from txaware.model.messages import MessageId
 from txaware.publish.send_way import Counted, SendRequest, Told

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
-from coordinator.interfaces import Cargo, Coordinator
+from coordinator.interfaces import Cargo, Coordinator, Then
 from coordinator.transaction import Transaction
 from txaware.model.clock import StoreClock
 from txaware.model.keeper import Keeper, KeepsRows

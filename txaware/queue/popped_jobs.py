@@ -5,9 +5,8 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
-from coordinator.cargo import empty_cargo
 from coordinator.context import TransactionContext
-from coordinator.interfaces import Cargo, Coordinator, Participant
+from coordinator.interfaces import Cargo, Coordinator, Participant, empty_cargo
 from coordinator.transaction import Transaction, TransactionType
 from txaware.errors import (
     LeaseLost,

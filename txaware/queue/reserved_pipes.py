@@ -2,17 +2,11 @@
 
 from typing import Protocol
 
-from coordinator.cargo import empty_cargo
-from coordinator.interfaces import Cargo, Coordinator, Participant
+from coordinator.interfaces import Cargo, Coordinator, Participant, empty_cargo
 from coordinator.transaction import Transaction
 from txaware.errors import MisusedTransaction
 from txaware.model.queue_service import QueueService
-from txaware.model.queues import (
-    MOST_LENT,
-    PipeShare,
-    checked_delay_s,
-    checked_priority,
-)
+from txaware.model.queues import MOST_LENT, PipeShare, checked_delay_s, checked_priority
 
 
 class LendsNames(Protocol):

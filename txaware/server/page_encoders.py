@@ -4,13 +4,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from txaware.model.encoded_items import Encoded, ItemForm
 from txaware.model.labels import Labels, part_of
 from txaware.model.messages import NO_PAYLOAD_ROW, Message
 from txaware.protocol.formats import ColumnarWriter, PageWriter
+from txaware.protocol.formats.interfaces import ItemForm
 from txaware.protocol.formats.msgpack_format import ITEMS, RowsWriter, labels_of
 from txaware.service.read.scan import Found, Messages
-from txaware.store.message_table import Block
+from txaware.store.message_table import Block, Encoded
 from txaware.store.payload_table import StoredPayloads
 
 # A page is read and sent in pieces of at most that many messages.

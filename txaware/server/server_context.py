@@ -11,9 +11,8 @@ from weakref import WeakValueDictionary
 
 import attrs
 
-from coordinator.embedded.batch import Then
 from coordinator.embedded.coordinator import EmbeddedCoordinator
-from coordinator.interfaces import Coordinator
+from coordinator.interfaces import Coordinator, Then
 from coordinator.optional_ports import InProcess, in_process
 from coordinator.remote.named_transactions import NamedTransactions
 from coordinator.remote.remote_barrier import writing_for

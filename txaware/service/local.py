@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 
-from coordinator.embedded.batch import Then
-from coordinator.interfaces import Coordinator
+from coordinator.interfaces import Coordinator, Then
 from coordinator.transaction import Transaction
 from txaware.errors import (
     BadRequest,
@@ -18,12 +17,7 @@ from txaware.model.interfaces import COMMITTED, UNCOMMITTED, Write
 from txaware.model.latest import LatestPage
 from txaware.model.messages import Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.model.metrics import Latencies, TopicMetrics
-from txaware.model.partitions import (
-    number_of,
-    parent_of,
-    partition_in,
-    partition_name,
-)
+from txaware.model.partitions import number_of, parent_of, partition_in, partition_name
 from txaware.model.producers import ProducerService
 from txaware.model.requests import (
     OffsetsAt,
@@ -48,12 +42,7 @@ from txaware.model.requests import (
 )
 from txaware.model.shards import HOME, Shards
 from txaware.model.signatures import passed_on
-from txaware.model.topics import (
-    Topic,
-    TopicName,
-    checked_group,
-    checked_namespace,
-)
+from txaware.model.topics import Topic, TopicName, checked_group, checked_namespace
 from txaware.service.monitor.unread import Readers
 from txaware.service.producers.producing import Producing
 from txaware.service.producers.transactional_ids import TransactionalIds
@@ -65,7 +54,12 @@ from txaware.service.topic_handles import (
     TopicHandle,
     TopicHandles,
 )
-from txaware.service.write.message_cargo import RowCargo, TopicCargo, TopicsCargo
+from txaware.service.write.message_cargo import (
+    CarriedMessages,
+    RowCargo,
+    TopicCargo,
+    TopicsCargo,
+)
 from txaware.service.write.publishing import Answered, Publishing
 from txaware.service.write.spreading import Spreading
 from txaware.store.kinds import POSITIONS
@@ -90,6 +84,7 @@ class LocalService:
         self.readers = Readers(store_context.clock_ms)
         self._retention = store_context.versions
         self._writes = store_context.writes
+        self._carried_messages = CarriedMessages(store_context)
         self._publishing = Publishing(store_context)
         self._spreading = Spreading(self._publishing, store_context)
         # A class derived from ours may replace any call.
@@ -259,7 +254,7 @@ class LocalService:
         for place, _ in loads:
             if place.shard:
                 return None  # rows of another shard are on disk before the commit
-        return self._publishing.cargo(loads, tx)
+        return self._carried_messages.cargo(loads, tx)
 
     def is_carried(self, topic: str) -> bool:
         """Returns False where messages for a topic go to disk before the commit.
@@ -273,7 +268,7 @@ class LocalService:
 
     def carried_bytes(self, coordinator: Coordinator) -> int:
         """Returns how many bytes of rows a commit carries, about; 0 for none."""
-        if coordinator is not self._carrying or not self._publishing.may_carry:
+        if coordinator is not self._carrying or not self._carried_messages.may_carry:
             return 0
         return self._settings.sync_limit_bytes
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.journal import Journal
+from coordinator.interfaces import Then
 from txaware.errors import BadRequest, ShardAway, Unavailable
 from txaware.model.clock import StoreClock
 from txaware.model.interfaces import Emptiness, OrderedTable, Row, Write

@@ -74,28 +74,6 @@ def way_out(name: str) -> str:
     )
 
 
-def check_end(
-    source: Any, key: bytes, *, is_row: bool, reverse: bool = False, **options: Any
-) -> None:
-    """Raises the damage that ended an iterator, at the last row or the start.
-
-    If every block that is left is damaged, the iterators of plyvel end as if there were
-    no more rows; only its raw iterators tell.
-    """
-    raw = source.raw_iterator(verify_checksums=True, **options)
-    try:
-        raw.seek(key)
-        if reverse:
-            if not raw.valid():
-                raw.seek_to_last()
-            if raw.valid():
-                raw.prev()
-        elif is_row and raw.valid():
-            raw.next()
-    finally:
-        raw.close()
-
-
 def damaged_file(
     db: Any, directory: Path, of: DamagedRange, *, known: dict[Path, bool]
 ) -> str | None:
@@ -162,13 +140,3 @@ def repair(directory: Path, **options: Any) -> None:
 
     log.warning("%s is damaged: what cannot be read goes to lost/ in it", directory)
     plyvel.repair_db(str(directory), paranoid_checks=True, **options)
-
-
-def verify(db: Any) -> None:
-    """Reads everything with its checksums; raises what LevelDB raises."""
-    last = b""
-    for key in db.iterator(
-        include_value=False, verify_checksums=True, fill_cache=False
-    ):
-        last = key
-    check_end(db, last, is_row=bool(last), fill_cache=False)

@@ -5,19 +5,18 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from operator import itemgetter
 
-from coordinator.embedded.batch import End, Then
 from coordinator.embedded.commit_log import Wait
-from coordinator.embedded.group_commit import GroupCommit
+from coordinator.embedded.group_commit import End, GroupCommit
 from coordinator.embedded.lives import NO_PLACE
 from coordinator.embedded.records import Aborted, Invalidated, Record
+from coordinator.interfaces import Then
 from txaware.errors import StoreCorrupted, Unavailable
 from txaware.model.clock import ClockMs, StoreClock, system_clock_ms
 from txaware.model.interfaces import Emptiness, OrderedTable, Row, Write
 from txaware.model.metrics import WriteMetrics
-from txaware.store.batch_writer import BatchWriter
+from txaware.store.batch_writer import BatchWriter, UncommittedRows
 from txaware.store.interfaces import RowStore
 from txaware.store.keys import STATE, UNWATCHED, after, pointer_key
-from txaware.store.uncommitted_rows import UncommittedRows
 
 FORMAT, FIRST_FORMAT = STATE + b"format", b"txaware 1"
 # These formats have the same rows. A version that knows the third also notes who keeps

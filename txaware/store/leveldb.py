@@ -11,8 +11,7 @@ from txaware.model.settings import Settings
 from txaware.store.damage import damage_text, is_damage, said
 from txaware.store.journaled_table import JournaledTable
 from txaware.store.keys import FIRST_PAYLOAD, PAYLOAD, STATE
-from txaware.store.leveldb_store import Database, LevelDbView, Open, leveldb_at
-from txaware.store.log_file import LogFile
+from txaware.store.leveldb_store import Database, LevelDbView, LogFile, Open, leveldb_at
 
 ROWS = "rows"
 MOVED_ROWS = 5000

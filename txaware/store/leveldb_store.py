@@ -1,5 +1,6 @@
 """A LevelDB database that can be closed and opened again under its readers."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,13 +10,13 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
+from coordinator.durable_names import sync_directory
 from coordinator.private_directory import make_all_private, tighten_files
 from txaware.errors import Unavailable
 from txaware.model.interfaces import Row, Write
 from txaware.model.settings import Settings
 from txaware.store.damage import (
     DamagedRange,
-    check_end,
     corrupted,
     damage_text,
     damaged_file,
@@ -23,11 +24,78 @@ from txaware.store.damage import (
     repair,
     said,
     untorn,
-    verify,
 )
-from txaware.store.interfaces import up_to
+from txaware.store.interfaces import RowBatch, up_to
 from txaware.store.keys import ABOVE_ALL, JOURNAL, after
-from txaware.store.log_file import LogFile, NamedBatch
+
+
+class LogFile:
+    """Follows LevelDB from log to log; there is one writer, which tells each write.
+
+    LevelDB begins a new log when its memory is full, and syncs what it writes there,
+    but not the directory. A file system may then lose the log, and all that was
+    acknowledged: so its name is on disk before anybody relies on it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        # Kept open: to ask a path for its size costs a tenth of a small transaction.
+        self.opened: int | None = None
+        self.size = 0
+
+    def begin(self) -> None:
+        """Looks which log it is; its name, and all others, are on disk after that."""
+        self.close()
+        found = os.listdir(self._directory)  # which an interrupt leaves nothing of
+        logs = [f"{self._directory}/{name}" for name in found if name.endswith(".log")]
+        self.size = 0
+        if logs:
+            self.opened = os.open(max(logs, key=_number), os.O_RDONLY)
+            self.size = os.lseek(self.opened, 0, os.SEEK_END)
+        sync_directory(self._directory)
+
+    def follow(self) -> None:
+        """Goes on to the next log, if the directory is there."""
+        if self._directory.exists():  # else it was removed under its owner
+            self.begin()
+
+    def close(self) -> None:
+        """Gives the file back."""
+        opened, self.opened = self.opened, None
+        if opened is not None:
+            os.close(opened)
+
+
+def _number(path: str) -> int:
+    return int(Path(path).stem)
+
+
+class NamedBatch:
+    """A batch of LevelDB that is on disk together with the name of its log."""
+
+    __slots__ = ("_log", "_write", "delete", "put")
+
+    def __init__(self, batch: RowBatch, log: LogFile) -> None:
+        self._log = log
+        self.put = batch.put
+        self.delete = batch.delete
+        self._write = batch.write
+
+    def write(self) -> None:
+        """Writes; it is on disk then.
+
+        Where the log has not grown, LevelDB has begun another.
+        """
+        self._write()
+        log = self._log
+        opened, size = log.opened, 0  # here, as each batch pays for it
+        if opened is not None:
+            size = os.lseek(opened, 0, os.SEEK_END)
+        if size > log.size:
+            log.size = size
+        else:
+            log.follow()
+
 
 FIRST_ROWS, MOST_ROWS = 2, 512
 # Scans of that many rows take turns: with each row an iterator lets the interpreter go,
@@ -371,3 +439,35 @@ def _bounded(rows: Any, limit: int, max_bytes: int) -> tuple[list[Row], bool]:
         size += more_bytes
         piece = min(4 * piece, MOST_ROWS)
     return taken, False
+
+
+def check_end(
+    source: Any, key: bytes, *, is_row: bool, reverse: bool = False, **options: Any
+) -> None:
+    """Raises the damage that ended an iterator, at the last row or the start.
+
+    If every block that is left is damaged, the iterators of plyvel end as if there were
+    no more rows; only its raw iterators tell.
+    """
+    raw = source.raw_iterator(verify_checksums=True, **options)
+    try:
+        raw.seek(key)
+        if reverse:
+            if not raw.valid():
+                raw.seek_to_last()
+            if raw.valid():
+                raw.prev()
+        elif is_row and raw.valid():
+            raw.next()
+    finally:
+        raw.close()
+
+
+def verify(db: Any) -> None:
+    """Reads everything with its checksums; raises what LevelDB raises."""
+    last = b""
+    for key in db.iterator(
+        include_value=False, verify_checksums=True, fill_cache=False
+    ):
+        last = key
+    check_end(db, last, is_row=bool(last), fill_cache=False)

@@ -7,8 +7,8 @@ from typing import NoReturn
 
 from sortedcontainers import SortedDict
 
-from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
+from coordinator.interfaces import Then
 from txaware.errors import BadRequest, Unavailable
 from txaware.model.clock import ClockMs, StoreClock, system_clock_ms
 from txaware.model.interfaces import Emptiness, Row, Write

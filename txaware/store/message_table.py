@@ -1,13 +1,13 @@
 """The message table: all messages of all topics, in the order of their delivery."""
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from operator import itemgetter
 
 import attrs
 
-from txaware.model.encoded_items import Encoded
 from txaware.model.interfaces import OrderedTable, Row
 from txaware.model.labels import (
     NO_HEADERS,
@@ -17,6 +17,7 @@ from txaware.model.labels import (
     size_bytes_of,
 )
 from txaware.model.messages import NO_PAYLOAD_ROW, Message, MessageId, messages_of
+from txaware.protocol.formats.interfaces import ItemForm
 from txaware.store.columns import (
     EXPIRY,
     HEADERS,
@@ -43,6 +44,68 @@ from txaware.store.packed_rows import (
     unpacked_row,
 )
 from txaware.store.ranges import negate, pieces
+
+
+class Encoded:
+    """The ids and payloads of messages in a form, with the end of each item.
+
+    They are encoded at the first use of a form. A reference has an empty item. Threads
+    that use them first at the same time encode the same twice.
+    """
+
+    __slots__ = ("_behind", "_found", "_keys", "_payloads")
+
+    def __init__(
+        self,
+        keys: Sequence[bytes],
+        payloads: Sequence[bytes | None],
+        *,
+        behind: bytes = NO_PAYLOAD_ROW,
+    ) -> None:
+        """Encodes nothing yet; `behind` is the end of each id, after the key."""
+        self._keys = keys
+        self._payloads = payloads
+        self._behind = behind
+        self._found: dict[str, tuple[bytes, Sequence[int]]] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        """The size in memory, about, as it is now."""
+        found = [*self._found.values()]
+        return sum([len(data) + 8 * len(ends) for data, ends in found])
+
+    def is_in(self, form: ItemForm) -> bool:
+        """Tells whether they were encoded in a form before."""
+        return form.name in self._found
+
+    def cut(self, form: ItemForm, first: int, last: int) -> list[tuple[int, bytes]]:
+        """Cuts a range of items into blocks, each with the number of its items."""
+        data, ends = self._found.get(form.name) or self._make(form)
+        pieces = []
+        while first < last:
+            full = ends[first] + form.block_bytes
+            at = bisect_left(ends, full, first + 1, last)
+            pieces.append((at - first, data[ends[first] : ends[at]]))
+            first = at
+        return pieces
+
+    def _make(self, form: ItemForm) -> tuple[bytes, Sequence[int]]:
+        heads: dict[int, bytes] = {}
+        items: list[bytes] = []
+        id_head = form.id_head
+        for key, payload in zip(self._keys, self._payloads, strict=True):
+            if payload is None:
+                items.append(b"")
+                continue
+            size = len(payload)
+            head = heads.get(size)
+            if head is None:
+                head = heads[size] = self._behind + form.size_head(size)
+            items.append(id_head + key + head + payload)
+        ends = array("L", accumulate(map(len, items), initial=0))
+        made = self._found[form.name] = b"".join(items), ends
+        return made
+
 
 _DECIDING = {EXPIRY, RECEIPTS}
 _tag = itemgetter(0)

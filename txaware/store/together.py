@@ -6,8 +6,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from queue import SimpleQueue
 
-from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
+from coordinator.interfaces import Then
 from txaware.errors import Unavailable
 from txaware.model.interfaces import OrderedTable, Write
 

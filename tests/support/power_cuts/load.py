@@ -25,8 +25,7 @@ from txaware.errors import Unavailable
 from txaware.messaging import Messaging
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED
 from txaware.model.settings import Settings
-from txaware.store.leveldb_store import Database
-from txaware.store.log_file import LogFile
+from txaware.store.leveldb_store import Database, LogFile
 
 DATA = "data"
 SETTINGS = Settings(

@@ -15,12 +15,7 @@ from msgspec import Meta, Struct
 
 from coordinator import codec
 from txaware.errors import BadRequest, RequestTooLarge
-from txaware.model.compression import (
-    MOST_PACKED_MESSAGES,
-    MOST_UNPACKED_BYTES,
-    Packed,
-)
-from txaware.model.encoded_items import ItemForm
+from txaware.model.compression import MOST_PACKED_MESSAGES, MOST_UNPACKED_BYTES, Packed
 from txaware.model.interfaces import UNCOMMITTED
 from txaware.model.labels import (
     NO_HEADERS,
@@ -62,7 +57,7 @@ from txaware.model.requests import (
 from txaware.model.rows import RowChange
 from txaware.protocol.fields import encoded_transaction
 from txaware.protocol.formats.columns import ColumnarPage, ColumnPiece, places_of
-from txaware.protocol.formats.interfaces import PageWriter
+from txaware.protocol.formats.interfaces import ItemForm, PageWriter
 from txaware.protocol.formats.requests import (
     Listed,
     OnceRequest,

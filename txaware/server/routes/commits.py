@@ -6,7 +6,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from coordinator.cargo import joined
+from coordinator.interfaces import joined
 from coordinator.remote.named_transactions import (
     NamedTransactions,
     keys_to_check,

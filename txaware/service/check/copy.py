@@ -17,7 +17,6 @@ from txaware.model.interfaces import Row
 from txaware.model.settings import Settings
 from txaware.store.damage import (
     DamagedRange,
-    check_end,
     damage_text,
     damaged_file,
     is_damage,
@@ -26,6 +25,7 @@ from txaware.store.damage import (
     way_out,
 )
 from txaware.store.leveldb import ROWS
+from txaware.store.leveldb_store import check_end
 
 # LevelDB never changes these files once they are written; it changes all others.
 IMMUTABLE = (".ldb", ".sst")

@@ -5,7 +5,7 @@ from functools import partial
 
 import attrs
 
-from coordinator.embedded.batch import Then
+from coordinator.interfaces import Then
 from txaware.auth import Principal
 from txaware.errors import Unavailable
 from txaware.model.compression import Packed

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import attrs
 
-from coordinator.embedded.batch import Then
+from coordinator.interfaces import Then
 from txaware.auth import Principal
 from txaware.errors import (
     BadRequest,
@@ -37,24 +37,11 @@ from txaware.model.producers import (
 from txaware.model.requests import Payload, Payloads, check_plain, checked_payloads
 from txaware.model.signatures import passed_on
 from txaware.service.producers.producer_ids import may_use
-from txaware.service.producers.sequences import (
-    SequenceGap,
-    SequenceKey,
-    Turn,
-    repeated,
-)
+from txaware.service.producers.sequences import SequenceGap, SequenceKey, Turn, repeated
 from txaware.service.producers.transactional_ids import TransactionalIds
 from txaware.service.store_context import StoreContext
-from txaware.service.topic_handles import (
-    PartitionedTopic,
-    TopicHandle,
-    TopicHandles,
-)
-from txaware.service.write.publishing import (
-    PlainPart,
-    Publishing,
-    check_plain_topic,
-)
+from txaware.service.topic_handles import PartitionedTopic, TopicHandle, TopicHandles
+from txaware.service.write.publishing import PlainPart, Publishing, check_plain_topic
 from txaware.store.columns import PRODUCED, with_column
 from txaware.store.producer_table import (
     ProducerRow,

@@ -5,7 +5,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import attrs
 
-from coordinator.embedded.batch import Then
+from coordinator.interfaces import Then
 from coordinator.transaction import Transaction
 from txaware.model.queues import (
     LeasedJob,

@@ -9,8 +9,8 @@ from itertools import islice
 
 import attrs
 
-from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
+from coordinator.interfaces import Then
 from txaware.errors import QueueNotFound, TooManyPipes, Unavailable
 from txaware.model.interfaces import Write
 from txaware.model.metrics import Latencies, TopicCounters

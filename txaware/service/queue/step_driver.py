@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from coordinator.embedded.batch import Then
+from coordinator.interfaces import Then
 from txaware.errors import QueueNotFound, Unavailable
 from txaware.model.interfaces import OrderedTable, Write
 from txaware.service.queue.lease import Lease, LeaseRun, LeaseState

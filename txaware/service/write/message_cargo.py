@@ -1,15 +1,20 @@
-"""The rows that a commit carries: messages of topics, and versions of rows."""
+"""The rows that a commit carries, made of messages, or versions of rows."""
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from coordinator.cargo import JoinedCargo
-from coordinator.interfaces import Loading
-from txaware.errors import Unavailable
+from coordinator.interfaces import JoinedCargo, Loading
+from coordinator.transaction import Transaction
+from txaware.errors import BadRequest, Unavailable
 from txaware.model.interfaces import Write
+from txaware.model.requests import Payloads
+from txaware.model.topics import Topic
+from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.wakeups import Endings
 from txaware.service.write.topic_writer import Rows
+from txaware.store.columns import KeyedHeads, message_rows
 
 
 class RowCargo:
@@ -97,3 +102,56 @@ class TopicsCargo(JoinedCargo):
             else:
                 cargo.count()
             counted = name
+
+
+class CarriedMessages:
+    """Makes the messages of transactions into rows that their commits carry."""
+
+    def __init__(self, store_context: StoreContext) -> None:
+        self._settings = store_context.settings
+        self._endings = store_context.endings
+
+    @property
+    def may_carry(self) -> bool:
+        """False where a publish has to find out how old its transaction is."""
+        return self._settings.max_transaction_lifetime_s is None
+
+    def cargo(
+        self, messages: list[tuple[TopicHandle, Payloads]], tx: Transaction
+    ) -> TopicCargo | TopicsCargo | None:
+        """Returns messages as rows for their commit; None where they go before it."""
+        limit_bytes = self._settings.sync_limit_bytes
+        if not self.may_carry:
+            return None
+        topics: list[TopicCargo] = []
+        heads = None if len(messages) == 1 else KeyedHeads(tx.transaction_id, {})
+        for handle, payloads in messages:
+            size_bytes = payloads.size_bytes
+            limit_bytes -= size_bytes
+            if handle.publishing == "plain":
+                raise not_in_transactions(handle.topic)
+            if limit_bytes < 0:
+                return None
+            rows = partial(
+                message_rows,
+                handle.message_prefix,
+                payloads,
+                pointer=tx.transaction_id,
+                heads=heads,
+            )
+            topics += (
+                TopicCargo(
+                    handle,
+                    len(payloads.payloads),  # that of `payloads` is a call more
+                    size_bytes,
+                    rows,
+                    tx.transaction_id,
+                    self._endings,
+                ),
+            )
+        return topics[0] if heads is None else TopicsCargo(topics)
+
+
+def not_in_transactions(topic: Topic) -> BadRequest:
+    """Makes the error of a topic whose messages are in no transaction."""
+    return BadRequest(f"topic {topic.topic} accepts no messages in transactions")

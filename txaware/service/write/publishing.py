@@ -8,17 +8,11 @@ from typing import TypeVar
 
 import attrs
 
-from coordinator.cargo import JoinedCargo, load
-from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
-from coordinator.interfaces import Cargo, Loading, Told
+from coordinator.interfaces import Cargo, JoinedCargo, Loading, Then, Told, load
 from coordinator.optional_ports import EnteredWrite
-from coordinator.transaction import POINTERS_PER_MS, Transaction
-from txaware.errors import (
-    BadRequest,
-    TransactionRefused,
-    Unavailable,
-)
+from coordinator.transaction import POINTERS_PER_MS
+from txaware.errors import BadRequest, TransactionRefused, Unavailable
 from txaware.model.interfaces import Write
 from txaware.model.messages import PublishResponse, Receipt
 from txaware.model.metrics import TopicCounters
@@ -27,13 +21,12 @@ from txaware.model.shards import HOME
 from txaware.model.topics import Topic
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
-from txaware.service.write.message_cargo import TopicCargo, TopicsCargo
+from txaware.service.write.message_cargo import not_in_transactions
 from txaware.service.write.topic_writer import Rows
 from txaware.service.write.transaction_writes import waits_for_commit
 from txaware.store.columns import (
     ATTEMPT,
     RECEIPTS,
-    KeyedHeads,
     decode,
     decode_receipts,
     message_rows,
@@ -284,46 +277,6 @@ class Publishing:
             raise
         return True
 
-    @property
-    def may_carry(self) -> bool:
-        """False where a publish has to find out how old its transaction is."""
-        return self._settings.max_transaction_lifetime_s is None
-
-    def cargo(
-        self, messages: list[tuple[TopicHandle, Payloads]], tx: Transaction
-    ) -> TopicCargo | TopicsCargo | None:
-        """Returns messages as rows for their commit; None where they go before it."""
-        limit_bytes = self._settings.sync_limit_bytes
-        if not self.may_carry:
-            return None
-        topics: list[TopicCargo] = []
-        heads = None if len(messages) == 1 else KeyedHeads(tx.transaction_id, {})
-        for handle, payloads in messages:
-            size_bytes = payloads.size_bytes
-            limit_bytes -= size_bytes
-            if handle.publishing == "plain":
-                raise _plain(handle.topic)
-            if limit_bytes < 0:
-                return None
-            rows = partial(
-                message_rows,
-                handle.message_prefix,
-                payloads,
-                pointer=tx.transaction_id,
-                heads=heads,
-            )
-            topics += (
-                TopicCargo(
-                    handle,
-                    len(payloads.payloads),  # that of `payloads` is a call more
-                    size_bytes,
-                    rows,
-                    tx.transaction_id,
-                    self._endings,
-                ),
-            )
-        return topics[0] if heads is None else TopicsCargo(topics)
-
     def reference(
         self, place: TopicHandle, pointer: int, receipts: list[Receipt] | None
     ) -> PublishResponse:
@@ -424,7 +377,7 @@ class Publishing:
 
     def _check_transactional(self, topic: Topic, pointer: int) -> None:
         if topic.publishing == "plain":
-            raise _plain(topic)
+            raise not_in_transactions(topic)
         lifetime_s = self._settings.max_transaction_lifetime_s
         if lifetime_s is None:
             return
@@ -566,7 +519,3 @@ def _range(response: PublishResponse) -> tuple[bytes, bytes]:
     except OverflowError as error:
         raise BadRequest(f"{response} names no rows") from error
     return start, end + b"\0"
-
-
-def _plain(topic: Topic) -> BadRequest:
-    return BadRequest(f"topic {topic.topic} accepts no messages in transactions")

@@ -4,14 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
-from txaware.errors import (
-    BadRequest,
-    TransactionRefused,
-    Unavailable,
-    changed_nothing,
-)
+from coordinator.interfaces import Then
+from txaware.errors import BadRequest, TransactionRefused, Unavailable, changed_nothing
 from txaware.model.interfaces import Write
 from txaware.model.messages import PublishResponse, Receipt
 from txaware.model.requests import Payloads

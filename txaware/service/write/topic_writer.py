@@ -6,9 +6,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
-from coordinator.interfaces import Loading
+from coordinator.interfaces import Loading, Then
 from txaware.errors import Unavailable
 from txaware.model.interfaces import OrderedTable, Write
 from txaware.service.wakeups import Signal

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from coordinator.embedded.batch import Then
 from coordinator.embedded.write_barrier import WriteBarrier
-from coordinator.interfaces import Coordinator
+from coordinator.interfaces import Coordinator, Then
 from coordinator.optional_ports import AdmitsWrites, EnteredWrite
 from coordinator.transaction import Transaction
 from txaware.errors import TransactionNotInProgress, Unavailable

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from coordinator.embedded.batch import End, Then
 from coordinator.embedded.commit_log import Wait
+from coordinator.embedded.group_commit import End
 from coordinator.embedded.records import Record
+from coordinator.interfaces import Then
 from txaware.errors import BadRequest
 from txaware.model.clock import ClockMs
 from txaware.model.interfaces import Write
