@@ -21,6 +21,7 @@ from coordinator.remote.calls import CallRequest
 from coordinator.remote.client import CallSender, RemoteCoordinator
 from coordinator.transaction import Transaction
 from tests.support.doubles import Clock
+from tests.support.full_disk import FullDisk
 from tests.support.http_access import Caller
 from tests.support.messagings import payloads
 from txaware.messaging import Messaging
@@ -56,6 +57,44 @@ def test_a_transaction_begun_over_http_survives_a_restart_of_the_server(
             b"before",
             b"after",
         ]
+
+
+COMMITS = {
+    "check": True,
+    "publishes": [{"topic": "t", "messages": [{"utf8": "refused"}]}],
+}
+
+
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_a_copy_of_a_refused_commit_that_comes_to_the_next_life_is_not_carried_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_repeated: bool
+) -> None:
+    """That life knows nothing of the refusal. Whoever asks again says so, and commits.
+
+    The disk was full, and the server was killed before its client aborted.
+    """
+    clock, disk = Clock(), FullDisk(monkeypatch)
+    with opened(tmp_path, clock) as first, first.serve() as server:
+        port = int(server.url.rpartition(":")[2])
+        client = txaware.connect(server.url)
+        client.create_topic("t")
+        tx = client.coordinator.start_short(60)
+        path = f"/v1/transactions/{tx.transaction_id}/commit"
+        with closing(Caller(server.url, None)) as caller, disk.full():
+            refused = caller.ask("POST", path, COMMITS)
+        assert (refused.status, refused.json["error"]) == (503, "NotWritten")
+    with opened(tmp_path, clock) as second, second.serve(port=port), client:
+        with closing(Caller(server.url, None)) as caller:
+            copy = caller.ask("POST", path, COMMITS)
+            assert (copy.status, copy.headers["txaware-outcome"]) == (503, "unknown")
+            assert 'ask once more, with "repeat": true' in copy.json["message"]
+            if is_repeated:
+                again = caller.ask("POST", path, {**COMMITS, "repeat": True})
+                assert again.status == 200
+            else:
+                client.coordinator.abort(tx)
+        found = payloads(client.poll("t", isolation="committed"))
+        assert found == ([b"refused"] if is_repeated else [])
 
 
 def test_the_transaction_of_a_client_that_disappeared_times_out(

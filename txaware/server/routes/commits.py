@@ -7,8 +7,10 @@ from itertools import chain
 from typing import Any
 
 from coordinator.interfaces import joined
+from coordinator.optional_ports import in_process
 from coordinator.remote.named_transactions import (
     NamedTransactions,
+    flag_or_null,
     keys_to_check,
     named,
 )
@@ -43,6 +45,7 @@ from txaware.protocol.rights import (
     with_transactional_id,
 )
 from txaware.protocol.shape import LateRequest
+from txaware.server.idempotency import OutcomeUnknown
 from txaware.server.parts_elsewhere import PartElsewhere
 from txaware.server.server_context import ServerContext
 from txaware.server.verb_performer import LATER, QUICK_BYTES, Caller, ToldValue
@@ -135,6 +138,8 @@ class Commits:
         self._coordinator: Any = server_context.coordinator
         self._service = server_context.service
         self._owners = server_context.owners
+        here = in_process(server_context.coordinator)
+        self._barrier = None if here is None else here.barrier
         self._rows_ahead = RowsAhead(
             self._coordinator, self._engine.has_committed, self._owners.ended
         )
@@ -166,6 +171,8 @@ class Commits:
             return False
         pointer = asked.transaction
         carried: Carried = asked.carried
+        if self._may_be_late(asked):
+            return False
         try:
             tx = named(pointer, asked.kind, asked.checkpoints)
             changes = keys_to_check(asked.check, asked.changes)
@@ -204,6 +211,12 @@ class Commits:
     ) -> None:
         if asked is None:
             asked = self._asked(caller, late)
+        if self._may_be_late(asked):
+            raise OutcomeUnknown(
+                f"the server was started anew since transaction {asked.transaction} "
+                f"began, and does not know whether it refused this commit before that; "
+                f'ask once more, with "repeat": true'
+            )
         tx = named(asked.transaction, asked.kind, asked.checkpoints)
         commit = self._coordinator.commit
         if asked.carried:
@@ -211,6 +224,17 @@ class Commits:
         keys = keys_to_check(asked.check, asked.changes)
         self._engine.commit_by(commit, tx, keys, repeat=asked.repeat)
         self._owners.ended(asked.transaction)
+
+    def _may_be_late(self, asked: CommitTransaction) -> bool:
+        """Tells whether this may be a copy of a commit that an earlier life refused.
+
+        That life alone knew of the refusal. A client that asks again says so.
+        """
+        barrier, pointer = self._barrier, asked.transaction
+        if barrier is None or barrier.is_of_this_life(pointer):
+            return False
+        is_repeated = flag_or_null(asked.repeat, what="repeat")
+        return not is_repeated and barrier.is_open(pointer)
 
     def _asked(self, caller: Caller, late: LateRequest) -> CommitTransaction:
         """Reads a commit, of whoever may commit that, and what comes with it."""
