@@ -587,6 +587,20 @@ def test_pointers_are_kept_for_shards_elsewhere() -> None:
             messaging.prune()
 
 
+def test_a_store_that_says_what_it_needs_leaves_it_to_others_to_forget(
+    stores: Two,
+) -> None:
+    """An operator is not told there to forget what another server forgets."""
+    reports = list[int]()
+    administration_of(stores.writes).clean_for(report=reports.append)
+    tx = stores.hosted.start_short()
+    stores.writes.publish("t", [b"rolled back"], transaction=tx.transaction_id)
+    stores.hosted.invalidate(tx)
+    stores.hosted._settle_grace_s = lambda: 0.0  # by which it is an old one
+    assert stores.writes.clean_up().held_back is None
+    assert [one > tx.transaction_id for one in reports] == [True]
+
+
 def kept(messaging: Messaging) -> dict[str, int]:
     return {one.name: one.smallest_pointer for one in messaging.keepers()}
 

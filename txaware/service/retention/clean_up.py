@@ -166,8 +166,9 @@ class Retention:
         """Forgets all that needs no request; returns the clean-up with that."""
         if self._stopped or cleaned.least_needed is None:
             return cleaned
-        if self._report is not None:
+        if self._report is not None:  # and what nobody needs is forgotten elsewhere
             self._report(cleaned.least_needed)
+            return cleaned
         done, before = self._forgetting.by_itself(), self.counters.snapshot().held_back
         if done.held_back is not None and before is None:
             log.warning("invalid transactions: %s", done.held_back)
