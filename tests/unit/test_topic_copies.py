@@ -119,6 +119,32 @@ def test_what_has_moved_on_is_mended_at_its_next_server_alone(home: Home) -> Non
     assert len(home.calls.sent) == 2
 
 
+@pytest.mark.parametrize("owner", [HERE.id, None])
+def test_a_shard_that_came_home_is_mended_once_it_goes_again(
+    home: Home, owner: str | None
+) -> None:
+    """Until then nobody is asked, and no line is logged every 0.1 s."""
+    tried, moved = threading.Event(), threading.Event()
+
+    def meanwhile() -> None:
+        tried.set()
+        assert moved.wait(PATIENCE_S)
+
+    home.calls.away, home.calls.meanwhile = 1, meanwhile
+    home.copies.follow(home.topics)
+    assert tried.wait(PATIENCE_S)
+    shards = (ShardEntry(0, HERE.id), ShardEntry(1, owner))
+    home.membership.change(ServerMap(2, "life", (HERE, THERE), shards))
+    moved.set()
+    mending = home.copies._mending
+    assert until(lambda: len(home.calls.sent) == 1)
+    mending.submit(print).result(PATIENCE_S)  # behind what would be tried again
+    mending.submit(print).result(PATIENCE_S)
+    assert len(home.calls.sent) == 1
+    home.membership.change(map_with(THERE, epoch=3))
+    assert until(lambda: len(home.calls.sent) == 2)
+
+
 def test_a_copy_waits_for_a_shard_that_moves(home: Home) -> None:
     home.calls.away = 1
     assert home.copies.keep(1, ORDERS) is True

@@ -133,7 +133,10 @@ class HomeCopies:
     def _look(self, server_map: ServerMap) -> None:
         for one in server_map.shards:
             owner = self._membership.other_owner(one.number)
-            if one.number == HOME or owner is None:
+            if one.number == HOME:
+                continue
+            if owner is None:  # nobody has it, or home itself, which needs no copies
+                self._mended.pop(one.number, None)
                 continue
             told = (server_map.instance, owner.id)
             if self._mended.get(one.number) != told:
