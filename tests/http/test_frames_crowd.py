@@ -15,9 +15,12 @@ from tests.support.cli_runs import Serving, serving
 from tests.support.frame_client import RawFrames
 from txaware.messaging import Messaging
 from txaware.protocol.frames import (
+    CANCEL,
+    PIECE,
     REQUEST,
     Hello,
     RequestHead,
+    frame,
     head_frame,
     hello_frame,
 )
@@ -114,12 +117,39 @@ def waits_for_ever(line: socket.socket) -> None:
         line.sendall(head_frame(REQUEST, stream, head, body))
 
 
+def sends_tiny_pieces(line: socket.socket) -> None:
+    """Sends a large body byte by byte, and pieces with nothing between them."""
+    head = RequestHead(0, 8 * MIB, None, None, "POST", POLL)
+    line.sendall(hello_frame(Hello(1)) + head_frame(REQUEST, 1, head, b""))
+    for _ in range(100):
+        line.sendall((frame(PIECE, 1, b" ") + frame(PIECE, 1)) * 1000)
+
+
+def asks_small_things(line: socket.socket) -> None:
+    """Asks for answers of two bytes, and reads none."""
+    line.sendall(hello_frame(Hello(1)))
+    head = RequestHead(0, 0, None, None, "GET", "/ping")
+    for turn in range(50):
+        asked = range(turn * 1000 + 1, turn * 1000 + 1001)
+        line.sendall(b"".join(head_frame(REQUEST, one, head, b"") for one in asked))
+
+
+def cancels_what_is_not_there(line: socket.socket) -> None:
+    """Sends the smallest frames that there are, as fast as they are taken."""
+    line.sendall(hello_frame(Hello(1)))
+    for _ in range(50):
+        line.sendall(frame(CANCEL, 7) * 1000)
+
+
 HOSTILITIES = (
     says_no_hello,
     begins_large_frames,
     begins_large_bodies,
     reads_nothing,
     waits_for_ever,
+    sends_tiny_pieces,
+    asks_small_things,
+    cancels_what_is_not_there,
 )
 
 

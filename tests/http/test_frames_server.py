@@ -4,7 +4,9 @@ import json
 import logging
 import socket
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from txaware.protocol.formats import (
 )
 from txaware.protocol.frames import (
     CANCEL,
+    CREDIT,
     PIECE,
     REPLY,
     REQUEST,
@@ -37,7 +40,7 @@ from txaware.protocol.frames import (
 )
 from txaware.protocol.verbs import NUMBERED, VERBS
 from txaware.server.exchange import Reply
-from txaware.server.frame_connection import TURN_FRAMES, FrameConnection
+from txaware.server.frame_connection import TURN_FRAMES, UNREAD_BYTES, FrameConnection
 from txaware.server.frame_request import RequestStream
 from txaware.server.routes.frame_routes import UPGRADE
 from txaware.server.server_context import Outcomes
@@ -164,6 +167,87 @@ def test_a_request_is_put_together_from_pieces(served: Served, raw: RawFrames) -
         raw.send(frame(PIECE, stream, messages[at : at + 50_000]))
     assert raw.answer(stream).status == 200
     assert len(served.messaging.poll("t", limit=1000)) == 300
+
+
+def test_a_body_in_tiny_pieces_takes_its_bytes_and_gets_credit_for_many(
+    served: Served, raw: RawFrames
+) -> None:
+    messages = json.dumps({"messages": ["a" * 1000] * 700}).encode()
+    path = "/v1/namespaces/default/topics/t/publish"
+    head = RequestHead(0, len(messages), None, None, "POST", path)
+    head.headers = {"content-type": "application/json"}
+    stream = raw.request(head, messages[:10])
+    with traced_bytes() as held_bytes:
+        nothing, tiny = frame(PIECE, stream) * 30_000, range(10, 5010)
+        cut = [frame(PIECE, stream, messages[at : at + 1]) for at in tiny]
+        raw.send(nothing + b"".join(cut))
+        assert raw.next_of(raw.route("GET", "/ping")) == REPLY  # after all of them
+        del nothing, cut
+        assert held_bytes() < 100_000
+    raw.send(frame(PIECE, stream, messages[5010:60_000]))
+    for at in range(60_000, len(messages), 50_000):
+        raw.send(frame(PIECE, stream, messages[at : at + 50_000]))
+    assert raw.next_of(stream) == CREDIT
+    assert raw.next_of(stream) == REPLY
+    assert len(served.messaging.poll("t", limit=1000)) == 700
+
+
+@contextmanager
+def traced_bytes() -> Iterator[Callable[[], int]]:
+    """Yields what tells how many bytes of memory this process holds more."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        yield lambda: tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+
+
+def test_frames_that_wait_for_their_turn_take_their_bytes(
+    served: Served, raw: RawFrames
+) -> None:
+    """Ten thousand come in one read, of a client that does nothing else."""
+    assert raw.answer(raw.route("GET", "/ping")).body == b"OK"
+    (line,) = lines_of(served)
+    came, looked, held = frame(CANCEL, 7) * 10_000, threading.Event(), 0
+
+    def all_at_once() -> None:
+        nonlocal held
+        line.data_received(came)
+        held = held_bytes()
+        looked.set()
+
+    with traced_bytes() as held_bytes:
+        line.loop.call_soon_threadsafe(all_at_once)
+        assert looked.wait(20)
+    assert held < 2 * len(came)
+    assert raw.answer(raw.route("GET", "/ping")).body == b"OK"
+    assert not line._is_reading_paused
+
+
+def test_small_answers_that_nobody_reads_end_the_reading_of_requests(
+    served: Served, raw: RawFrames
+) -> None:
+    """They count with the memory that each of them takes."""
+    assert raw.answer(raw.route("GET", "/ping")).body == b"OK"
+    (line,) = lines_of(served)
+    is_paused = threading.Event()
+
+    def unread() -> None:
+        line.pause_writing()
+        for stream in range(UNREAD_BYTES // 100):
+            line.queue.add(frame(CANCEL, stream + 100))
+        line.flush()
+        line.loop.call_soon(looked)
+
+    def looked() -> None:
+        if line._is_reading_paused:
+            is_paused.set()
+        line.resume_writing()
+
+    line.loop.call_soon_threadsafe(unread)
+    assert is_paused.wait(20)
+    assert raw.answer(raw.route("GET", "/ping")).body == b"OK"
 
 
 def test_frames_may_be_cut_anywhere(raw: RawFrames) -> None:

@@ -120,6 +120,13 @@ class RawFrames:
         head.headers = {"content-type": "application/json"}
         return self.request(head, body)
 
+    def next_of(self, stream: int) -> int:
+        """The kind of the next frame of a stream; those of others are passed over."""
+        while (one := self.next()) is not None:
+            if one.stream == stream:
+                return one.kind
+        raise ConnectionError("it ended")
+
     def answer(self, stream: int, *, gives_credit: bool = True) -> Answered:
         """The whole answer on a stream; frames of others are passed over."""
         head, body = None, b""

@@ -46,10 +46,32 @@ def test_frames_are_whole_again_wherever_they_are_cut(
     sent: list[Frame], places: list[int]
 ) -> None:
     reader, found = FrameReader(), []
-    for piece in cut(b"".join(frame(*_said(one)) for one in sent), places):
+    for piece in cut(joined(sent), places):
         found += reader.feed(piece)
     assert found == sent
     assert reader.is_between
+
+
+@given(some_frames, st.lists(st.integers(0, 10_000), max_size=8), st.integers(1, 4))
+def test_frames_that_are_taken_in_turns_are_the_same(
+    sent: list[Frame], places: list[int], most: int
+) -> None:
+    reader, found = FrameReader(), []
+    for number, piece in enumerate(cut(joined(sent), places)):
+        if number % 2 and reader.has_more:
+            reader.add(piece)
+            continue
+        turn = reader.feed(piece, most)
+        assert len(turn) <= most
+        found += turn
+    while reader.has_more:
+        found += reader.feed(b"", most)
+    assert found == sent
+    assert reader.is_between
+
+
+def joined(sent: list[Frame]) -> bytes:
+    return b"".join(frame(*_said(one)) for one in sent)
 
 
 def _said(one: Frame) -> tuple[int, int, bytes]:

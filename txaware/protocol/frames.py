@@ -31,6 +31,8 @@ MOST_HEAD_BYTES = 60_000
 # The bytes of a body that are sent on a stream before the other side asks for more.
 CREDIT_BYTES = 1 << 20
 MOST_CREDIT_BYTES = (1 << 32) - 1
+# A small frame that waits takes so much memory beside its bytes.
+_KEPT_BYTES = 112
 
 
 class FrameKind(enum.IntEnum):
@@ -225,11 +227,24 @@ class FrameReader:
         """True when the last frame has come, and nothing of the next one."""
         return not self._begun
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """Returns the frames that are whole now; raises `WrongFrame` for no frame."""
+    @property
+    def has_more(self) -> bool:
+        """True when a frame may have come that was not returned yet."""
+        return bool(self._begun) and self._missing_bytes <= 0
+
+    def add(self, data: bytes) -> None:
+        """Keeps what came for a later `feed`."""
+        self._begun.append(data)
+        self._missing_bytes -= len(data)
+
+    def feed(self, data: bytes, most: int | None = None) -> list[Frame]:
+        """Returns the frames that are whole now; raises `WrongFrame` for no frame.
+
+        The others stay bytes where there are more than `most`: small ones would take
+        ten times their memory.
+        """
         if self._begun:
-            self._begun.append(data)
-            self._missing_bytes -= len(data)
+            self.add(data)
             if self._missing_bytes > 0:
                 return []
             data = b"".join(self._begun)
@@ -251,6 +266,9 @@ class FrameReader:
             frames.append(Frame(kind, stream, body))
             at += needed
             needed = _SIZE.size
+            if len(frames) == most:
+                needed = 0  # the next one may be there
+                break
         self._begun = [data[at:]] if at < end else []
         self._missing_bytes = needed - (end - at)
         return frames
@@ -269,7 +287,7 @@ class _Sending:
 class SendQueue:
     """Frames that wait to be sent: each stream has its turn, a piece at a time.
 
-    What needs no credit goes first. `waiting_bytes` is what all of them hold.
+    What needs no credit goes first. `waiting_bytes` is the memory of all.
     """
 
     def __init__(self, kind: int) -> None:
@@ -305,7 +323,7 @@ class SendQueue:
         if begins is not None:
             self._unsent_heads.add(begins)
         self._first.append((data, begins))
-        self.waiting_bytes += len(data)
+        self.waiting_bytes += len(data) + _KEPT_BYTES
 
     def begin(
         self, stream: int, head: RequestHead | ReplyHead, body: bytes | memoryview
@@ -374,7 +392,7 @@ class SendQueue:
         if len(self._first) == 1 and not self._ready:
             data, begins = self._first.popleft()
             if begins is None:
-                self.waiting_bytes -= len(data)
+                self.waiting_bytes -= len(data) + _KEPT_BYTES
                 return data
             self._first.append((data, begins))
         return b"".join(self.take(most_bytes))
@@ -386,7 +404,7 @@ class SendQueue:
         """
         while self._first and most_bytes > 0:
             data, begins = self._first.popleft()
-            self.waiting_bytes -= len(data)
+            self.waiting_bytes -= len(data) + _KEPT_BYTES
             most_bytes -= len(data)
             if begins is not None:
                 self._begun(begins)

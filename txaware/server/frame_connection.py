@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 # Of answers that wait on one connection, above this all are counted together.
 HELD_BYTES = 64 << 10
 # A client that reads nothing of this much is not read from either.
-UNREAD_BYTES = 1 << 20
+UNREAD_BYTES = 256 << 10
 # So many requests that may come again, of so many bytes, are known of a connection.
 MOST_KNOWN, KNOWN_BYTES = 1024, 1024
 CUT_S = 0.05
@@ -186,7 +186,7 @@ class FrameConnection(asyncio.Protocol):
         self._greeted = False
         self._is_paused = self._is_reading_paused = self._flushes = False
         self._is_taking = False  # which ends with a flush
-        self._untaken: deque[Frame] = deque()
+        self._untaken: list[Frame] = []  # of the next turn
         self._waits_for_turn = False
         self._ends = False  # nothing more is begun; it closes when all is sent
         self.is_closed = False
@@ -239,7 +239,7 @@ class FrameConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends everything, and tells those who wait for messages for this client."""
         self.is_closed = True
-        self._untaken.clear()
+        self._drop_untaken()
         for call in self._lost:
             call()
         self._connections.discard(self)
@@ -318,28 +318,36 @@ class FrameConnection(asyncio.Protocol):
         if self._ends and not self._streams:
             return
         self._came_s = self.loop.time()
-        try:
-            frames = self._reader.feed(data)
-        except WrongFrame as error:
-            self._end_wrong(error)
-            return
         if self._waits_for_turn:
-            self._untaken.extend(frames)
-        elif len(frames) > TURN_FRAMES:
-            self._untaken.extend(frames)
+            self._reader.add(data)
+            return
+        frames = self._next_frames(data)
+        if self._reader.has_more:
+            self._untaken = frames
             self._waits_for_turn = True
             self.rules.turns.wait(self)
             self._read_or_not()
         else:
             self._take_all(frames)
 
+    def _next_frames(self, data: bytes = b"") -> list[Frame]:
+        try:
+            return self._reader.feed(data, TURN_FRAMES)
+        except WrongFrame as error:
+            self._end_wrong(error)
+            return []
+
     def take_turn(self) -> bool:
         """Takes the frames of one turn; True where some are left for the next one."""
-        untaken = self._untaken
-        count = min(len(untaken), TURN_FRAMES)
-        self._waits_for_turn = len(untaken) > count
-        self._take_all([untaken.popleft() for _ in range(count)])
+        self._take_all(self._untaken)
+        self._untaken = self._next_frames()
+        self._waits_for_turn = bool(self._untaken)
+        self._read_or_not()
         return self._waits_for_turn and not self.is_closed
+
+    def _drop_untaken(self) -> None:
+        """Takes none of the frames that wait for their turn."""
+        self._untaken, self._reader = [], FrameReader()
 
     def _take_all(self, frames: list[Frame]) -> None:
         self._is_taking = True
@@ -357,7 +365,7 @@ class FrameConnection(asyncio.Protocol):
                 self._read_or_not()
 
     def _end_wrong(self, error: WrongFrame) -> None:
-        self._untaken.clear()
+        self._drop_untaken()
         for stream in list(self._streams.values()):
             stream.give_up()
         self.end(str(error))

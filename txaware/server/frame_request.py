@@ -14,6 +14,7 @@ from txaware.errors import BadRequest, TxAwareError
 from txaware.protocol.frames import (
     ANY_ROUTE,
     CANCEL,
+    CREDIT_BYTES,
     SERVER,
     ReplyHead,
     RequestHead,
@@ -97,7 +98,7 @@ class RequestStream:
     _when_gone: Settable | None = None
     _memory: Memory | None = None
     _timer: asyncio.TimerHandle | None = None
-    _came_bytes = 0
+    _came_bytes = _untold_bytes = 0
     _request: "FrameRequest | None" = None
     _writable: asyncio.Event | None = None
 
@@ -109,7 +110,7 @@ class RequestStream:
         self.asked = head
         self.holder: str | None = None
         self.loop, self.tasks = line.loop, line.tasks
-        self._pieces: list[bytes] = []
+        self._body = bytearray()
 
     # ---- the other end, as routes see it
     @property
@@ -250,19 +251,21 @@ class RequestStream:
         except TxAwareError as error:
             self.refuse(error)
             return
-        self._pieces.append(data)
+        self._body += data
+        self._untold_bytes += len(data)
         if self._came_bytes == self.asked.size_bytes:
-            body = b"".join(self._pieces)
+            body = bytes(self._body)
             self._forget_body()
             self._whole(body)
-        elif data:
-            self.line.take_more(self, len(data))
+        elif self._untold_bytes >= CREDIT_BYTES // 2:
+            self.line.take_more(self, self._untold_bytes)
+            self._untold_bytes = 0
 
     def _is_late(self) -> None:
         self._refuse(BadRequest("the request's body did not come in time"), status=408)
 
     def _forget_body(self) -> None:
-        self._pieces.clear()
+        self._body = bytearray()
         if self._timer is not None:
             self._timer.cancel()
         if self._memory is not None:
