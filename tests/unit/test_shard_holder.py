@@ -16,7 +16,8 @@ from txaware.server.cluster.server_map import ServerMap
 from txaware.server.cluster.server_sessions import Orders
 from txaware.server.cluster.shard_holder import ShardHolder
 from txaware.server.cluster.shard_uses import ShardUses
-from txaware.server.exchange import Reply, Stream
+from txaware.server.exchange import Reply, Request, Stream
+from txaware.server.routing import Answer, Begin, Begun, Route, Told, in_a_task
 
 MAP = ServerMap(1, "", (), ())
 
@@ -175,8 +176,10 @@ def test_a_poll_that_waits_answers_as_its_shard_goes() -> None:
         return Reply(200)
 
     async def run() -> None:
-        request, route = _Request(Peer()), SimpleNamespace(handle=handle)
-        poll = asyncio.create_task(uses.counted(route, 1, request))  # type: ignore[arg-type]
+        route = uses.counting(Route("POST", "/poll", handle, waits=True), 1)
+        assert route.begin is None
+        request: Any = _Request(Peer())
+        poll = asyncio.create_task(route.handle(request))
         await asyncio.to_thread(waits.wait)
         assert await asyncio.to_thread(uses.drain, 1, 60)
         assert isinstance(await poll, Reply)
@@ -197,12 +200,81 @@ def test_an_answer_in_pieces_is_under_way_until_its_last_one() -> None:
         return Stream(pieces(), "text/plain")
 
     async def run() -> None:
-        route = SimpleNamespace(handle=handle)
-        answer: Any = await uses.counted(route, 1, _Request(None))  # type: ignore[arg-type]
+        route, request = Route("POST", "/poll", handle), _Request(None)
+        answer: Any = await uses.counting(route, 1).handle(request)  # type: ignore[arg-type]
         first = await anext(answer.pieces)
         assert first == b"one"
         assert not uses.drain(1, 0)
         assert [one async for one in answer.pieces] == [b"two"]
+        assert uses.drain(1, 0)
+
+    asyncio.run(run())
+
+
+def counting(uses: ShardUses, begin: Begin) -> Begin:
+    """What begins requests in shard 1, which are counted there."""
+    route = Route("POST", "/publish", in_a_task(begin), begin=begin)
+    found = uses.counting(route, 1)
+    assert uses.counting(route, 1) is found  # it is made once
+    assert found.begin is not None
+    return found.begin
+
+
+def test_what_begins_without_a_task_is_under_way_until_it_is_told() -> None:
+    uses, later = ShardUses(), list[Told]()
+    found: list[Reply | Exception] = []
+    request: Any = _Request(None)
+
+    def begin(_: Request, told: Told) -> Begun:
+        later.append(told)
+        return None
+
+    assert counting(uses, begin)(request, found.append) is None
+    assert not uses.drain(1, 0)
+    done, lost = Reply(200), Unavailable("the disk is full")
+    later[0](done)
+    assert uses.drain(1, 0)
+    later[0](lost)  # as the time to drain is up
+    assert found == [done, lost]
+    with uses.using(1):  # which one that left twice would not show
+        assert not uses.drain(1, 0)
+
+
+def test_what_is_answered_or_refused_at_once_is_under_way_no_more() -> None:
+    uses, request, reply = ShardUses(), _Request(None), Reply(200)
+
+    def begin(_: Request, __: Told) -> Begun:
+        assert not uses.drain(1, 0)
+        return reply
+
+    def refuse(_: Request, __: Told) -> Begun:
+        raise Unavailable("the disk is full")
+
+    assert counting(uses, begin)(request, print) is reply  # type: ignore[arg-type]
+    assert uses.drain(1, 0)
+    with pytest.raises(Unavailable):
+        counting(uses, refuse)(request, print)  # type: ignore[arg-type]
+    assert uses.drain(1, 0)
+
+
+def test_what_goes_on_in_a_task_is_under_way_until_that_has_ended() -> None:
+    uses = ShardUses()
+    request: Any = _Request(None)
+
+    async def run() -> None:
+        go_on = asyncio.Event()
+
+        async def answer() -> Answer:
+            await go_on.wait()
+            return Reply(200)
+
+        begun = counting(uses, lambda _, __: answer())(request, print)
+        assert asyncio.iscoroutine(begun)
+        task = asyncio.ensure_future(begun)
+        await asyncio.sleep(0)
+        assert not uses.drain(1, 0)
+        go_on.set()
+        await task
         assert uses.drain(1, 0)
 
     asyncio.run(run())

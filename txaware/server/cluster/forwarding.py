@@ -147,7 +147,8 @@ class Forwarding:
             uses = self._membership.uses
             if uses is None or topic is None:
                 return match
-            return _with(match, partial(uses.counted, route, shard))
+            counting = uses.counting(route, shard)
+            return Match(counting, match.path, match.params, match.asked)
         return self._elsewhere(match, request, topic, shard)
 
     async def _metrics(self, route: Route, request: Request) -> Answer:

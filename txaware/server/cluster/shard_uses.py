@@ -3,14 +3,18 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import attrs
 
-from txaware.server.exchange import Peer, Request, Settable, Stream
-from txaware.server.routing import Answer, Route
+from txaware.server.exchange import Peer, Reply, Request, Settable, Stream
+from txaware.server.routing import Answer, Begun, Route, Told
+
+# Routes that count, each for one shard: a server has some tens of both.
+_KNOWN_ROUTES = 4096
 
 
 class ShardUses:
@@ -22,18 +26,25 @@ class ShardUses:
         self._moving: set[int] = set()
         # Polls that wait in a shard, and the event loop in which they do.
         self._polls: dict[Settable, tuple[int, asyncio.AbstractEventLoop]] = {}
+        self.counting = lru_cache(_KNOWN_ROUTES)(self._counting)
 
     @contextmanager
     def using(self, shard: int) -> Iterator[None]:
         """Counts the block as under way."""
-        with self._changed:
-            self._under_way[shard] += 1
+        self._enter(shard)
         try:
             yield
         finally:
-            with self._changed:
-                self._under_way[shard] -= 1
-                self._changed.notify_all()
+            self._leave(shard)
+
+    def _enter(self, shard: int) -> None:
+        with self._changed:
+            self._under_way[shard] += 1
+
+    def _leave(self, shard: int) -> None:
+        with self._changed:
+            self._under_way[shard] -= 1
+            self._changed.notify_all()
 
     def is_moving(self, shard: int) -> bool:
         """Tells whether what waits in a shard is to end."""
@@ -66,15 +77,63 @@ class ShardUses:
             if shard in self._moving:
                 event.set()
 
-    async def counted(self, route: Route, shard: int, request: Request) -> Answer:
-        """Answers a request in a shard, which stays here until it is answered."""
+    def _counting(self, route: Route, shard: int) -> Route:
+        """Returns the route whose requests are counted as under way in a shard.
+
+        The shard stays here until they are answered. What may wait for messages has a
+        task, and hears that the shard moves; all others begin without one.
+        """
+        begin = None
+        if route.begin is not None and not route.waits:
+            begin = partial(self._begun, route, shard)
+        handle = partial(self._handled, route, shard)
+        return attrs.evolve(route, handle=handle, begin=begin)
+
+    def _begun(self, route: Route, shard: int, request: Request, told: Told) -> Begun:
+        assert route.begin is not None
+        is_inside = True
+        self._enter(shard)
+
+        def leave() -> None:
+            nonlocal is_inside
+            if is_inside:  # an outcome may be told twice
+                is_inside = False
+                self._leave(shard)
+
+        def left(outcome: Reply | Exception) -> None:
+            leave()
+            told(outcome)
+
+        try:
+            begun = route.begin(request, left)
+        except BaseException:
+            leave()
+            raise
+        if begun is None:
+            return None  # it is told, mostly later
+        leave()
+        if isinstance(begun, Reply):
+            return begun
+        return self._awaited(begun, shard)  # which may never begin, where it has to end
+
+    async def _awaited(
+        self, begun: Stream | Coroutine[Any, Any, Answer], shard: int
+    ) -> Answer:
+        with self.using(shard):
+            answer = begun if isinstance(begun, Stream) else await begun
+            return self._in_pieces(answer, shard)
+
+    async def _handled(self, route: Route, shard: int, request: Request) -> Answer:
         peer = cast(Peer, _PollingPeer(request.peer, self, shard))
         with self.using(shard):
             answer = await route.handle(attrs.evolve(request, peer=peer))
-            if isinstance(answer, Stream):
-                first = self._counted_pieces(answer, shard)
-                answer = attrs.evolve(answer, pieces=first)
-            return answer
+            return self._in_pieces(answer, shard)
+
+    def _in_pieces(self, answer: Answer, shard: int) -> Answer:
+        if isinstance(answer, Stream):
+            pieces = self._counted_pieces(answer, shard)
+            return attrs.evolve(answer, pieces=pieces)
+        return answer
 
     async def _counted_pieces(self, answer: Stream, shard: int) -> Any:
         with self.using(shard):
