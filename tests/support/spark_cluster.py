@@ -20,6 +20,7 @@ import pyspark
 
 from tests.support.cli_runs import PROGRAM
 from tests.support.concurrency import until
+from tests.support.short_run import QUICK_JVM
 
 ROOT = Path(__file__).parents[2]
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -28,8 +29,7 @@ WORKERS = ("127.0.0.2", "127.0.0.3")
 STARTS_S, ENDS_S, ANSWERS_S = 240, 60, 300
 ENVIRONMENT = {
     "PYTHONPATH": str(ROOT),
-    # Nothing lives long enough here to gain by the second compiler.
-    "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "JAVA_TOOL_OPTIONS": QUICK_JVM,
 }
 
 

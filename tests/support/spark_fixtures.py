@@ -17,14 +17,12 @@ import txaware
 from coordinator.errors import Unavailable
 from coordinator.java.process import find_java
 from tests.support.python_process import AS_USUAL
+from tests.support.short_run import QUICK_JVM
 from tests.support.tephra_fixtures import missing
 from txaware.messaging import Messaging
 
 PATIENCE_S = 300
 OF_A_HOME = ("bin", "sbin", "jars", "data")
-# A JVM that lives for seconds does not gain by the second compiler.
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-
 CONF = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
