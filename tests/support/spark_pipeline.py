@@ -17,7 +17,7 @@ from coordinator.transaction import Transaction
 from tests.support.cli_runs import PROGRAM
 from tests.support.messagings import commit
 from tests.support.ports import free_port
-from tests.support.spark_fixtures import QUICK_JVM
+from tests.support.short_run import QUICK_JVM
 from tests.support.spark_stream_job import BEGINS
 from txaware.messaging import Messaging
 from txaware.model.messages import Message

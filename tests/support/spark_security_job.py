@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import txaware
-from tests.support.spark_fixtures import QUICK_JVM, session
+from tests.support.short_run import QUICK_JVM
+from tests.support.spark_fixtures import session
 from txaware.spark import publish_batches, store_frame
 
 PAGES = (

@@ -1,12 +1,13 @@
 """What a type checker sees of a program: each call has the type of its values."""
 
+import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+REVEALED = "Revealed type is "
 # Behind each line stands what it reveals.
 PROGRAM = """
 from typing import TypedDict
@@ -166,8 +167,10 @@ async def awaited(messaging: txaware.AsyncMessaging) -> None:
     async with messaging.producer() as producer:
         reveal_type(await producer.publish("t", b"a"))  # list[MessageId]
 """
-# Each of these lines is an error.
+# Each of these lines is an error, behind that program.
 WRONG = """
+
+def wrong(messaging: txaware.Messaging) -> None:
     messaging.subscribe("t", on_order)
     messaging.subscribe("t", on_bytes, decode=Order)
     messaging.subscribe("t", on_order, decode=Order, together=True)
@@ -241,61 +244,69 @@ with txaware.connect("memory:") as messaging:
 """
 
 
+PROGRAMS = {
+    "of_types.py": PROGRAM,
+    "wrong_types.py": PROGRAM.replace("reveal_type", "print") + WRONG,
+    "wrong_options.py": WRONG_OPTIONS,
+    "right_options.py": RIGHT_OPTIONS,
+}
+
+
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where all programs are checked: what mypy has read of txaware is kept there."""
-    return tmp_path_factory.mktemp("checked")
-
-
-def checked(program: str, place: Path) -> list[str]:
-    """The lines that mypy prints, with the numbers of their lines before them."""
-    (place / "program.py").write_text(program)
-    found = subprocess.run(
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, str]]:
+    """What mypy says of the lines of each program, in one run over all of them."""
+    place = tmp_path_factory.mktemp("checked")
+    for name, program in PROGRAMS.items():
+        (place / name).write_text(program)
+    ran = subprocess.run(
         [
             *(sys.executable, "-m", "mypy", "--strict", "--no-error-summary"),
-            *("--config-file=", "--cache-dir", str(place / "cache"), "program.py"),
+            *("--config-file=", "--cache-dir", os.devnull, *PROGRAMS),
         ],
         cwd=place,
         capture_output=True,
         text=True,
     )
-    assert not found.stderr, found.stderr
-    return [line.removeprefix("program.py:") for line in found.stdout.splitlines()]
+    assert not ran.stderr, ran.stderr
+    lines: dict[str, dict[int, str]] = {name: {} for name in PROGRAMS}
+    for line in ran.stdout.splitlines():
+        name, number, said = line.split(":", 2)
+        if not said.startswith(" note: ") or REVEALED in said:
+            lines[name][int(number)] = said
+    return lines
 
 
-def revealed(line: str) -> tuple[int, str]:
-    number, _, text = line.partition(": note: Revealed type is ")
-    assert text, line
-    return int(number), re.sub(r"\b\w+\.", "", text.strip('"')).replace("*", "")
+def lines_with(name: str, *parts: str) -> set[int]:
+    """The numbers of the lines of a program that begin with one of these."""
+    lines = enumerate(PROGRAMS[name].split("\n"), start=1)
+    return {number for number, line in lines if line.lstrip().startswith(parts)}
 
 
-def test_each_value_has_its_type(place: Path) -> None:
+def revealed(said: str) -> str:
+    _, is_there, text = said.partition(REVEALED)
+    assert is_there, said
+    return re.sub(r"\b\w+\.", "", text.strip('"')).replace("*", "")
+
+
+def test_each_value_has_its_type(found: dict[str, dict[int, str]]) -> None:
     expected = {
         number: line.rpartition("  # ")[2]
         for number, line in enumerate(PROGRAM.split("\n"), start=1)
         if "reveal_type(" in line
     }
-    found = dict(map(revealed, checked(PROGRAM, place)))
-    assert found == expected
-    begin = "\n\ndef wrong(messaging: txaware.Messaging) -> None:"
-    wrong = PROGRAM.replace("reveal_type", "print") + begin + WRONG
-    errors = {
-        int(line.partition(":")[0])
-        for line in checked(wrong, place)
-        if ": error: " in line
-    }
-    last = wrong.count("\n")
-    assert errors == {*range(last + 1 - WRONG.strip().count("\n") - 1, last + 1)}
+    said = found["of_types.py"].items()
+    assert {number: revealed(text) for number, text in said} == expected
 
 
-def test_a_wrong_option_is_found_and_no_right_one(place: Path) -> None:
-    def errors(program: str) -> set[int]:
-        lines = (line for line in checked(program, place) if ": error:" in line)
-        return {int(line.partition(":")[0]) for line in lines}
+def test_a_value_of_another_type_is_an_error(found: dict[str, dict[int, str]]) -> None:
+    last = PROGRAMS["wrong_types.py"].count("\n")
+    of_calls = len(WRONG.strip().splitlines()) - 1
+    assert {*found["wrong_types.py"]} == {*range(last + 1 - of_calls, last + 1)}
 
-    assert errors(WRONG_OPTIONS) == {
-        number
-        for number, text in enumerate(WRONG_OPTIONS.splitlines(), 1)
-        if text.lstrip().startswith(("messaging.", "await messaging."))
-    }
-    assert not errors(RIGHT_OPTIONS)
+
+def test_a_wrong_option_is_found_and_no_right_one(
+    found: dict[str, dict[int, str]],
+) -> None:
+    calls = lines_with("wrong_options.py", "messaging.", "await messaging.")
+    assert {*found["wrong_options.py"]} == calls
+    assert not found["right_options.py"]
