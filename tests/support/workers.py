@@ -3,11 +3,13 @@
 import gc
 import importlib
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from tests.support.durations import FILE, recorded
 
 TESTS = Path(__file__).parents[1]
 # A token or a digest in a parameter; and where an object lies.
@@ -20,11 +22,15 @@ SERVERS = ("spark", "hbase", "tephra")
 # Stores and coordinators that a test is given by name, and that are not in memory.
 OUTSIDE = re.compile("leveldb|durable|http|remote|hbase|tephra")
 LONG = ("soak", "benchmark")
+# Of a file that takes longer, or kills processes, the run of four minutes has no test.
+QUICK_S = 8
+KILLING = "crash"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of servers stay together, and otherwise those of one file."""
+    seconds = recorded(FILE)
     for item in items:
         marked = marks(item)
         if _is_in_memory(item, marked):
@@ -32,6 +38,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         group = next((each for each in SERVERS if each in marked), item.path.stem)
         if group in SERVERS:
             item.add_marker(pytest.mark.java)
+        elif is_quick(item.path, seconds):
+            item.add_marker(pytest.mark.quick)
         item.add_marker(pytest.mark.xdist_group(group))
 
 
@@ -73,6 +81,11 @@ def _import_own_files(config: pytest.Config) -> None:
 def marks(item: pytest.Item) -> set[str]:
     """Returns the names of all marks; asking for each costs as much as for all."""
     return {mark.name for mark in item.iter_markers()}
+
+
+def is_quick(path: Path, seconds: Mapping[str, float]) -> bool:
+    """Tells whether tests of this file that need no Java are in the quick run."""
+    return path.parent.name != KILLING and seconds.get(path.stem, 0) <= QUICK_S
 
 
 def _is_in_memory(item: pytest.Item, marked: set[str]) -> bool:

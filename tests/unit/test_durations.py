@@ -4,7 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.durations import longest_first, recorded
+from tests.support.durations import FILE, longest_first, recorded
+from tests.support.workers import QUICK_S, TESTS, is_quick
+
+PROCESSES = 3
+QUICK_RUN_S, COLLECTING_S = 240, 40
 
 GROUPS = """
 import pytest
@@ -35,3 +39,18 @@ def test_the_longest_group_comes_first_and_before_it_one_that_is_not_known(
 
 def test_nothing_is_known_without_a_record(tmp_path: Path) -> None:
     assert recorded(tmp_path / "durations.txt") == {}
+
+
+def test_a_file_of_seconds_is_quick_but_where_processes_are_killed() -> None:
+    took = {"test_short": QUICK_S - 1.0, "test_long": QUICK_S + 1.0}
+    assert is_quick(Path("unit/test_short.py"), took)
+    assert is_quick(Path("unit/test_new.py"), took)
+    assert not is_quick(Path("unit/test_long.py"), took)
+    assert not is_quick(Path("crash/test_short.py"), took)
+
+
+def test_the_quick_run_fits_into_four_minutes() -> None:
+    files = {file.stem: file for file in TESTS.rglob("test_*.py")}
+    took = recorded(FILE)
+    quick = [took[each] for each in took.keys() & files if is_quick(files[each], took)]
+    assert sum(quick) / PROCESSES < QUICK_RUN_S - COLLECTING_S

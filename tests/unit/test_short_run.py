@@ -34,7 +34,7 @@ def test_of_hours(): ...
 def stores(pytester: pytest.Pytester) -> pytest.Pytester:
     """A folder like `tests/contract`, with one file."""
     marks = "\n  ".join(
-        ("everywhere", "long", "memory", "soak", "benchmark", "java", "hbase")
+        ("everywhere", "long", "memory", "quick", "soak", "benchmark", "java", "hbase")
     )
     pytester.makeini(f"[pytest]\nmarkers =\n  {marks}\n  xdist_group")
     folder = pytester.mkdir("contract")
