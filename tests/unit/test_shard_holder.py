@@ -270,9 +270,8 @@ def test_what_goes_on_in_a_task_is_under_way_until_that_has_ended() -> None:
 
         begun = counting(uses, lambda _, __: answer())(request, print)
         assert asyncio.iscoroutine(begun)
+        assert not uses.drain(1, 0)  # its task has not begun either
         task = asyncio.ensure_future(begun)
-        await asyncio.sleep(0)
-        assert not uses.drain(1, 0)
         go_on.set()
         await task
         assert uses.drain(1, 0)

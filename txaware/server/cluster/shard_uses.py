@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, cast
@@ -111,17 +111,22 @@ class ShardUses:
             raise
         if begun is None:
             return None  # it is told, mostly later
-        leave()
         if isinstance(begun, Reply):
+            leave()
             return begun
-        return self._awaited(begun, shard)  # which may never begin, where it has to end
+        return self._awaited(begun, shard, leave)
 
     async def _awaited(
-        self, begun: Stream | Coroutine[Any, Any, Answer], shard: int
+        self,
+        begun: Stream | Coroutine[Any, Any, Answer],
+        shard: int,
+        leave: Callable[[], None],
     ) -> Answer:
-        with self.using(shard):
+        try:
             answer = begun if isinstance(begun, Stream) else await begun
             return self._in_pieces(answer, shard)
+        finally:
+            leave()
 
     async def _handled(self, route: Route, shard: int, request: Request) -> Answer:
         peer = cast(Peer, _PollingPeer(request.peer, self, shard))
