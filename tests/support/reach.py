@@ -24,7 +24,8 @@ from tests.support.workers import marks
 
 PLAN = "MUTANTS_PLAN"  # the file that says what is to be done
 NOT_SHOWN = ("soak", "benchmark", "java")
-PATIENCE_S = 120  # beside ten times what the tests take without a mutant
+NO_END = "no end"
+PATIENCE_S = 60  # beside five times what the tests take without a mutant
 
 
 @attrs.frozen
@@ -129,20 +130,24 @@ def _show(
         for name, one in reached.items()
         if place in one.places and not one.failure and name in short
     }
-    in_short = _noticed(plan, place, [(short[n], come[n].seconds) for n in come])
+    tests = [(short[name], one.seconds) for name, one in come.items()]
+    in_short = _noticed(plan, place, sorted(tests, key=_seconds))
     in_long = Shown()
     if not in_short.noticed:
         # Another case of a test comes to what the one of the short run comes to; of a
-        # test that is all long nobody knows.
+        # test that is all long nobody knows, so these are the last.
         usual_s = {_function(n): one.seconds for n, one in come.items()}
         known = {_function(name) for name in reached}
-        others = [
-            (item, usual_s.get(name, 1.0))
-            for item in further
-            if (name := _function(item.nodeid)) in usual_s or name not in known
-        ]
-        in_long = _noticed(plan, place, others, is_long=True)
+        others = [(one, usual_s.get(_function(one.nodeid))) for one in further]
+        cases = [(one, seconds) for one, seconds in others if seconds is not None]
+        rest = [(one, 1.0) for one, _ in others if _function(one.nodeid) not in known]
+        tests = [*sorted(cases, key=_seconds), *rest]
+        in_long = _noticed(plan, place, tests, is_long=True)
     _append(plan.found, [place, attrs.asdict(in_short), attrs.asdict(in_long)])
+
+
+def _seconds(test: tuple[pytest.Item, float]) -> float:
+    return test[1]
 
 
 def _function(name: str) -> str:
@@ -156,33 +161,54 @@ def _noticed(
     *,
     is_long: bool = False,
 ) -> Shown:
-    """Runs tests with a mutant until one fails, or the budget is used up."""
+    """Runs tests with a mutant until one fails, or the budget is used up.
+
+    Nobody has run those of the long run as they are: one that fails without the mutant
+    too has not noticed it.
+    """
     chosen: list[pytest.Item] = []
     usual_s = 0.0
-    for item, seconds in sorted(tests, key=lambda test: test[1]):
+    for item, seconds in tests:
         usual_s += seconds
         if chosen and usual_s > plan.budget_s:
             break
         chosen.append(item)
-    shown = Shown("", len(chosen), len(tests))
-    if not chosen:
-        return shown
     told = plan.found.with_suffix(".told")
+    timeout_s = 5 * usual_s + PATIENCE_S
+    left = chosen
+    while left and (failed := _failed(left, place, is_long, told, timeout_s)):
+        name, _, failure = failed.partition("\n")
+        at = [item.nodeid for item in left].index(name) if failure else 0
+        one = left[at : at + 1]
+        if not (is_long and _failed(one, None, is_long, told, timeout_s)):
+            return Shown(f"{name}: {failure}", len(chosen), len(tests))
+        left = left[at + 1 :]
+    return Shown("", len(chosen), len(tests))
+
+
+def _failed(
+    items: list[pytest.Item],
+    place: str | None,
+    is_long: bool,
+    told: Path,
+    timeout_s: float,
+) -> str:
+    """Returns the first of these tests that fails, and how, below each other."""
     told.write_text("")
 
     def run() -> None:
-        switch(place)
+        if place is not None:
+            switch(place)
         if is_long:
-            chosen[0].config.option.long = True
-            python_process.pytest_configure(chosen[0].config)
-        for item, following in zip(chosen, [*chosen[1:], None], strict=True):
+            items[0].config.option.long = True
+            python_process.pytest_configure(items[0].config)
+        for item, following in zip(items, [*items[1:], None], strict=True):
             if failure := _run(item, following).failure:
-                told.write_text(f"{item.nodeid}: {failure}")
+                told.write_text(f"{item.nodeid}\n{failure}")
                 return
 
-    ended = _forked(run, 10 * usual_s + PATIENCE_S)
-    shown.noticed = told.read_text() or ("" if ended else "no end")
-    return shown
+    ended = _forked(run, timeout_s)
+    return told.read_text() or ("" if ended else NO_END)
 
 
 def _run(item: pytest.Item, following: pytest.Item | None) -> Reached:
