@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.support import python_process
+from tests.support import python_process, short_run
 from tests.support.hits import HITS, seen, switch
 from tests.support.workers import marks
 
@@ -68,11 +68,15 @@ def lines(file: Path) -> Iterator[list[Any]]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(
-    items: list[pytest.Item],
+    config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None, object, object]:
     """Keeps what the short run leaves out."""
+    config.option.long = True
+    result = yield
+    config.option.long = False
     _everything[:] = items
-    return (yield)
+    short_run.pytest_collection_modifyitems(config, items)
+    return result
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -179,8 +183,8 @@ def _noticed(
     while left and (failed := _failed(left, place, is_long, told, timeout_s)):
         name, _, failure = failed.partition("\n")
         at = [item.nodeid for item in left].index(name) if failure else 0
-        one = left[at : at + 1]
-        if not (is_long and _failed(one, None, is_long, told, timeout_s)):
+        same = left[: at + 1]
+        if not (is_long and _failed(same, None, is_long, told, timeout_s)):
             return Shown(f"{name}: {failure}", len(chosen), len(tests))
         left = left[at + 1 :]
     return Shown("", len(chosen), len(tests))
