@@ -413,6 +413,8 @@ def test_what_has_expired_goes_from_each_partition(site: Site) -> None:
     messaging.publish("orders", [*SENT])
     site.clock.now_ms += 11_000
     assert whole(messaging) == []
+    page = messaging.poll("orders", start=0)
+    assert page.skipped_before == site.clock.now_ms - 10_000
     assert messaging.clean_up().expired_messages == 60
     assert messaging.check().problems == ()
 

@@ -322,6 +322,20 @@ def test_empty_pipes_make_room_for_others(bounded: Site) -> None:
     assert taken(queue) == [b"one more"]
 
 
+def test_room_is_looked_for_once_a_second(bounded: Site) -> None:
+    """However often a push is refused."""
+    queue = made(bounded.messaging)
+    for payload in numbered(3):
+        queue.pusher().push(payload)
+    assert taken(queue) == numbered(3)
+    for seconds in (59.8, 0.5):
+        bounded.clock.advance_s(seconds)
+        with pytest.raises(TooManyPipes):
+            queue.push(b"one more")
+    bounded.clock.advance_s(0.5)
+    queue.push(b"one more")
+
+
 def test_dead_letters_have_room_above_the_bound(bounded: Site) -> None:
     bounded.messaging.create_queue("mail", max_deliveries=1)
     queue = bounded.messaging.queue("mail")

@@ -577,6 +577,20 @@ def test_changes_are_kept_for_short_ones_that_outlive_only_while_they_are_open(
     lives.now.persist(lives.now.start_short())
     assert not history.changes
     assert not history.unseen
+    assert not cast(Any, lives.now)._ledger.open.outliving
+
+
+def test_snapshots_read_on_behind_a_short_one_that_is_invalid_and_not_a_long_one() -> (
+    None
+):
+    """Of a long one nobody knows, by its pointer, when it has ended."""
+    coordinator = EmbeddedCoordinator(clock_ms=Clock())
+    before = coordinator.snapshot().read_pointer
+    coordinator.invalidate(coordinator.start_long())
+    assert coordinator.snapshot().read_pointer == before
+    short = coordinator.start_short()
+    coordinator.invalidate(short)
+    assert coordinator.snapshot().read_pointer == short.transaction_id
 
 
 def test_fifty_thousand_open_ones_cost_next_to_nothing() -> None:

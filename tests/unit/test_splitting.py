@@ -141,6 +141,12 @@ def test_deleted_rows_that_still_have_a_size_are_left_out() -> None:
     assert list(found) == []
 
 
+def test_rows_are_joined_until_a_grain_is_full() -> None:
+    weights = [(b"a", 1.0), (b"b", 1.0), (b"c", 1.0), (b"d", 3.0), (b"e", 1.0)]
+    joined = [(b"a", 2.0), (b"c", 1.0), (b"d", 3.0), (b"e", 1.0)]
+    assert [*folded(weights, 2.0)] == joined
+
+
 @given(st.lists(st.integers(1, 20), max_size=30), st.integers(1, 50))
 def test_joined_rows_keep_their_sum_and_stay_below_a_grain(
     sizes: list[int], grain: int
