@@ -501,6 +501,26 @@ def test_a_time_finds_the_first_message_from_then_on(site: Site) -> None:
     assert messaging.offsets("orders", at=late.id.publish_time_ms + 1) == nothing
 
 
+def test_a_time_finds_no_message_that_has_expired_or_was_removed(site: Site) -> None:
+    messaging = site.messaging
+    messaging.create_topic("orders", ttl_s=10, partitions=3)
+    for name in ("orders.0", "orders.1"):
+        messaging.publish(name, [b"early"])
+    [early] = messaging.poll("orders.1")
+    site.clock.now_ms += 6000
+    messaging.publish("orders.1", [b"late"])
+    late = messaging.poll("orders.1")[1]
+    site.clock.now_ms += 6000
+    left = {0: None, 1: late.id, 2: None}
+    for removed in (2, 0):
+        for at in (early.time, late.time, "first", "last"):
+            assert messaging.offsets("orders", at=at) == left
+        assert messaging.clean_up().expired_messages == removed
+    site.clock.now_ms += 6000
+    assert messaging.clean_up().expired_messages == 1
+    assert messaging.offsets("orders", at=early.time) == {0: None, 1: None, 2: None}
+
+
 def test_a_topic_of_one_partition_has_ends_as_well(parts: Messaging) -> None:
     parts.create_topic("t")
     parts.publish("t", [b"a", b"b"])

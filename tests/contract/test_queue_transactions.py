@@ -11,6 +11,7 @@ from tests.support.messagings import Site, committed
 from tests.support.queues import made, numbered, popped, taken, waiting
 from txaware.errors import BadRequest, MisusedTransaction, TxAwareError
 from txaware.model.messages import Outgoing
+from txaware.model.partitions import partition_of
 from txaware.queue import Queue
 from txaware.service.write.message_cargo import TopicCargo
 
@@ -96,6 +97,37 @@ def test_a_step_from_queue_to_queue_to_topic_happens_once(site: Site) -> None:
     assert sorted(committed(messaging)) == numbered(5)
     assert sorted(taken(second)) == [payload + b"!" for payload in numbered(5)]
     assert first.stats().committed == 5
+
+
+def test_pushes_and_publishes_to_partitions_are_one_commit(site: Site) -> None:
+    messaging = site.messaging
+    queue = made(messaging)
+    messaging.create_topic("orders", partitions=3)
+    keyed = [Outgoing(b"%d" % number, b"%d" % number) for number in range(9)]
+
+    def step() -> None:
+        queue.push(b"a")
+        messaging.publisher("orders").publish_all(keyed)
+        messaging.publisher("orders.2").publish(b"named")
+        queue.push(b"b")
+
+    def found() -> list[list[bytes]]:
+        names = [f"orders.{number}" for number in range(3)]
+        return [committed(messaging, name) for name in names]
+
+    with broken(site):
+        step()
+    assert (waiting(queue), found()) == ([], [[], [], []])
+    with site.messaging.transaction():
+        step()
+        assert (waiting(queue), found()) == ([], [[], [], []])
+    wanted = [
+        [one.payload for one in keyed if partition_of(one.key or b"", 3) == number]
+        for number in range(3)
+    ]
+    assert all(wanted)
+    assert found() == [*wanted[:2], [*wanted[2], b"named"]]
+    assert taken(queue) == [b"a", b"b"]
 
 
 def test_one_job_of_a_transaction_can_go_back_alone(site: Site) -> None:

@@ -513,6 +513,29 @@ def test_a_call_has_its_time(served: Served) -> None:
     transport.close()
 
 
+def test_a_connection_that_stays_silent_for_two_calls_is_given_up(
+    served: Served,
+) -> None:
+    settings = ClientSettings(frames=True, answer_timeout_s=0.2, retry_for_s=0)
+    with LossyProxy(served.server.url, seed=1, one_in=0) as proxy:
+        transport = Transport(Link(proxy.url, settings=settings))
+
+        def is_answered() -> bool:
+            try:
+                transport.perform(EMPTY)
+            except Unavailable:
+                return False
+            return True
+
+        assert until(is_answered)
+        proxy.silence()
+        assert not is_answered()
+        assert not is_answered()
+        assert until(is_answered)
+        assert proxy.swallowed >= 2
+        transport.close()
+
+
 def test_threads_that_wait_read_for_each_other(messaging: Messaging) -> None:
     """Whoever reads for all hands that on when it has its own answer."""
     done_at = threading.Barrier(9)

@@ -17,8 +17,9 @@ from tests.support.http_served import ServedStore, served
 from tests.support.killed_server import Server
 from tests.support.lossy_proxy import LossyProxy
 from txaware import SentFuture, connect, connect_async, to_json
-from txaware.client import ServerInfo
+from txaware.client import ClientSettings, Link, ServerInfo
 from txaware.client import server_info as server_info_module
+from txaware.client.aio.remote_way import RemoteWay
 from txaware.client.calls.call import reading
 from txaware.errors import (
     BadRequest,
@@ -33,6 +34,7 @@ from txaware.messaging import Messaging
 from txaware.model.messages import Message
 from txaware.model.partitions import partition_of
 from txaware.model.producers import ProducerIdentity
+from txaware.publish.sender import Sender, SenderOptions
 
 PATIENCE_S = 60
 # What a sender may take beside its queue.
@@ -221,6 +223,26 @@ def test_what_waits_for_a_paused_server_takes_little_more_than_the_queue(
         server.kill()
 
 
+@pytest.mark.parametrize("frames", [True, False])
+def test_a_batch_whose_answer_is_swallowed_is_sent_again(
+    store: ServedStore, frames: bool
+) -> None:
+    settings = ClientSettings(frames=frames, answer_timeout_s=0.5)
+    with LossyProxy(store.url, seed=1, one_in=0) as proxy:
+        link = Link(proxy.url, settings=settings)
+        options = SenderOptions(linger_ms=0)
+        s = Sender[bytes](
+            lambda: RemoteWay.by(link), options, message_limit_bytes=1_000
+        )
+        s.send("t", b"a").result(PATIENCE_S)
+        proxy.silence()
+        futures = [s.send("t", payload) for payload in (b"b", b"c")]
+        assert all(one.result(PATIENCE_S) for one in futures)
+        assert proxy.swallowed
+        s.close()
+    assert payloads(store.messaging, "t") == [b"a", b"b", b"c"]
+
+
 def test_what_a_server_never_answers_is_unavailable_in_time() -> None:
     with served() as store:
         store.messaging.create_topic("t")
@@ -296,6 +318,32 @@ def test_asyncio_waits_for_room(store: ServedStore) -> None:
 
     run(work())
     assert payloads(store.messaging, "t") == numbers(300)
+
+
+def test_asyncio_takes_nothing_of_a_send_that_is_cancelled_while_it_waits(
+    store: ServedStore,
+) -> None:
+    async def work() -> None:
+        async with (
+            connect_async(store.url) as client,
+            client.sender(queue_limit_bytes=200) as s,
+        ):
+            held = await s.send("later", b"x" * 100)
+            waits = [asyncio.create_task(s.send("t", b"y" * 100)) for _ in range(2)]
+            await asyncio.sleep(0)
+            machine = s._sending[0].machine
+            assert len(machine._blocked) == 2
+            waits[0].cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waits[0]
+            assert (s.waiting, len(machine._blocked)) == (1, 1)
+            await client.create_topic("later")
+            assert (await held).topic == "later"
+            assert (await (await waits[1])).topic == "t"
+            assert not machine._blocked, "batches would never linger again"
+
+    run(work())
+    assert payloads(store.messaging, "t") == [b"y" * 100]
 
 
 def test_asyncio_drops_or_raises_where_it_is_full(store: ServedStore) -> None:

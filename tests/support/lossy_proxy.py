@@ -58,15 +58,20 @@ class LossyProxy:
         self.one_in, self.double_one_in = one_in, double_one_in
         self.delay_one_in, self.swap_one_in = delay_one_in, swap_one_in
         self.seed, self.lost, self.doubled, self.answered_again = seed, 0, 0, 0
-        self.swapped = 0
+        self.swapped = self.swallowed = 0
         self._server = (parts.hostname, parts.port)
         self._later_server = (later.hostname, later.port)
         self._random = random.Random(seed)
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
+        self._silent: set[socket.socket] = set()
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
+
+    def silence(self) -> None:
+        """From now on no answer passes on a line that is open; it stays open."""
+        self._silent.update(self._open)
 
     def close(self) -> None:
         """Ends all connections."""
@@ -136,7 +141,8 @@ class LossyProxy:
     def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
         passing, held = _Passing(), b""
         with suppress(OSError):
-            swaps = self.swap_one_in and target.getpeername()[1] == self._server[1]
+            asks = target.getpeername()[1] == self._server[1]
+            swaps = self.swap_one_in and asks
             while True:
                 if held and not select.select([source], [], [], _HELD_S)[0]:
                     target.sendall(held)  # nothing comes behind it
@@ -144,6 +150,9 @@ class LossyProxy:
                 data = source.recv(1 << 16)
                 if not data:
                     break
+                if source in self._silent and not asks:
+                    self.swallowed += 1
+                    continue
                 if self.one_in and self._random.randrange(self.one_in) == 0:
                     self.lost += 1
                     break

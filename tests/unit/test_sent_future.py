@@ -50,7 +50,7 @@ def test_a_thread_that_waits_for_two_senders_holds_up_no_other() -> None:
     # `wait` stands here between the futures of two senders, by their addresses.
     with mine._condition:
         in_thread(look)
-        until(looked.is_set)
+        assert until(looked.is_set), "it waits for the other's lock"
         with theirs._condition:
             pass
 
@@ -67,7 +67,7 @@ def test_threads_wait_for_messages_of_two_senders_in_any_order() -> None:
         in_thread(lambda order=order: wait(order))  # type: ignore[misc]
     for batch, _ in (one, other):
         settle(batch)
-    until(lambda: len(ended) == 400)
+    assert until(lambda: len(ended) == 400)
     assert {*ended} == {2}
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import httpcore
 
 from txaware.client.frame_streams import FramedAnswer, FrameStreams
-from txaware.client.http11 import Deadline, HttpRequest
+from txaware.client.http11 import CallTimeout, Deadline, HttpRequest
 from txaware.client.http_connection import (
     KEEP_IDLE_S,
     HttpConnection,
@@ -66,6 +66,7 @@ class FrameConnection:
         self._used_s = time.monotonic()
         self._is_tls = False
         self.heard = 0  # how often something has come
+        self._silent_since = -1  # what was heard when a call last waited in vain
         self._unsent = memoryview(b"")  # what has its turn, of whoever writes
 
     @property
@@ -145,6 +146,9 @@ class FrameConnection:
         try:
             self._flush(request.deadline, request.write_s)
             self._await(answer, request)
+        except httpcore.ReadTimeout as error:
+            self._waited_in_vain(answer, error)
+            raise
         finally:
             self._ended(answer, request)
         return answer
@@ -188,7 +192,22 @@ class FrameConnection:
             if self._dead is not None:  # just now, and it was not seen there
                 self._streams.forget(answer)
                 raise httpcore.ConnectError("the connection was lost") from self._dead
+            answer.heard_before = self.heard
             return answer
+
+    def _waited_in_vain(
+        self, answer: FramedAnswer, error: httpcore.ReadTimeout
+    ) -> None:
+        """Gives the connection up where two calls waited for long, and nothing came.
+
+        One may be a call that takes long. What is behind a connection that is only
+        silent may be gone, and every later call would wait in vain as well.
+        """
+        if isinstance(error, CallTimeout) or answer.heard_before != self.heard:
+            return
+        if self._silent_since == self.heard:
+            self.lose("nothing came for as long as two calls wait for an answer")
+        self._silent_since = self.heard
 
     def _ended(self, answer: FramedAnswer, request: HttpRequest) -> None:
         """Ends a call; the server hears of one that is not answered."""

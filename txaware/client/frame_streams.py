@@ -77,6 +77,7 @@ class FramedAnswer:
         self.is_complete = False
         self.error: Exception | None = None
         self.came_s = time.monotonic()
+        self.heard_before = 0  # how often something came to the connection
         self.notify: Callable[[], object] = nothing
         self.is_streamed = self.is_verb = False
         self._limit_bytes = limit_bytes

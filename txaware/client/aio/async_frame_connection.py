@@ -10,6 +10,8 @@ import time
 from contextlib import suppress
 from functools import partial
 
+import httpcore
+
 from txaware.client.frame_connection import FrameConnection
 from txaware.client.frame_streams import FramedAnswer, nothing
 from txaware.client.http11 import HttpRequest
@@ -109,7 +111,11 @@ class AsyncFrameConnection(FrameConnection):
         while not answer.is_over:
             came: asyncio.Future[None] = self._loop.create_future()
             answer.notify = partial(self._tell, came)
-            left_s = answer.left_s(request)
+            try:
+                left_s = answer.left_s(request)
+            except httpcore.ReadTimeout as error:
+                self._waited_in_vain(answer, error)
+                raise
             if answer.is_over:  # by a thread that ended it just now
                 break
             timer = self._loop.call_later(left_s, _set, came)
