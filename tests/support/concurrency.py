@@ -56,6 +56,6 @@ def in_loop(test: Test) -> Callable[..., None]:
 
     @wraps(test)
     def run(*args: Any, **fixtures: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(*args, **fixtures), 30))
+        asyncio.run(asyncio.wait_for(test(*args, **fixtures), 2 * PATIENCE_S))
 
     return run
