@@ -151,8 +151,9 @@ def _echo(report: Report) -> None:
         )
     if report.needed is None:
         click.echo(UNKNOWN.format(report.coordinator or ANY_ADDRESS))
-    for topic, pointer in (report.needed or {}).items():
-        click.echo(f"topic {topic} needs transaction {pointer} to be remembered")
+    for name, pointer in (report.needed or {}).items():
+        what = name if " " in name else f"topic {name}"  # or a keeper, or rows
+        click.echo(f"{what} needs transaction {pointer} to be remembered")
     for problem in report.problems:
         click.echo(str(problem))
     left = report.problem_count - len(report.problems)

@@ -140,7 +140,8 @@ class Problem:
     sentence: str
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.key or '-'}: {self.sentence}"
+        where = f"{self.kind} {self.key}" if self.key else self.kind
+        return f"{where}: {self.sentence}"
 
 
 @attrs.frozen

@@ -26,6 +26,7 @@ from txaware.store.shard_rows import (
     StoreShards,
     identity_of,
     shards_in,
+    shown_instead,
 )
 from txaware.store.topic_table import TopicTable
 
@@ -127,8 +128,8 @@ def open_shard(
     number, name = wanted.number, place.name_of(wanted.number)
     if not place.has(number):
         raise ShardMissing(
-            f"shard {number} is missing: there is no {name}; put it back, or restore "
-            f"all of the data"
+            f"shard {number} is missing: there is no {name} with its rows; put it "
+            f"back, or restore all of the data"
         )
     table = place.open(number, clock_ms)
     try:
@@ -142,15 +143,9 @@ def open_shard(
 
 
 def _another(name: str, wanted: ShardIdentity, found: ShardIdentity | None) -> str:
-    if found is None:
-        what = "a store of its own"
-    elif found.store == wanted.store:
-        what = f"shard {found.number}"
-    else:
-        what = f"shard {found.number} of another store"
     return (
-        f"shard {wanted.number} is not where it belongs: {name} is {what}; put the "
-        f"right directory there"
+        f"shard {wanted.number} is not where it belongs: {name} is "
+        f"{shown_instead(wanted, found)}; put the right directory there"
     )
 
 

@@ -71,6 +71,15 @@ class ShardIdentity:
         return cls(found["store"], found["number"])
 
 
+def shown_instead(wanted: ShardIdentity, found: ShardIdentity | None) -> str:
+    """Returns the words for what is in the place of a shard, and is not that."""
+    if found is None:
+        return "a store of its own"
+    if found.store == wanted.store:
+        return f"shard {found.number}"
+    return f"shard {found.number} of another store"
+
+
 def shards_in(rows: Gets) -> StoreShards | None:
     """Returns the shards that a store names; None where it has no further ones."""
     data = rows.get(STORE_SHARDS)

@@ -25,6 +25,7 @@ from txaware.store.shard_rows import (
     StoreShards,
     identity_of,
     shards_in,
+    shown_instead,
 )
 from txaware.store.sharded_rows import ShardPlaces
 
@@ -70,9 +71,8 @@ def _is_own(wanted: ShardIdentity, rows: CheckedRows, findings: Findings) -> boo
         findings.problem("shard", STORE_SHARD, f"shard {number}: {error}")
         return False
     if found != wanted:
-        findings.problem(
-            "shard", STORE_SHARD, f"{found} is in the place of shard {number}"
-        )
+        what = shown_instead(wanted, found)
+        findings.problem("shard", b"", f"{what} is in the place of shard {number}")
     return found == wanted
 
 
