@@ -242,7 +242,12 @@ class RemoteCoordinator:
         except (Unavailable, TransactionNotInProgress) as error:
             if transaction_id in self._ended and not isinstance(error, Unavailable):
                 raise  # an earlier call of this client has ended it
-            self._ask_for(tx, calls.COMMIT, repeat=True, **fields)
+            try:
+                self._ask_for(tx, calls.COMMIT, repeat=True, **fields)
+            except TransactionNotInProgress as again:
+                if isinstance(error, TransactionNotInProgress):
+                    raise error from again  # the first one says why it ended
+                raise
         self._ended.append(transaction_id)
 
     def abort(self, tx: Transaction) -> None:

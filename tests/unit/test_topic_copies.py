@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.concurrency import PATIENCE_S, until
 from txaware.client.calls.call import Call
-from txaware.errors import ShardAway
+from txaware.errors import ShardAway, Unavailable
 from txaware.model.topics import Topic, TopicName
 from txaware.protocol.frames import SERVER
 from txaware.server.cluster.cluster_part import ClusterPart
@@ -149,6 +149,23 @@ def test_a_copy_waits_for_a_shard_that_moves(home: Home) -> None:
     home.calls.away = 1
     assert home.copies.keep(1, ORDERS) is True
     assert [one.is_all for one in home.calls.sent] == [False, False]
+
+
+def test_a_server_that_did_not_take_a_copy_is_told_of_all_topics(home: Home) -> None:
+    """Home's row holds by then, or is not written: either way the copy is wrong."""
+    home.copies.follow(home.topics)
+    assert until(lambda: len(home.calls.sent) == 1)
+    home.topics.keep(ORDERS)
+
+    def lost() -> None:
+        home.calls.meanwhile = print
+        raise Unavailable("the line was cut")
+
+    home.calls.meanwhile = lost
+    with pytest.raises(Unavailable, match="was cut"):
+        home.copies.keep(1, ORDERS)
+    assert until(lambda: len(home.calls.sent) == 2)
+    assert [one.topics() for one in home.calls.sent] == [[], [ORDERS]]
 
 
 def test_a_copy_is_kept_here_where_the_shard_has_come_to_home(home: Home) -> None:

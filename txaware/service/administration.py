@@ -57,7 +57,7 @@ from txaware.service.retention.open_plans import OpenPlans
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import PartitionedTopic
 from txaware.service.transfer.backup import backup_chunks
-from txaware.store.interfaces import KeepsJournal
+from txaware.store.interfaces import KeepsJournal, numbered_stores
 from txaware.store.keys import MESSAGE, PAYLOAD, after, row_key
 from txaware.store.packed_rows import count_messages
 
@@ -338,7 +338,7 @@ class Administration:
         """Has a shard go to a server of several, and stay there."""
         number, name = checked_shard(shard), checked_server(server)
         if self._shards.give_to is None:
-            here = [one.number for one in self._shards.all()]
+            here = [here for here, _ in numbered_stores(self._table)]
             if name == ALONE and number in here:
                 return  # it is there
             raise BadRequest(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 import attrs
 
+from txaware.errors import ShardAway, TxAwareError
 from txaware.model.interfaces import OrderedTable
 from txaware.model.shards import HOME, checked_shards, placed, shards_text
 from txaware.model.topics import SHARDS, Topic
@@ -69,9 +70,22 @@ class EvenPlacement:
         return self._loads
 
     def copy(self, topic: Topic) -> None:
-        """Has each shard that serves the topic, or did, keep a copy of its row."""
+        """Has each shard that serves the topic, or did, keep a copy of its row.
+
+        That a topic is deleted holds by now: all shards are told so, and one that is at
+        no server is when it comes back.
+        """
+        errors: list[TxAwareError] = []
         for number in sorted(topic.serving - {HOME}):
-            self._keep_copy(number, topic)
+            try:
+                self._keep_copy(number, topic)
+            except TxAwareError as error:
+                if topic.generation > 0:
+                    raise
+                if not isinstance(error, ShardAway):
+                    errors.append(error)
+        if errors:
+            raise errors[0]
 
 
 def _most(topic: Topic) -> int:

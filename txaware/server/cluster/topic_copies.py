@@ -102,7 +102,8 @@ class HomeCopies:
     def keep(self, shard: int, topic: Topic) -> bool:
         """Has a shard elsewhere keep a copy; False where it has come here meanwhile.
 
-        One that nobody has, as it moves, is waited for.
+        One that nobody has, as it moves, is waited for. Where it fails, the shard is
+        told of all topics later.
         """
         body = SentCopies.of(shard, [topic], is_all=False)
 
@@ -115,7 +116,13 @@ class HomeCopies:
                 return False
             return True
 
-        return until_there(send, wait_s=self._wait_s)
+        try:
+            return until_there(send, wait_s=self._wait_s)
+        except TxAwareError:
+            told = self._mended.get(shard)
+            if told is not None:  # a server has it that lacks the copy, or may
+                self._mend_soon(shard, told)
+            raise
 
     def _is_here(self, shard: int) -> bool:
         copies = self._membership.copies
@@ -151,8 +158,12 @@ class HomeCopies:
         except TxAwareError as error:
             log.info("shard %d has not heard of all topics yet: %s", shard, error)
             self._is_closed.wait(self._pause_s)
-            if self._mended.get(shard) == told and not self._is_closed.is_set():
-                self._mending.submit(self._mend, shard, told)  # after those that wait
+            if self._mended.get(shard) == told:
+                self._mend_soon(shard, told)  # after those that wait
+
+    def _mend_soon(self, shard: int, told: tuple[str, str]) -> None:
+        if not self._is_closed.is_set():
+            self._mending.submit(self._mend, shard, told)
 
     def _send_all(self, shard: int, topics: list[Topic]) -> None:
         own = [one for one in topics if shard in one.serving]

@@ -165,7 +165,9 @@ class _Parts:
             raise PartFailed(answer)
         return answer.body
 
-    async def all(self, asking: Iterable[Coroutine[Any, Any, bytes]]) -> list[bytes]:
+    async def all(
+        self, asking: Iterable[Coroutine[Any, Any, bytes]], *, writes: bool = True
+    ) -> list[bytes]:
         """Returns what all parts answered, asked at once.
 
         Once one of them has written, no error says that nothing changed.
@@ -174,7 +176,7 @@ class _Parts:
         errors = [one for one in outcomes if isinstance(one, BaseException)]
         if not errors:
             return [one for one in outcomes if isinstance(one, bytes)]
-        if len(errors) < len(outcomes):
+        if writes and len(errors) < len(outcomes):
             _raise_in_part(errors[0])
         raise errors[0]
 
@@ -381,7 +383,8 @@ class WholeTopics:
         assert asked.pointer is not None
         question = json.dumps({"transactionWritePointer": asked.pointer}).encode()
         answers = await parts.all(
-            parts.ask(number, "stored", question, JSON) for number in numbers
+            (parts.ask(number, "stored", question, JSON) for number in numbers),
+            writes=False,
         )
         names = {number: str(name_of_rows(topic, number)) for number in numbers}
         stored = {
@@ -453,23 +456,23 @@ class WholeTopics:
         while order and page.count < limit and page.size_bytes < self._most_bytes:
             share = max(1, (limit - page.count) // len(order))
             turn = order[: limit - page.count]
-            answers = await parts.all(
-                parts.ask(
-                    number,
-                    "poll",
-                    encode_poll(
-                        attrs.evolve(
-                            asked,
-                            start=starts[number],
-                            inclusive=inclusive[number],
-                            limit=share,
-                            transaction=snapshot,
-                            wait_s=0,
-                            columns=False,
-                        )
-                    ),
+            bodies = {
+                number: encode_poll(
+                    attrs.evolve(
+                        asked,
+                        start=starts[number],
+                        inclusive=inclusive[number],
+                        limit=share,
+                        transaction=snapshot,
+                        wait_s=0,
+                        columns=False,
+                    )
                 )
                 for number in turn
+            }
+            answers = await parts.all(
+                (parts.ask(number, "poll", body) for number, body in bodies.items()),
+                writes=False,
             )
             for number, answer in zip(turn, answers, strict=True):
                 found = decode_page(answer, number)
@@ -541,8 +544,15 @@ class WholeTopics:
         asked = _asked_of(OFFSETS, parts.request)
         _, _, query = OFFSETS.shape.path_of(asked).partition("?")
         answers = await parts.all(
-            parts.ask(number, "offsets", b"", JSON, method="GET", query=query.encode())
-            for number in range(parts.place.partitions)
+            (
+                parts.ask(
+                    *(number, "offsets", b"", JSON),
+                    method="GET",
+                    query=query.encode(),
+                )
+                for number in range(parts.place.partitions)
+            ),
+            writes=False,
         )
         found: dict[int, MessageId | None] = {}
         for answer in answers:
