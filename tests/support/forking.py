@@ -31,6 +31,7 @@ IMPORTED = (
     *("txaware", "txaware.cli.root", "txaware.server.server", "txaware.testing"),
     *("asyncio", "httptools", "pymysql", "psycopg", "sqlalchemy.orm", "uvicorn"),
     *("aiosqlite", "asyncpg", "sqlalchemy.ext.asyncio"),
+    *("encodings.idna", "faulthandler", "plyvel", "pytest"),
 )
 
 
