@@ -15,6 +15,8 @@ import pytest
 from tests.support.concurrency import until
 from tests.support.ports import free_port
 
+# Reads from a pipe of the process of tests until that ends, however it does.
+GUARD = 'cat; kill -KILL "$1"; rm -rf -- "$2"'
 ENDS_S = 60
 MADE_S = 600  # a first time, beside others that fill the machine
 
@@ -41,6 +43,7 @@ class DatabaseServer(ABC):
         if self._user:
             shutil.chown(self._directory, self.user)
         self._child: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
         self.port = free_port()
         self._make()
         self.start()
@@ -69,6 +72,13 @@ class DatabaseServer(ABC):
                 stderr=log,
                 **self._user,  # type: ignore[call-overload]
             )
+        # In a session of its own: a Ctrl-C is meant for the tests, not for the guard.
+        self._guard = subprocess.Popen(
+            ["sh", "-c", GUARD, "guard", str(self._child.pid), str(self._directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         until(self._answers, timeout_s=MADE_S)
 
     def kill(self) -> None:
@@ -93,6 +103,10 @@ class DatabaseServer(ABC):
         """Tells whether it takes connections."""
 
     def _stop(self, number: signal.Signals) -> None:
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
+            self._guard = None
         if self._child is not None:
             self._child.send_signal(number)
             self._child.wait(ENDS_S)
