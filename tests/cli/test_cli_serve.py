@@ -449,3 +449,9 @@ def test_the_collector_of_garbage_passes_over_what_a_server_began_with() -> None
         assert gc.get_freeze_count() > before + 10_000  # the modules, at least
         gc.collect()
     assert gc.get_freeze_count() == 0
+
+
+def test_a_server_without_frames_grants_none() -> None:
+    with serving("--no-frames") as server, txaware.connect(server.url) as messaging:
+        assert messaging.status().transport == "http"
+        assert messaging.topics() == []

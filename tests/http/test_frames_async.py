@@ -304,6 +304,17 @@ async def test_a_client_that_is_closed_tells_those_who_wait(served: Served) -> N
 
 
 @in_loop
+@pytest.mark.parametrize(("frames", "way"), [(True, "frames"), (False, "http")])
+async def test_the_status_says_the_way(served: Served, frames: bool, way: str) -> None:
+    url = served.server.url
+    async with txaware.connect_async(url, frames=frames) as messaging:
+        status = await messaging.status()
+        version = served.messaging.status().version
+        assert status.transport == way
+        assert str(status) == f"{way} to {url}, txaware {version}"
+
+
+@in_loop
 async def test_a_server_without_frames_is_asked_by_http() -> None:
     with serving(frames=False) as here:
         async with txaware.connect_async(here.server.url, frames=True) as messaging:

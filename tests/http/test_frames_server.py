@@ -415,9 +415,14 @@ def test_a_hello_that_never_comes_ends_the_connection() -> None:
         assert raw.ended() == "its HELLO did not come in time"
 
 
-def test_an_idle_connection_is_closed() -> None:
-    with serving(idle_timeout_s=0.05) as here, RawFrames(here.server.url) as raw:
+def test_an_idle_connection_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        serving(idle_timeout_s=0.05) as here,
+        caplog.at_level(logging.INFO, "txaware.server"),
+        RawFrames(here.server.url) as raw,
+    ):
         assert raw.next() is None
+    assert "end: nothing came in 0.05 s" in caplog.text
 
 
 def test_a_body_that_stops_coming_is_refused() -> None:

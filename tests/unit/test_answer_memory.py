@@ -1,5 +1,7 @@
 """Answers that nobody reads: they count, and those who do not read make room."""
 
+import logging
+
 import pytest
 
 from txaware.model.settings import Settings
@@ -14,6 +16,7 @@ class Reader:
 
     def __init__(self, unsent_bytes: int) -> None:
         self.unsent_bytes = unsent_bytes
+        self.host_and_port = "10.0.0.7:4711"
         self.is_cut = False
 
     def cut(self) -> None:
@@ -64,10 +67,18 @@ def test_a_reader_counts_once_with_what_waits_now(answers: Answers) -> None:
     assert answers.memory.size_bytes == 70_000
 
 
-def test_who_reads_nothing_for_seconds_is_cut_off_for_others(answers: Answers) -> None:
+def test_who_reads_nothing_for_seconds_is_cut_off_for_others(
+    answers: Answers, caplog: pytest.LogCaptureFixture
+) -> None:
     oldest, newer = answers.unread(LIMIT), answers.unread(LIMIT - 1)
     answers.now_s = STALL_S
-    answers.memory.require_room()
+    with caplog.at_level(logging.INFO, "txaware.server"):
+        answers.memory.require_room()
+    (said,) = caplog.messages
+    assert said == (
+        f"the connection of 10.0.0.7:4711 ends: it has read nothing of {LIMIT} bytes "
+        f"for {STALL_S:g} s, and others need their place; see answer_memory_bytes"
+    )
     assert (oldest.is_cut, newer.is_cut) == (True, False)
     assert answers.memory.size_bytes == LIMIT - 1
 

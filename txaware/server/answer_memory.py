@@ -1,5 +1,6 @@
 """Limits the memory of answers that were written and not read, all together."""
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -9,9 +10,15 @@ import attrs
 from txaware.model.settings import Settings
 from txaware.server.admission import FLOW_BYTES, STALL_S, Full
 
+log = logging.getLogger(__name__)
+
 
 class Reader(Protocol):
     """A connection, as far as its answers wait in memory."""
+
+    @property
+    def host_and_port(self) -> str | None:
+        """The address of the other end, with its port."""
 
     @property
     def unsent_bytes(self) -> int:
@@ -68,6 +75,13 @@ class AnswerMemory:
         for reader in self._stalled():
             if self.size_bytes < self._limit_bytes:
                 return
+            log.info(
+                "the connection of %s ends: it has read nothing of %d bytes for %g s, "
+                "and others need their place; see answer_memory_bytes",
+                reader.host_and_port,
+                reader.unsent_bytes,
+                STALL_S,
+            )
             self.release(reader)
             reader.cut()
         if self.size_bytes >= self._limit_bytes:

@@ -309,8 +309,12 @@ class FrameConnection(asyncio.Protocol):
             left_s = settings.idle_timeout_s
         if left_s > 0:
             self._timer = self.loop.call_later(left_s, self._rest)
-        else:
-            self.transport.close()
+            return
+        timeout_s = settings.idle_timeout_s
+        log.info(
+            "frames of %s end: nothing came in %g s", self.host_and_port, timeout_s
+        )
+        self.transport.close()
 
     # ---- what comes
     def data_received(self, data: bytes) -> None:
