@@ -432,7 +432,7 @@ class HttpServer:
             routes += [
                 copy_route(server_context, membership),
                 parts_route(server_context, membership),
-                producer_route(server_context),
+                producer_route(server_context, membership),
                 stored_route(server_context),
                 rows_route(server_context, membership),
                 *ViewRoutes(server_context, membership).routes(),

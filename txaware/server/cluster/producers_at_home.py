@@ -7,7 +7,8 @@ import msgspec
 from txaware.client.calls.call import Call, reading
 from txaware.model.shards import HOME
 from txaware.protocol.rights import operator
-from txaware.server.cluster.sealed_calls import SealedCalls, require_server
+from txaware.server.cluster.cluster_part import ClusterPart
+from txaware.server.cluster.sealed_calls import SealedCalls, moved, require_server
 from txaware.server.exchange import Reply, Request
 from txaware.server.routing import Route
 from txaware.server.server_context import ServerContext
@@ -31,12 +32,17 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(SentProducer | None).decode
 
 
-def producer_route(server_context: ServerContext) -> Route:
-    """Returns the route at which home tells of a producer; nothing for none."""
+def producer_route(server_context: ServerContext, membership: ClusterPart) -> Route:
+    """Returns the route at which home tells of a producer; nothing for none.
+
+    A server that was home, or is about to be, knows of none that others opened.
+    """
     ids = server_context.service.producing.ids
 
     async def tell(request: Request) -> Reply:
         require_server(request.headers)
+        if not membership.is_home:
+            return moved(f"shard {HOME}")
         producer_id = int(request.params["producer"])
         row = await server_context.in_thread(ids.find, producer_id)
         sent = None if row is None or row.by_client else _sent(row)
