@@ -91,6 +91,28 @@ def test_a_block_sees_the_latest_of_its_snapshot(site: Site) -> None:
     assert left(messaging) == [b"later"]
 
 
+@pytest.mark.in_process
+def test_the_latest_miss_nothing_that_goes_while_they_are_read(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messaging = compact(site)
+    put(messaging, b"level", b"info")
+    coordinator = messaging.coordinator
+
+    def early() -> Transaction:
+        """A snapshot whose newest message is superseded, and gone, before its use."""
+        monkeypatch.undo()
+        snapshot, tx = coordinator.snapshot(), coordinator.start_short()
+        debug = Outgoing(b"debug", key=b"level")
+        messaging.publish("config", [debug], transaction=tx)
+        commit(messaging, tx)
+        assert messaging.clean_up().superseded_messages == 1
+        return snapshot
+
+    monkeypatch.setattr(coordinator, "snapshot", early)
+    assert shown(messaging.latest("config")) == {b"level": b"debug"}
+
+
 def test_a_clean_up_leaves_the_newest_of_each_key_beyond_the_time_to_live(
     site: Site,
 ) -> None:

@@ -9,10 +9,11 @@ import attrs
 import pytest
 
 from coordinator.codec import encode
-from coordinator.embedded.commit_log import AHEAD_MS
+from coordinator.embedded.commit_log import AHEAD_MS, Reserve
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.file_journal import FileJournal
 from coordinator.embedded.ledger import ChangeLimits
+from coordinator.embedded.records import Reserved
 from coordinator.errors import (
     BadRequest,
     NotWritten,
@@ -501,6 +502,15 @@ def test_a_failed_invalidation_gives_up_nothing_that_a_commit_reserved(
     lives.disk.before = before
     lives.now.commit(one)
     assert len(refused) == 1
+
+
+def test_pointers_are_reserved_anew_once_half_of_their_time_is_over() -> None:
+    reserve, half_ms = Reserve(), AHEAD_MS // 2
+    reserve.extend(reserve.due(0))
+    assert reserve.limit == AHEAD_MS * POINTERS_PER_MS
+    assert reserve.due(half_ms) == ()
+    limit = (half_ms + 1 + AHEAD_MS) * POINTERS_PER_MS
+    assert reserve.due(half_ms + 1) == (Reserved(limit),)
 
 
 def test_a_restart_times_nobody_out_before_the_time(lives: Lives) -> None:
