@@ -32,14 +32,16 @@ CHOSEN = {
     "path.table": "accounts",
     "path.queue": "mail",
 }
+EACH_WRONG_TYPE = Run(
+    examples=1,
+    phases=("examples", "coverage"),
+    parameters=CHOSEN,
+    without=("DELETE",),
+)
 RUNS = {
     "examples": Run(examples=1, phases=("examples", "coverage")),
-    "a topic": Run(
-        examples=1,
-        phases=("examples", "coverage"),
-        parameters=CHOSEN,
-        without=("DELETE",),
-    ),
+    "a topic": attrs.evolve(EACH_WRONG_TYPE, wrong_types=4),
+    "each wrong type": EACH_WRONG_TYPE,
     "fuzzing": Run(examples=5, phases=("fuzzing",), checks=FUZZED),
     "fuzzing a topic": Run(
         examples=12,
