@@ -23,7 +23,7 @@ SERVERS = ("spark", "hbase", "tephra")
 OUTSIDE = re.compile("leveldb|durable|http|remote|hbase|tephra")
 LONG = ("soak", "benchmark")
 # Of a file that takes longer, or kills processes, the run of four minutes has no test.
-QUICK_S = 8
+QUICK_S = 7
 KILLING = "crash"
 
 
