@@ -316,6 +316,8 @@ def said(state: WorkflowState) -> str:
         parts.append(f"last {state.last_state}")
     if state.wake_ms:
         parts.append(f"next look {shown(state.wake_ms)}")
+    if state.problem:
+        parts.append(state.problem)
     return ", ".join(parts)
 
 

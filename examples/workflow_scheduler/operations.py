@@ -20,7 +20,7 @@ from examples.workflow_scheduler.runs import (
     Told,
     WorkflowState,
 )
-from examples.workflow_scheduler.store import Store
+from examples.workflow_scheduler.store import LEFT_OUT, Store
 from examples.workflow_scheduler.triggers import (
     MANUAL,
     Cron,
@@ -85,7 +85,10 @@ class Operations:
                 return None
             if not state.fingerprint:
                 return state, None
-            return state, store.definition(name, state.fingerprint)
+            try:
+                return state, store.definition(name, state.fingerprint)
+            except DefinitionError as error:
+                return attrs.evolve(state, problem=f"{LEFT_OUT}{error}"), None
 
         return self._ask(read)
 
@@ -207,6 +210,8 @@ class Operations:
             found = self.workflow(name)
             if found is not None and found[1] is not None:
                 return found[1]
+            if found is not None and found[0].problem.startswith(LEFT_OUT):
+                raise Refused(f"workflow {name} is {found[0].problem}")
             if time.monotonic() > until_s:
                 raise Refused(_unknown(name))
             time.sleep(LOOK_S)

@@ -20,6 +20,7 @@ from examples.workflow_scheduler.definitions import Definitions, Workflow
 from examples.workflow_scheduler.runs import Run, StepItem, Told, WorkflowState
 from examples.workflow_scheduler.store import (
     DEFAULT_LEASE_S,
+    LEFT_OUT,
     MOST_DELIVERIES,
     SHARDS,
     Member,
@@ -28,8 +29,9 @@ from examples.workflow_scheduler.store import (
     dead_queue,
     inbox_of,
     routes_of,
+    shard_of,
 )
-from examples.workflow_scheduler.triggers import FILES, RUNS, Note
+from examples.workflow_scheduler.triggers import FILES, RUNS, DefinitionError, Note
 from examples.workflow_scheduler.turn import Turn
 
 logger = logging.getLogger(__name__)
@@ -42,7 +44,7 @@ FILES_S = 2.0
 LONGEST_WAIT_S = 5.0
 # Rows that another scheduler changed in the moment of a change of hands are read again.
 RELOAD_S = 300.0
-# A workflow that cannot be written is looked at again after this time.
+# A workflow that cannot be read or written is looked at again after this time.
 AGAIN_S = 60.0
 
 
@@ -112,6 +114,8 @@ class Scheduler:
         self._members = [name]
         self._wakes: dict[int, Wakes] = {}
         self._lost_topics: set[str] = set()
+        # Workflows that may have messages put aside, and why they were left out here.
+        self._left_out: dict[str, str] = {}
 
     # Definitions
 
@@ -119,10 +123,13 @@ class Scheduler:
         """Has the workflows of the file be those of its group."""
         self.create()
         known = {one.name: one for one in self.store.states()}
-        defined = [
-            self._newest(known.get(name), workflow)
-            for name, workflow in self._definitions.workflows.items()
-        ]
+        defined = []
+        for name, workflow in self._definitions.workflows.items():
+            try:
+                self.store.state(name)  # which a newer scheduler may have written
+                defined.append(self._newest(known.get(name), workflow))
+            except DefinitionError as error:
+                self._log_left_out(name, error)
         gone = [
             state.name
             for state in known.values()
@@ -197,6 +204,9 @@ class Scheduler:
         if wakes is None or abs(now_ms - wakes.read_ms) > RELOAD_S * 1000:
             states = self.store.states(shard)
             wakes = Wakes(((one.name, one.wake_ms) for one in states), read_ms=now_ms)
+            for _, told in self.store.aside(shard):
+                self._left_out.setdefault(told.workflow, "")
+                wakes.set(told.workflow, now_ms)
             self._wakes[shard] = wakes
         try:
             changed = self._look_after(shard, wakes.due(now_ms))
@@ -244,20 +254,75 @@ class Scheduler:
     ) -> dict[str, int]:
         wakes: dict[str, int] = {}
         with self.messaging.transaction():
-            told: dict[str, list[Told]] = {}
+            told: dict[str, dict[str, Told]] = {}
             page = self._consumer(inbox_of(shard)).poll(most) if most else []
             for message in page:
                 one = _told(message)
                 if one is not None:
-                    told.setdefault(one.workflow, []).append(one)
+                    told.setdefault(one.workflow, {})[str(message.id)] = one
                 wakes.setdefault("", 0)  # the position has moved
             for name in due:
-                told.setdefault(name, [])
+                told.setdefault(name, {})
             for name, messages in told.items():
-                state = self._turn(name, messages)
+                try:
+                    state = self._turn(name, self._with_aside(name, messages))
+                except DefinitionError as error:
+                    wakes[name] = self._leave_out(name, messages, error)
+                    continue
                 if state is not None:
                     wakes[name] = state.wake_ms
         return wakes
+
+    def _with_aside(self, name: str, messages: dict[str, Told]) -> list[Told]:
+        """Returns messages behind those that were put aside.
+
+        Where nobody can read the definition that is in force, the last one of them
+        comes first, and alone: it mends that.
+        """
+        if name not in self._left_out:
+            return [*messages.values()]
+        aside = (told for _, told in self.store.aside(shard_of(name), name))
+        taken = [*aside, *messages.values()]
+        defining = [told for told in taken if told.kind in ("deploy", "remove")]
+        state = self.store.state(name)
+        try:
+            if state is not None and state.fingerprint:
+                self.store.definition(name, state.fingerprint)
+        except DefinitionError:
+            others = [told for told in taken if told not in defining]
+            return [*defining[-1:], *others]
+        return taken
+
+    def _leave_out(
+        self, name: str, messages: dict[str, Told], error: DefinitionError
+    ) -> int:
+        """Passes over a workflow that this scheduler cannot read.
+
+        Its messages are kept for one that can. Returns when to look again.
+        """
+        for message_id, told in messages.items():
+            self.store.put_aside(told, message_id)
+        self._log_left_out(name, error)
+        now_ms = self.messaging.clock_ms()
+        try:
+            state = self.store.state(name)
+        except DefinitionError:
+            state = None  # it says itself that a newer scheduler has written it
+        else:
+            of = [told for told in messages.values() if told.kind == "deploy"]
+            if state is None and of:
+                state = WorkflowState(
+                    name, of[-1].group, of[-1].fingerprint, "", now_ms, now_ms
+                )
+        problem = f"{LEFT_OUT}{error}"
+        if state is not None and state.problem != problem:
+            self.store.put_state(attrs.evolve(state, problem=problem))
+        return now_ms + int(AGAIN_S * 1000)
+
+    def _log_left_out(self, name: str, error: DefinitionError) -> None:
+        if self._left_out.get(name) != str(error):
+            logger.error("workflow %s is left out: %s", name, error)
+        self._left_out[name] = str(error)
 
     def _turn(self, name: str, messages: list[Told]) -> WorkflowState | None:
         before = self.store.state(name)
@@ -271,7 +336,12 @@ class Scheduler:
         for told in messages:
             turn.take(told)
         turn.look()
+        if name in self._left_out:
+            for key, _ in [*self.store.aside(shard_of(name), name)]:
+                self.store.drop_aside(key)
         if turn.state is not None:
+            if turn.state.problem.startswith(LEFT_OUT):
+                turn.state = attrs.evolve(turn.state, problem="")
             if turn.state != before:
                 self.store.put_state(turn.state)
             for run in turn.runs.values():

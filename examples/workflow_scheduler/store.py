@@ -31,6 +31,8 @@ DEFAULT_LEASE_S = 30.0
 MOST_DELIVERIES = 5
 HISTORY_S = 90 * 86_400
 IDS_S = 7 * 86_400
+# The problem of a workflow that a scheduler cannot read begins so.
+LEFT_OUT = "left out: "
 
 
 def shard_of(workflow: str) -> int:
@@ -95,6 +97,7 @@ class Store:
         self._routes = _table(messaging, "workflow-routes", Routes)
         self._logs = _table(messaging, "workflow-logs", Log, conflicts="none")
         self.members = _table(messaging, "workflow-members", Member, conflicts="none")
+        self._aside = _table(messaging, "workflow-aside", Told)
         self._ids = messaging.table("workflow-ids")
         self._ends = messaging.table("workflow-ends")
         self._seen_files = messaging.table("workflow-files")
@@ -127,27 +130,44 @@ class Store:
 
     def state(self, name: str) -> WorkflowState | None:
         """Returns what is known of a workflow."""
-        return self._checked(self._states.get(_state_key(name)))
+        state = self._states.get(_state_key(name))
+        if state is not None and state.format > FORMAT:
+            raise DefinitionError(_newer(state))
+        return state
 
     def states(self, shard: int | None = None) -> Iterator[WorkflowState]:
-        """Yields what is known of the workflows of a shard, or of all by name."""
+        """Yields what is known of the workflows of a shard, or of all by name.
+
+        That of a newer scheduler has it as its problem.
+        """
         prefix = b"" if shard is None else b"%d/" % shard
         for _, state in self._states.scan(prefix):
-            found = self._checked(state)
-            assert found is not None
-            yield found
+            if state.format > FORMAT:
+                yield attrs.evolve(state, problem=f"{LEFT_OUT}{_newer(state)}")
+            else:
+                yield state
 
     def put_state(self, state: WorkflowState) -> None:
         """Writes what is known of a workflow."""
         self._states.put(_state_key(state.name), state)
 
-    def _checked(self, state: WorkflowState | None) -> WorkflowState | None:
-        if state is not None and state.format > FORMAT:
-            raise DefinitionError(
-                f"a newer scheduler has written workflow {state.name} (format "
-                f"{state.format}); this one knows format {FORMAT}: update it"
-            )
-        return state
+    def aside(self, shard: int, workflow: str = "") -> Iterator[tuple[str, Told]]:
+        """Yields the messages that were put aside, oldest first, and their keys.
+
+        Those of a shard, or to one workflow of it.
+        """
+        prefix = f"{shard}/{workflow}/" if workflow else f"{shard}/"
+        for key, told in self._aside.scan(prefix.encode()):
+            yield key.decode(), told
+
+    def put_aside(self, told: Told, message_id: str) -> None:
+        """Keeps a message to a workflow for a scheduler that can read that."""
+        key = f"{shard_of(told.workflow)}/{told.workflow}/{message_id}"
+        self._aside.put(key.encode(), told, ttl_s=IDS_S)
+
+    def drop_aside(self, key: str) -> None:
+        """Drops a message that was put aside, once it is taken."""
+        self._aside.delete(key.encode())
 
     # Definitions
 
@@ -164,7 +184,12 @@ class Store:
             found = self._defined.get(key.encode())
             if found is None:
                 raise DefinitionError(f"the definition {fingerprint} of {name} is gone")
-            told = txaware.from_json(found.text.encode())
+            try:
+                told = txaware.from_json(found.text.encode())
+            except txaware.BadRequest as error:
+                raise DefinitionError(
+                    f"the definition {fingerprint} of {name} is damaged: {error}"
+                ) from error
             self._read[key] = read_workflow(name, told)
         return self._read[key]
 
@@ -292,6 +317,13 @@ def _table(
 ) -> txaware.Table[T]:
     return messaging.table(
         name, encode=txaware.to_json, decode=kind, conflicts=conflicts
+    )
+
+
+def _newer(state: WorkflowState) -> str:
+    return (
+        f"a newer scheduler has written workflow {state.name} (format "
+        f"{state.format}); this one knows format {FORMAT}: update it"
     )
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
+import attrs
 import pytest
 
 import txaware
@@ -15,8 +16,14 @@ from coordinator import retry_on_conflict
 from examples.workflow_scheduler import StepContext
 from examples.workflow_scheduler.runs import Run, Told, WorkflowState
 from examples.workflow_scheduler.scheduler import Scheduler
-from examples.workflow_scheduler.store import SHARDS, Store, inbox_of, shard_of
-from examples.workflow_scheduler.triggers import DATA, EVENTS, DefinitionError
+from examples.workflow_scheduler.store import (
+    SHARDS,
+    Definition,
+    Store,
+    inbox_of,
+    shard_of,
+)
+from examples.workflow_scheduler.triggers import DATA, EVENTS
 from examples.workflow_scheduler.worker import (
     MOST_LOG_CHARS,
     MOST_LOG_LINES,
@@ -432,15 +439,84 @@ def test_an_older_version_of_a_file_changes_nothing(office: Office) -> None:
     assert office.states("load") == ["succeeded"]
 
 
-def test_state_of_a_newer_scheduler_is_refused_in_a_sentence(office: Office) -> None:
-    office.deploy({"load": TRUE})
+def beside(name: str) -> str:
+    """Returns the name of another workflow in the same shard."""
+    others = (f"other{number}" for number in itertools.count())
+    return next(one for one in others if shard_of(one) == shard_of(name))
+
+
+def test_a_workflow_whose_definition_cannot_be_read_is_left_out_until_it_can(
+    office: Office, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = beside("load")
+    office.deploy({"load": ON_EVENT, other: ON_EVENT})
+    table = office.site.messaging.table(
+        "workflow-definitions", encode=txaware.to_json, decode=Definition
+    )
+    key = f"load/{office.state('load').fingerprint}".encode()
+    good = table.get(key)
+    assert good is not None
+    table.put(key, Definition("load", '{"steps": {}, "colour": 3}'))
+    for _ in range(2):
+        for name in ("load", other):
+            office.event(name, "arrived")
+        office.work()
+    assert office.states(other) == ["succeeded"] * 2
+    assert office.states("load") == []
+    why = "workflow load: unknown: colour"
+    assert office.state("load").problem == f"left out: {why}"
+    assert f"workflow load is left out: {why}" in caplog.text
+    table.put(key, good)
+    office.work()
+    assert office.states("load") == ["succeeded"] * 2
+    assert office.state("load").problem == ""
+    office.work()
+    assert len(office.runs("load")) == 2
+
+
+def test_a_definition_that_cannot_be_read_is_mended_by_the_next_one(
+    office: Office,
+) -> None:
+    office.deploy({"other": TRUE})
+    office.tell("deploy", "load", fingerprint="gone", group="default")
+    office.work()
+    problem = office.state("load").problem
+    assert problem == "left out: the definition gone of load is gone"
+    office.event("load", "arrived", mark="early")
+    office.work()
+    office.deploy({"other": TRUE, "load": ON_EVENT})
+    office.event("load", "arrived", mark="late")
+    office.work()
+    assert office.state("load").problem == ""
+    marks = [[note.id for note in run.triggers] for run in office.runs("load")]
+    assert marks == [["early"], ["late"]]
+
+
+def test_what_a_newer_scheduler_has_written_is_left_out_and_the_others_go_on(
+    office: Office, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = beside("load")
+    office.deploy({"load": ON_EVENT, other: ON_EVENT})
     table = office.site.messaging.table(
         "workflow-states", encode=txaware.to_json, decode=WorkflowState
     )
-    newer = WorkflowState("load", "default", "", "", 0, 0, format=2)
-    table.put(f"{shard_of('load')}/load".encode(), newer)
-    with pytest.raises(DefinitionError, match="a newer scheduler has written"):
-        office.scheduler().deploy()
+    key, before = f"{shard_of('load')}/load".encode(), office.state("load")
+    table.put(key, attrs.evolve(before, format=2))
+    office.scheduler().deploy()
+    for name in ("load", other):
+        office.event(name, "arrived")
+    office.work()
+    why = "a newer scheduler has written workflow load (format 2)"
+    assert f"workflow load is left out: {why}" in caplog.text
+    problems = {one.name: one.problem for one in office.store.states()}
+    assert problems[other] == ""
+    assert problems["load"].startswith(f"left out: {why}")
+    assert office.states(other) == ["succeeded"]
+    found = table.get(key)
+    assert found == attrs.evolve(before, format=2), "it is not this scheduler's"
+    table.put(key, before)
+    office.work()
+    assert office.states("load") == ["succeeded"]
 
 
 # Steps
