@@ -1,6 +1,7 @@
 """One transaction from its start to its end, with its participants."""
 
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Hashable
@@ -12,8 +13,6 @@ from typing import Any, Self, TypeVar
 from coordinator import tracing
 from coordinator.brief_errors import shorten
 from coordinator.callbacks import CallsBack
-from coordinator.context_status import ACTIVE, COMMITTED, ENDING, NEW
-from coordinator.context_status import Status as Status
 from coordinator.deciding import TakesDecider
 from coordinator.errors import (
     MisusedTransaction,
@@ -37,8 +36,48 @@ from coordinator.participants import (
 )
 from coordinator.preparation import Prepares
 from coordinator.resolve_outcome import settle
-from coordinator.threads import BlockExit, this_task
-from coordinator.transaction import Transaction
+from coordinator.transaction import ACTIVE, COMMITTED, ENDING, NEW, Transaction
+from coordinator.transaction import Status as Status
+
+Exits = Callable[[type[BaseException] | None, BaseException | None, object], None]
+
+
+class BlockExit:
+    """The method `__exit__`, which a `with` statement holds until its block is over.
+
+    An interrupt may come as the method begins, and then it never runs. The end of the
+    block can still be noticed: nobody holds the method any more. For that this class
+    gives the owner `_block`, a weak reference to the method. It sets `_block` anew at
+    each look-up until the owner is `_within` the block.
+    """
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self._function = function
+        self.__doc__ = function.__doc__
+
+    def __get__(self, owner: Any, kind: object = None) -> Exits:
+        if owner is None:
+            return self._function
+        method = MethodType(self._function, owner)
+        if not owner._within:
+            owner._block = weakref.ref(method)
+        return method
+
+
+def this_task() -> tuple[int, object]:
+    """Returns this thread and this task.
+
+    A new thread or task may inherit the context variables of its creator, and is
+    still another one.
+    """
+    if "asyncio" in modules:
+        asyncio = modules["asyncio"]
+        # While another thread imports it, it lacks names, and no loop runs.
+        is_whole = "_get_running_loop" in asyncio.__dict__
+        if is_whole and asyncio._get_running_loop() is not None:
+            return threading.get_ident(), asyncio.current_task()
+    return threading.get_ident(), None
+
 
 P = TypeVar("P", bound=TransactionAware)
 

@@ -1,6 +1,5 @@
 """The end of a block that leaves its transaction prepared, for others to end."""
 
-from coordinator.context_status import ENDING, Status
 from coordinator.errors import (
     TransactionOutcomeUnknown,
     TransactionPrepared,
@@ -9,7 +8,7 @@ from coordinator.errors import (
 from coordinator.interfaces import Coordinator
 from coordinator.participants import Participants, persist_and_flush, raise_first
 from coordinator.prepared_transactions import checked_prepared_name, two_phases
-from coordinator.transaction import Transaction
+from coordinator.transaction import ENDING, Status, Transaction
 
 
 class Prepares:

@@ -7,8 +7,6 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from coordinator.durable_names import make_directory
-
 log = logging.getLogger(__name__)
 
 _OTHERS = 0o077
@@ -91,3 +89,20 @@ def _tighten(path: str, status: os.stat_result) -> bool:
         log.warning("%s stays open to others: %s", path, error.strerror)
         return False
     return True
+
+
+def sync_directory(directory: Path) -> None:
+    """Returns when the names of all that is in a directory are on disk."""
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_directory(directory: Path, *, mode: int) -> None:
+    """Makes a directory where there is none, and those above it; all are on disk."""
+    missing = [one for one in (directory, *directory.parents) if not one.exists()]
+    directory.mkdir(mode=mode, parents=True, exist_ok=True)
+    for made in missing:
+        sync_directory(made.parent)

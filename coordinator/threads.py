@@ -8,20 +8,16 @@ releases the lock.
 """
 
 import os
-import sys
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from itertools import repeat
 from queue import Empty, SimpleQueue
-from types import MethodType
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
-Exits = Callable[[type[BaseException] | None, BaseException | None, object], None]
 
 
 class Condition(type(threading.RLock())):  # type: ignore[misc]
@@ -125,28 +121,6 @@ class SafeFuture(Future[T]):
     def __init__(self) -> None:
         super().__init__()
         self._condition = Condition()
-
-
-class BlockExit:
-    """The method `__exit__`, which a `with` statement holds until its block is over.
-
-    An interrupt may come as the method begins, and then it never runs. The end of the
-    block can still be noticed: nobody holds the method any more. For that this class
-    gives the owner `_block`, a weak reference to the method. It sets `_block` anew at
-    each look-up until the owner is `_within` the block.
-    """
-
-    def __init__(self, function: Callable[..., None]) -> None:
-        self._function = function
-        self.__doc__ = function.__doc__
-
-    def __get__(self, owner: Any, kind: object = None) -> Exits:
-        if owner is None:
-            return self._function
-        method = MethodType(self._function, owner)
-        if not owner._within:
-            owner._block = weakref.ref(method)
-        return method
 
 
 class JoinableThread(threading.Thread):
@@ -271,18 +245,3 @@ class SharedCall(Generic[T]):
             if self._joinable is round_:  # interrupted before it was sent
                 self._joinable = None
         round_.done.set()
-
-
-def this_task() -> tuple[int, object]:
-    """Returns this thread and this task.
-
-    A new thread or task may inherit the context variables of its creator, and is
-    still another one.
-    """
-    if "asyncio" in sys.modules:
-        asyncio = sys.modules["asyncio"]
-        # While another thread imports it, it lacks names, and no loop runs.
-        is_whole = "_get_running_loop" in asyncio.__dict__
-        if is_whole and asyncio._get_running_loop() is not None:
-            return threading.get_ident(), asyncio.current_task()
-    return threading.get_ident(), None

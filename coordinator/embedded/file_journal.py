@@ -9,13 +9,12 @@ from typing import Any, Self
 import attrs
 
 from coordinator.directory_lock import DirectoryLock
-from coordinator.durable_names import sync_directory
 from coordinator.embedded.group_commit import GroupCommit
 from coordinator.embedded.history import History
 from coordinator.embedded.lives import NO_PLACE
 from coordinator.embedded.records import Record, decode_records, encode_records
 from coordinator.errors import JournalCorrupted, NotWritten, Unavailable
-from coordinator.private_directory import make_private
+from coordinator.private_directory import make_private, sync_directory
 
 # With this flag a write returns when it is on disk. That is one call, not two, and
 # one wait less for the interpreter when many threads commit (a tenth more commits).

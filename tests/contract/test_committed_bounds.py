@@ -17,7 +17,7 @@ from tests.support.messagings import (
 from txaware.errors import BadRequest
 from txaware.messaging import Messaging
 from txaware.model.messages import Bounds, MessageId
-from txaware.service.read import committed_bounds, first_undecided
+from txaware.service.read import committed_bounds
 
 
 def bounds(messaging: Messaging, start: Any = None) -> Bounds:
@@ -217,7 +217,6 @@ def test_a_restart_finds_the_open_row_again(lasting: Site) -> None:
 @pytest.fixture
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks read three rows at a time."""
-    monkeypatch.setattr(first_undecided, "ROWS", 3)
     monkeypatch.setattr(committed_bounds, "MOST_ROWS", 3)
 
 

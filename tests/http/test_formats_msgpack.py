@@ -53,7 +53,7 @@ from txaware.protocol.formats import (
     PublishRequest,
     msgpack_format,
 )
-from txaware.server.page_encoders import gathering
+from txaware.server.routes.polls import gathering
 from txaware.store.columns import HEADERS, KEY, value_head
 from txaware.store.message_table import decode_block
 from txaware.store.payload_table import StoredPayloads

@@ -17,10 +17,10 @@ from txaware.client.aio import async_frame_connection
 from txaware.client.aio.async_frame_connection import AsyncFrameConnection
 from txaware.client.aio.async_messaging import AsyncMessaging, messaging_of
 from txaware.client.aio.async_transport import AsyncTransport
-from txaware.client.calls.call import Call, done
+from txaware.client.calls.call import Call, Deadline, done
 from txaware.client.connections import destination
 from txaware.client.frame_connection import upgrade_request
-from txaware.client.http11 import Deadline, HttpRequest
+from txaware.client.http11 import HttpRequest
 from txaware.client.http_connection import HttpConnection
 from txaware.errors import TopicNotFound, Unavailable
 from txaware.protocol.verb import Repeat

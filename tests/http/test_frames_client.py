@@ -35,8 +35,8 @@ from tests.support.scripted_server import (
 )
 from txaware.client import ClientSettings, HttpService, Link, Transport
 from txaware.client.calls.call import Call, done
-from txaware.client.calls.coordinator_calls import coordinator_call
 from txaware.client.frame_streams import FramedAnswer, FrameStreams
+from txaware.client.service import coordinator_call
 from txaware.errors import NotAuthenticated, TopicNotFound, Unavailable
 from txaware.messaging import Messaging
 from txaware.model.settings import Settings

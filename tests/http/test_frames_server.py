@@ -42,7 +42,7 @@ from txaware.protocol.verbs import NUMBERED, VERBS
 from txaware.server.exchange import Reply
 from txaware.server.frame_connection import TURN_FRAMES, UNREAD_BYTES, FrameConnection
 from txaware.server.frame_request import RequestStream
-from txaware.server.routes.frame_routes import UPGRADE
+from txaware.server.routes.verb_routes import UPGRADE
 from txaware.server.server_context import Outcomes
 
 POLL = "/v1/namespaces/default/topics/t/poll"

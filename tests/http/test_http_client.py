@@ -34,8 +34,8 @@ from txaware.client import (
     Transport,
     within_limits,
 )
+from txaware.client.calls.call import Deadline
 from txaware.client.calls.service_calls import ServiceCalls
-from txaware.client.http11 import Deadline
 from txaware.client.link import Address
 from txaware.errors import (
     BadRequest,

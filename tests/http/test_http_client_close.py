@@ -20,8 +20,8 @@ from tests.support.http_served import served
 from tests.support.scripted_server import Act, ScriptedServer, answers
 from txaware.client import ClientSettings, HttpService, Link, Transport, transport
 from txaware.client.aio.async_messaging import connect_async
+from txaware.client.calls.call import Deadline
 from txaware.client.connections import ConnectionPool, destination
-from txaware.client.http11 import Deadline
 from txaware.client.http_connection import HttpConnection
 from txaware.errors import TxAwareError, Unavailable
 

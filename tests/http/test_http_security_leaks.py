@@ -24,7 +24,7 @@ from tests.support.http_access import (
     guarded,
 )
 from txaware.errors import Unavailable
-from txaware.server.hidden_paths import HiddenPaths
+from txaware.server.failures import HiddenPaths
 from txaware.server.routes.unguarded import NOT_WELL
 from txaware.server.routing import KNOWN_PATHS, LONGEST_KNOWN, Route, Routes
 from txaware.server.server_file import read_server_file

@@ -24,7 +24,7 @@ from tests.support.http_raw import (
     resident_bytes,
     serving,
 )
-from txaware.server import streams
+from txaware.server import exchange
 from txaware.server.routes.polls import PollAnswer
 
 MIB = 1 << 20
@@ -207,7 +207,7 @@ def test_a_client_of_http_1_0_gets_no_chunks(
 def test_a_client_of_http_1_0_is_refused_more_than_is_kept_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streams, "GATHERED_BYTES", 2 * MIB)
+    monkeypatch.setattr(exchange, "GATHERED_BYTES", 2 * MIB)
     with full(5000, 1000) as here:
         answer = here.ask(old(JSON))
         assert (answer.status, "HTTP/1.1 only" in answer.body.decode()) == (413, True)

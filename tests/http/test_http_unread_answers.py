@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.concurrency import until
 from tests.support.http_raw import Raw, Served, one, poll, publish, serving
-from txaware.server import answer_memory
-from txaware.server.answer_memory import AnswerMemory
+from txaware.server import admission
+from txaware.server.admission import AnswerMemory
 from txaware.server.routes import polls
 
 MIB = 1 << 20
@@ -74,7 +74,7 @@ def test_who_does_not_read_leaves_memory_to_others_and_is_cut_off_for_pages(
         assert (refused.status, refused.headers["retry-after"]) == (503, "1")
         assert "wait to be read" in refused.json()["message"]
         assert here.ask(publish(one(b"x"))).status == 200
-        monkeypatch.setattr(answer_memory, "STALL_S", 0)
+        monkeypatch.setattr(admission, "STALL_S", 0)
         assert here.ask(poll()).status == 200
         assert until(lambda: here.connections < len(readers))
 

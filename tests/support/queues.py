@@ -11,6 +11,7 @@ from txaware.model.messages import MessageId
 from txaware.model.queues import row_name
 from txaware.model.topics import data_prefix
 from txaware.queue import Job, Popper, Queue
+from txaware.store.interfaces import pieces
 from txaware.store.keys import LEASE, MESSAGE, PIPE, row_key
 from txaware.store.queue_table import (
     NO_TIME,
@@ -20,7 +21,6 @@ from txaware.store.queue_table import (
     PopCounts,
     pipe_write,
 )
-from txaware.store.ranges import pieces
 
 START = MessageId(bytes(20))
 

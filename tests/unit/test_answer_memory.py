@@ -5,8 +5,7 @@ import logging
 import pytest
 
 from txaware.model.settings import Settings
-from txaware.server.admission import STALL_S, Full
-from txaware.server.answer_memory import AnswerMemory
+from txaware.server.admission import STALL_S, AnswerMemory, Full
 
 LIMIT = 100_000
 

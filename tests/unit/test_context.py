@@ -13,6 +13,7 @@ from coordinator.context import (
     Status,
     TransactionContext,
     current_transaction,
+    this_task,
     transaction,
 )
 from coordinator.embedded.coordinator import EmbeddedCoordinator
@@ -25,7 +26,6 @@ from coordinator.errors import (
     Unavailable,
 )
 from coordinator.interfaces import TransactionAware
-from coordinator.threads import this_task
 from tests.support.doubles import Clock, Log, Recorder, Watched, failing, lost
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import txaware
-from coordinator import durable_names
-from coordinator.durable_names import make_directory
+from coordinator import private_directory
+from coordinator.private_directory import make_directory
 from txaware.model.settings import Settings
 from txaware.store import leveldb_store
 
@@ -17,13 +17,13 @@ from txaware.store import leveldb_store
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The directories that were synced."""
     found: list[Path] = []
-    real = durable_names.sync_directory
+    real = private_directory.sync_directory
 
     def sync_directory(directory: Path) -> None:
         found.append(directory)
         real(directory)
 
-    for module in (durable_names, leveldb_store):
+    for module in (private_directory, leveldb_store):
         monkeypatch.setattr(module, "sync_directory", sync_directory)
     return found
 

@@ -6,14 +6,13 @@ import time
 import httpcore
 import pytest
 
+from txaware.client.calls.call import CallTimeout, Deadline
 from txaware.client.http11 import (
     KNOWN_HEADS,
     MOST_BYTES_WITHOUT_BODY,
     PIECE_BYTES,
     AnswerParser,
     AnswerTooLarge,
-    CallTimeout,
-    Deadline,
     HttpRequest,
     _heads,
 )

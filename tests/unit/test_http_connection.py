@@ -9,7 +9,8 @@ from typing import Any
 import httpcore
 import pytest
 
-from txaware.client.http11 import AnswerParser, Deadline, HttpRequest
+from txaware.client.calls.call import Deadline
+from txaware.client.http11 import AnswerParser, HttpRequest
 from txaware.client.http_connection import (
     KEEP_IDLE_S,
     AsyncHttpConnection,

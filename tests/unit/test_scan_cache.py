@@ -13,7 +13,7 @@ from txaware.model.interfaces import Row
 from txaware.protocol.formats import AVRO, PollRequest
 from txaware.protocol.formats.avro_format import ITEMS
 from txaware.protocol.formats.interfaces import ItemForm
-from txaware.server.page_encoders import EncodedItems
+from txaware.server.routes.polls import EncodedItems
 from txaware.service.read import scan_cache
 from txaware.service.read.scan_cache import (
     JOINED_BYTES,

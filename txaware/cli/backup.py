@@ -11,7 +11,7 @@ from typing import BinaryIO
 import attrs
 import click
 
-from coordinator.durable_names import sync_directory
+from coordinator.private_directory import sync_directory
 from txaware.cli.progress import rows_bar
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted, echo_json, size_text, time_text

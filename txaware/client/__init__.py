@@ -1,9 +1,9 @@
 """The client: the same calls as embedded, made of a server."""
 
-from txaware.client.calls.coordinator_calls import CoordinatorSend
 from txaware.client.link import Link
 from txaware.client.server_info import ServerInfo
 from txaware.client.service import (
+    CoordinatorSend,
     HttpAdministration,
     HttpGroups,
     HttpQueues,

@@ -17,8 +17,9 @@ from typing import Any
 
 import httpcore
 
+from txaware.client.calls.call import CallTimeout, Deadline
 from txaware.client.frame_streams import FramedAnswer, FrameStreams
-from txaware.client.http11 import CallTimeout, Deadline, HttpRequest
+from txaware.client.http11 import HttpRequest
 from txaware.client.http_connection import (
     KEEP_IDLE_S,
     HttpConnection,

@@ -5,11 +5,12 @@ that each byte beyond an answer is noticed.
 """
 
 import re
-from collections.abc import Callable
 from typing import NamedTuple
 
 import httpcore
 import httptools
+
+from txaware.client.calls.call import Deadline
 
 _HEAD_ENDS = b"\r\n\r\n"
 # The most that comes before a body begins, and between two pieces of one in chunks.
@@ -39,27 +40,6 @@ KNOWN_HEADS, LONGEST_HEAD = 64, 1024
 
 class AnswerTooLarge(httpcore.RemoteProtocolError):
     """An answer has more bytes than a client takes; asked again, it has them again."""
-
-
-class CallTimeout(httpcore.ReadTimeout):
-    """The time for a whole call is over."""
-
-
-class Deadline:
-    """The end of the time for a call, whatever signs of life come until then."""
-
-    __slots__ = ("_clock_s", "_until_s")
-
-    def __init__(self, until_s: float, clock_s: Callable[[], float]) -> None:
-        self._until_s = until_s
-        self._clock_s = clock_s
-
-    def within(self, most_s: float) -> float:
-        """Returns so much time, or what is left; `CallTimeout` where none is."""
-        left_s = self._until_s - self._clock_s()
-        if left_s <= 0:
-            raise CallTimeout
-        return min(left_s, most_s)
 
 
 class HttpRequest(NamedTuple):

@@ -14,12 +14,8 @@ from typing import Any
 import attrs
 import httpcore
 
-from txaware.client.http11 import (
-    MOST_BYTES_WITHOUT_BODY,
-    AnswerParser,
-    Deadline,
-    HttpRequest,
-)
+from txaware.client.calls.call import Deadline
+from txaware.client.http11 import MOST_BYTES_WITHOUT_BODY, AnswerParser, HttpRequest
 
 # Servers close idle connections, after a minute or so: before they do, we do, so that
 # nothing is sent just when it can no longer arrive.

@@ -10,13 +10,8 @@ import httpcore
 import tenacity
 
 from coordinator.brief_errors import from_server
-from txaware.client.calls.call import Call, HttpAnswer, error_of
-from txaware.client.http11 import (
-    AnswerTooLarge,
-    CallTimeout,
-    Deadline,
-    HttpRequest,
-)
+from txaware.client.calls.call import Call, CallTimeout, Deadline, HttpAnswer, error_of
+from txaware.client.http11 import AnswerTooLarge, HttpRequest
 from txaware.client.link import Link
 from txaware.errors import TxAwareError, Unavailable
 from txaware.protocol.verb import Repeat

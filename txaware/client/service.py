@@ -1,19 +1,23 @@
-"""The services at the other end of a connection, for programs and for operators."""
+"""The services and the coordinator at the other end of a connection."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
 
 import attrs
 
-from coordinator.interfaces import Coordinator
-from coordinator.remote.client import RemoteCoordinator
+from coordinator import errors
+from coordinator.interfaces import Coordinator, Loading
+from coordinator.remote.calls import ENDS, CallRequest
+from coordinator.remote.client import CallSender, RemoteCoordinator, answered
 from coordinator.transaction import Transaction
 from txaware.client.calls.admin_calls import AdminCalls
-from txaware.client.calls.coordinator_calls import CoordinatorSend
+from txaware.client.calls.call import Call, HttpAnswer, error_of
 from txaware.client.calls.queue_calls import QueueCalls
-from txaware.client.calls.server_calls import ServerCalls
 from txaware.client.calls.service_calls import ServiceCalls
-from txaware.client.calls.table_calls import TableCalls
-from txaware.client.carried import Carrier
+from txaware.client.calls.table_calls import TableCalls, json_bytes
+from txaware.client.calls.verb_calls import ServerCalls
 from txaware.client.client_verbs import (
     GroupMethods,
     MessageMethods,
@@ -27,17 +31,27 @@ from txaware.client.transport import (
     blocking,
     blocking_verb,
 )
+from txaware.model.interfaces import Payload
 from txaware.model.keeper import Keeper, KeepsRows, named_pointer
+from txaware.model.messages import MessageId
 from txaware.model.producers import (
     BeginsTransactions,
+    ProducerIdentity,
     ProducerService,
 )
 from txaware.model.queue_service import QueueService
-from txaware.model.requests import Start
+from txaware.model.requests import Start, checked_payloads
+from txaware.model.rows import RowChange
 from txaware.model.settings import Settings
 from txaware.model.table_service import TableService
 from txaware.protocol import members, operator
-from txaware.protocol.formats import ColumnarPage
+from txaware.protocol.formats import (
+    MAX_MESSAGES,
+    MSGPACK,
+    ColumnarPage,
+    PublishRequest,
+    encode_publish,
+)
 from txaware.protocol.jobs import (
     CLOSE_PUSHER,
     COMMIT_JOB,
@@ -59,8 +73,158 @@ from txaware.protocol.queues import (
     REDRIVE,
     TRUNCATE_QUEUE,
 )
-from txaware.protocol.tables import GET_ROW, LIST_TABLES, SCAN_ROWS, TAKE_BACK_ROWS
-from txaware.protocol.transactional_ids import LEAVE_TRANSACTION, PRODUCER_COMMITS
+from txaware.protocol.tables import (
+    GET_ROW,
+    LIST_TABLES,
+    SCAN_ROWS,
+    TAKE_BACK_ROWS,
+    change_fields,
+)
+from txaware.protocol.transactional_ids import (
+    LEAVE_TRANSACTION,
+    PRODUCER_COMMITS,
+    instance_fields,
+)
+from txaware.protocol.verb import Repeat, Verb
+from txaware.protocol.verbs import VERBS
+
+_DECLARED = {(verb.method, verb.path): verb for verb in VERBS}
+Part = tuple[str, dict[str, Any]]
+# Of so many transactions it is known how much their commits carry already.
+REMEMBERED = 1000
+
+
+class CarriedParts:
+    """The rows of one participant, as the commit sends them."""
+
+    def __init__(self, *parts: Part) -> None:
+        self._parts = parts
+
+    def loading(self) -> Loading:
+        """Yields the parts; the server gives their rows an order."""
+        yield self._parts, _tell_nobody
+
+    def count(self) -> None:
+        """Does nothing: the server counts."""
+
+
+class Carrier:
+    """Makes the parts that the commits of a server's own coordinator carry.
+
+    Each answers None where the rows go before the commit: the server is of before, its
+    coordinator writes to another store, or they are too many. What is too many counts
+    for all parts of a commit together: they are one request.
+    """
+
+    def __init__(self, info: Callable[[], ServerInfo]) -> None:
+        self.coordinator: Coordinator | None = None
+        self._info = info
+        self._left_bytes: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def cargo(
+        self,
+        coordinator: Coordinator,
+        tx: Transaction,
+        messages: Iterable[tuple[str, Iterable[Payload]]],
+    ) -> CarriedParts | None:
+        """Returns the messages for some topics."""
+        info = self._info_for(coordinator)
+        if info is None:
+            return None
+        size_bytes, parts = 0, list[Part]()
+        for topic, listed in messages:
+            payloads = checked_payloads(listed, limit_bytes=info.message_bytes)
+            most_bytes = info.carried_bytes - size_bytes
+            if payloads.size_bytes > most_bytes or len(payloads) > MAX_MESSAGES:
+                return None
+            body = encode_publish(PublishRequest(None, payloads))
+            size_bytes += len(body)
+            sent = {
+                "topic": topic,
+                "contentType": MSGPACK.media_type,
+                "body": body,
+            }
+            parts += (("publishes", sent),)
+        return self._if_fits(tx, info, size_bytes, parts)
+
+    def position_cargo(
+        self,
+        coordinator: Coordinator,
+        _: Transaction,
+        group: str,
+        topic: str,
+        position: MessageId | None,
+    ) -> CarriedParts | None:
+        """Returns the move of a group; None for a position is that it did not move."""
+        if self._info_for(coordinator) is None:
+            return None
+        if position is None:
+            return CarriedParts()
+        moved = {"group": group, "topic": topic, "position": str(position)}
+        return CarriedParts(("positions", moved))
+
+    def row_cargo(
+        self,
+        coordinator: Coordinator,
+        tx: Transaction,
+        tables: Iterable[tuple[str, Iterable[RowChange]]],
+    ) -> CarriedParts | None:
+        """Returns checked changes of tables."""
+        info = self._info_for(coordinator)
+        if info is None:
+            return None
+        size_bytes, parts = 0, list[Part]()
+        for table, changes in tables:
+            listed = list(changes)
+            size_bytes += sum(map(json_bytes, listed))
+            if size_bytes > info.carried_bytes or len(listed) > MAX_MESSAGES:
+                return None
+            sent = [*map(change_fields, listed)]
+            parts += (("tables", {"table": table, "changes": sent}),)
+        return self._if_fits(tx, info, size_bytes, parts)
+
+    def producer_cargo(
+        self,
+        coordinator: Coordinator,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        _: Transaction,
+        *,
+        key: str | None = None,
+    ) -> CarriedParts | None:
+        """Returns the count of a transactional id's commits, and a key of it."""
+        if self._info_for(coordinator) is None:
+            return None
+        named = {
+            "transactionalId": transactional_id,
+            "producer": instance_fields(producer),
+            "key": key,
+        }
+        return CarriedParts(("producers", named))
+
+    def _if_fits(
+        self, tx: Transaction, info: ServerInfo, size_bytes: int, parts: list[Part]
+    ) -> CarriedParts | None:
+        """Returns the parts; None with those that the commit of `tx` has already."""
+        pointer = tx.transaction_id
+        with self._lock:
+            left_bytes = self._left_bytes.pop(pointer, info.carried_bytes)
+            fits = size_bytes <= left_bytes
+            self._left_bytes[pointer] = left_bytes - size_bytes if fits else left_bytes
+            if len(self._left_bytes) > REMEMBERED:
+                del self._left_bytes[next(iter(self._left_bytes))]
+        return CarriedParts(*parts) if fits else None
+
+    def _info_for(self, coordinator: Coordinator) -> ServerInfo | None:
+        if coordinator is not self.coordinator:
+            return None
+        info = self._info()
+        return info if info.carried_bytes else None
+
+
+def _tell_nobody(_: object) -> None:
+    """Does nothing: who waits for rows is told at the server."""
 
 
 class HttpService(BlockingVerbs, MessageMethods, ProducerMethods):
@@ -212,6 +376,58 @@ class HttpAdministration(BlockingVerbs, OperatorMethods):
     def register_keeper(self, participant: KeepsRows) -> Keeper:
         """Asks a participant here and now, and reports its answer to the server."""
         return self.report_keeper(*named_pointer(participant, self._coordinator))
+
+
+def coordinator_call(asked: CallRequest) -> Call[Any]:
+    """Returns one of these calls, which gives the answer as JSON has it."""
+    verb = _DECLARED.get((asked.call.method, asked.call.path("{transaction}")))
+    return Call(
+        asked.call.method,
+        lambda: asked.path,
+        partial(_read, asked, verb),
+        lambda: asked.body,
+        repeat=Repeat.HARMLESS if asked.is_harmless else Repeat.NEVER,
+        accept=asked.accept.encode(),
+        longer_s=asked.fields["waitMs"] / 1000 if asked.call is ENDS else 0,
+        framed=None if verb is None or verb.between_servers else _framed(asked, verb),
+    )
+
+
+class CoordinatorSend(CallSender):
+    """Makes the calls of a `RemoteCoordinator` over a client's connections.
+
+    A call that got no answer is `Unavailable`, as everywhere.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def ask(self, asked: CallRequest) -> Any:
+        """Returns the answer as JSON has it, and a transaction as its bytes."""
+        return self._transport.perform(coordinator_call(asked))
+
+    def __repr__(self) -> str:
+        return f"<CoordinatorSend by {self._transport!r}>"
+
+
+def _read(asked: CallRequest, verb: Verb[..., Any] | None, answer: HttpAnswer) -> Any:
+    if answer.status == 200 and answer.is_verb and verb is not None:
+        return verb.sent_in(answer.body)
+    if answer.status >= 400:
+        error = error_of(answer)
+        if not hasattr(errors, type(error).__name__):  # no coordinator raises it
+            raise error
+    return answered(asked, answer.status, answer.body)
+
+
+def _framed(
+    asked: CallRequest, verb: Verb[..., Any]
+) -> Callable[[], tuple[int, bytes]] | None:
+    """Returns what makes the number of a verb and its fields."""
+    number = verb.number
+    if number is None:
+        return None
+    return lambda: (number, verb.shape.packed_sent(asked.pointer, asked.fields))
 
 
 def within_limits(settings: Settings, info: ServerInfo) -> Settings:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from sys import modules
 from typing import Any, Generic, cast
 
 from coordinator import tracing
@@ -289,7 +290,8 @@ class Consumer(Generic[T]):
         return self._cursor.within(context)
 
     def _poll(self, place: ReadPlace, limit: int, tx: Transaction | None) -> Page:
-        position, begun = place.position, tracing.begun()
+        position = place.position
+        begun = tracing.begun() if tracing.API in modules else None
         try:
             page = self._page(position, limit, tx)
         except TopicNotFound:

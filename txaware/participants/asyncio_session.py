@@ -26,13 +26,12 @@ from txaware.participants.asyncio_participants import (
 )
 from txaware.participants.asyncpg_connection import AsyncpgConnection
 from txaware.participants.database_outbox import DatabaseOutbox
-from txaware.participants.database_steps import InLoop, Steps, library_of
+from txaware.participants.database_steps import InLoop, Steps, library_of, told_pool
 from txaware.participants.deciding_database import DecidingDatabase
 from txaware.participants.outbox_row import Columns
 from txaware.participants.postgres_block import failed, require_idle, require_whole
 from txaware.participants.postgres_link import POSTGRES, driver
 from txaware.participants.postgres_outbox import SYNCED, XID
-from txaware.participants.session_pool import told_pool
 from txaware.participants.sqlalchemy import SqlalchemySession
 from txaware.participants.sqlite import path_of
 

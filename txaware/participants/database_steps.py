@@ -6,12 +6,13 @@ awaited in asyncio. So each rule of a participant is written once for both.
 
 import asyncio
 import inspect
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
-from txaware.errors import MisusedTransaction
+from txaware.errors import MisusedTransaction, Unavailable
 
 T = TypeVar("T")
 
@@ -92,3 +93,24 @@ class InLoop:
             return asyncio.run_coroutine_threadsafe(awaited(steps), self._loop).result()
         except CancelledError as error:
             raise asyncio.CancelledError(*error.args) from None
+
+
+@contextmanager
+def told_pool() -> Iterator[None]:
+    """Says what to do where the pool of a session has no connection to lend."""
+    try:
+        yield
+    except Exception as error:
+        if not is_pool_timeout(error):
+            raise
+        raise Unavailable(
+            f"no connection is free in the pool of the session: {error}; have "
+            f"others give theirs back, or make the pool larger"
+        ) from error
+
+
+def is_pool_timeout(error: Exception) -> bool:
+    """Tells whether an error says that a pool of SQLAlchemy had no connection."""
+    import sqlalchemy.exc as errors  # whose session raised it
+
+    return isinstance(error, errors.TimeoutError)

@@ -8,11 +8,10 @@ from txaware.messaging import Messaging
 from txaware.participants.database_link import DatabaseLink
 from txaware.participants.file_places import PLACE
 from txaware.participants.files import Files
-from txaware.participants.inbox_cleaner import NotedItems
+from txaware.participants.inbox_cleaner import NotedItems, NotedRows
 from txaware.participants.mysql import PreparedInMysql
 from txaware.participants.mysql_link import SCHEMES, MysqlLink
 from txaware.participants.mysql_outbox import MysqlOutbox
-from txaware.participants.noted_rows import NotedRows
 from txaware.participants.outbox_row import OutboxRows
 from txaware.participants.postgres import PreparedInPostgres
 from txaware.participants.postgres_link import PostgresLink

@@ -26,8 +26,7 @@ from txaware.participants.database_steps import (
     closed,
     in_thread,
 )
-from txaware.participants.inbox_cleaner import InboxCleaner
-from txaware.participants.noted_rows import FORGET, NOTED, NotedRows
+from txaware.participants.inbox_cleaner import FORGET, NOTED, InboxCleaner, NotedRows
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.outbox_row import (
     Columns,

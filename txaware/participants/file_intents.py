@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from coordinator.directory_lock import DirectoryLock
-from coordinator.durable_names import make_directory, sync_directory
+from coordinator.private_directory import make_directory, sync_directory
 from txaware.errors import StoreCorrupted
 from txaware.participants.file_places import PLACE, Changes
 

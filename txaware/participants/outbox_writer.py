@@ -22,7 +22,13 @@ from txaware.model.signatures import unpacked
 from txaware.model.topics import QueueName
 from txaware.model.traced_messages import sent
 from txaware.participants.asyncpg_connection import AsyncpgConnection
-from txaware.participants.database_steps import Steps, awaited, in_thread, library_of
+from txaware.participants.database_steps import (
+    Steps,
+    awaited,
+    in_thread,
+    library_of,
+    told_pool,
+)
 from txaware.participants.database_tables import made_tables, missing
 from txaware.participants.mysql_block import is_marked, mark
 from txaware.participants.mysql_link import MYSQL, MysqlLink
@@ -37,7 +43,6 @@ from txaware.participants.postgres_link import (
     driver,
     is_asyncio,
 )
-from txaware.participants.session_pool import told_pool
 from txaware.participants.sql_dialect import SqlDialect
 from txaware.participants.sqlite_link import SQLITE
 from txaware.publish.publisher import checked_many, checked_size_bytes

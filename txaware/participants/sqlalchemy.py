@@ -14,14 +14,13 @@ from txaware.messaging import Messaging
 from txaware.model.messages import MessageId
 from txaware.model.start_places import StartAt
 from txaware.participants.database_outbox import DatabaseOutbox
-from txaware.participants.database_steps import library_of
+from txaware.participants.database_steps import library_of, told_pool
 from txaware.participants.deciding_database import DecidingDatabase
 from txaware.participants.mysql import LentMysql
 from txaware.participants.mysql_outbox import DecidingMysql
 from txaware.participants.postgres import MarkedPostgres
 from txaware.participants.postgres_outbox import DecidingPostgres
 from txaware.participants.prepared_database import PreparedDatabase
-from txaware.participants.session_pool import told_pool
 from txaware.participants.sqlite import Sqlite
 from txaware.queue.participants_of_threads import DatabaseConnection
 

@@ -23,6 +23,7 @@ from txaware.protocol.fields import (
     Others,
     Reads,
     array_of,
+    as_it_is,
     by,
     text,
 )
@@ -34,8 +35,8 @@ from txaware.protocol.json_values import from_base64
 from txaware.protocol.rights import holder
 from txaware.protocol.tables import CHANGES
 from txaware.protocol.transactional_ids import INSTANCE, KEY
-from txaware.protocol.transactions import DONE, KEYS, ONE, OneTransaction, of_one
-from txaware.protocol.verb import Repeat, verbs_in
+from txaware.protocol.transactions import KEYS, ONE, OneTransaction, of_one
+from txaware.protocol.verb import DONE, Repeat, verbs_in
 
 _NAME = text(FULL_NAME)
 _GROUP = text(TEXT | {"pattern": GROUP})
@@ -98,13 +99,9 @@ _CARRIED = Others(
 )
 
 
-def _as_sent(value: Any, *, what: str) -> Any:
-    return value
-
-
 # Who commits looks at it: a transactional id has the keys checked whatever is sent.
 _CHECK = Kind(
-    _as_sent,
+    as_it_is,
     {
         "type": ["boolean", "null"],
         "description": "True where can-commit was not asked: it is now, for the "

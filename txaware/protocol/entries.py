@@ -16,8 +16,8 @@ from txaware.protocol import places
 from txaware.protocol.fields import Kind, by, plain, seconds_in_ms
 from txaware.protocol.json_schema import TEXT, array, fields, or_null, whole
 from txaware.protocol.rights import holder_or_operator, operator
-from txaware.protocol.transactions import DONE, ONE, PARTICIPANT, POINTERS, TAG
-from txaware.protocol.verb import Form, In, Verb, Work, verbs_in
+from txaware.protocol.transactions import ONE, PARTICIPANT, POINTERS, TAG
+from txaware.protocol.verb import DONE, Form, In, Verb, Work, verbs_in
 
 
 def _writer(value: object, *, what: str) -> str:

@@ -50,7 +50,7 @@ class Reads(Protocol):
         """Reads a value, named by `what` in errors; raises `BadRequest`."""
 
 
-def _as_it_is(value: Any, *, what: str) -> Any:
+def as_it_is(value: Any, *, what: str) -> Any:
     return value
 
 
@@ -67,7 +67,7 @@ class Kind:
 
     read: Callable[..., Any]
     schema: Schema
-    given: Callable[..., Any] = attrs.field(default=_as_it_is, kw_only=True)
+    given: Callable[..., Any] = attrs.field(default=as_it_is, kw_only=True)
     write: Callable[[Any], Any] = attrs.field(default=lambda value: value, kw_only=True)
     read_text: Callable[..., Any] = attrs.field(kw_only=True)
     form: Any = attrs.field(default=None, kw_only=True)
@@ -127,7 +127,7 @@ class Others:
     kind: Kind | None
     named: tuple[Field, ...] = attrs.field(default=(), kw_only=True)
     passed_over: tuple[str, ...] = attrs.field(default=(), kw_only=True)
-    given: Callable[..., Any] = attrs.field(default=_as_it_is, kw_only=True)
+    given: Callable[..., Any] = attrs.field(default=as_it_is, kw_only=True)
 
 
 @attrs.frozen
@@ -198,7 +198,7 @@ def int_(least: int, most: int) -> Kind:
 
 
 def plain(
-    least: int = 0, most: int = LONG_MAX, *, given: Callable[..., Any] = _as_it_is
+    least: int = 0, most: int = LONG_MAX, *, given: Callable[..., Any] = as_it_is
 ) -> Kind:
     """Returns the kind of whole numbers within bounds, which no tag stands around."""
 
@@ -263,7 +263,7 @@ def array_of(kind: Reads) -> Kind:
 
 
 def text(
-    schema: Schema = json_schema.TEXT, *, given: Callable[..., Any] = _as_it_is
+    schema: Schema = json_schema.TEXT, *, given: Callable[..., Any] = as_it_is
 ) -> Kind:
     """Returns the kind of strings; the service checks what may stand in them."""
     return Kind(_text, schema, given=given, form=str)

@@ -45,9 +45,8 @@ from txaware.protocol.fields import (
     text,
 )
 from txaware.protocol.formats import Format, PublishRequest, encode_publish
-from txaware.protocol.formats.requests import milliseconds
 from txaware.protocol.json_schema import ref, whole
-from txaware.protocol.json_values import load
+from txaware.protocol.json_values import load, milliseconds
 from txaware.protocol.queues import QUEUE, TAG
 from txaware.protocol.rights import on_queue
 from txaware.protocol.shape import BodyFormats, Described

@@ -5,6 +5,7 @@ Only `BadRequest` comes out, and a body costs a few times its own size at most.
 
 import base64
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -15,7 +16,7 @@ import msgspec
 
 from coordinator.remote.wire import shown
 from txaware.errors import BadRequest, RequestTooLarge
-from txaware.model.requests import MAX_MESSAGES
+from txaware.model.requests import MAX_MESSAGES, MAX_TIME_MS
 
 # Commas and opening brackets; a message that expires has three of them.
 MAX_MARKS = 4 * MAX_MESSAGES
@@ -230,3 +231,24 @@ def camel(name: str) -> str:
     """Returns the name of a field as it travels."""
     first, *others = name.split("_")
     return first + "".join(other.title() for other in others)
+
+
+def expire_after_ms(after_s: float | None) -> int | None:
+    """Returns after how many ms something expires, at least 1; None for never."""
+    return None if after_s is None else max(int(after_s * 1000), 1)
+
+
+def expire_after_s(after_ms: int | None) -> float | None:
+    """Returns these ms as a change of a row has them."""
+    return None if after_ms is None else after_ms / 1000
+
+
+def seconds(time_ms: int) -> float:
+    """Returns seconds that give these ms again when they are multiplied and cut off."""
+    time_s = time_ms / 1000
+    return time_s if int(time_s * 1000) >= time_ms else math.nextafter(time_s, math.inf)
+
+
+def milliseconds(time_s: float) -> int:
+    """Returns a time to wait in ms, rounded up; 0 for one below 0."""
+    return math.ceil(max(0.0, min(time_s, MAX_TIME_MS / 2000)) * 1000)

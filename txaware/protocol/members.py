@@ -46,7 +46,6 @@ from txaware.protocol.fields import (
     seconds_in_ms,
     text,
 )
-from txaware.protocol.formats.requests import milliseconds
 from txaware.protocol.groups import TAG
 from txaware.protocol.json_schema import FLAG as FLAG_SCHEMA
 from txaware.protocol.json_schema import (
@@ -64,7 +63,7 @@ from txaware.protocol.json_schema import (
 )
 from txaware.protocol.json_schema import TEXT as TEXT_SCHEMA
 from txaware.protocol.json_schema import TOPIC as TOPIC_PATTERN
-from txaware.protocol.json_values import checked_object
+from txaware.protocol.json_values import checked_object, milliseconds
 from txaware.protocol.rights import in_group_alone, to_list
 from txaware.protocol.values import structured, unstructured
 from txaware.protocol.verb import Form, Repeat, Verb, Work, verbs_in

@@ -51,7 +51,6 @@ from txaware.protocol.formats import (
     encode_poll,
 )
 from txaware.protocol.formats.json_format import START_FROM
-from txaware.protocol.formats.requests import milliseconds, seconds
 from txaware.protocol.json_schema import (
     BASE64,
     HEX_ID,
@@ -64,7 +63,7 @@ from txaware.protocol.json_schema import (
     whole,
 )
 from txaware.protocol.json_schema import FLAG as FLAG_SCHEMA
-from txaware.protocol.json_values import camel, load
+from txaware.protocol.json_values import camel, load, milliseconds, seconds
 from txaware.protocol.rights import on_topic
 from txaware.protocol.shape import BodyFormats, Described
 from txaware.protocol.topics import TOPIC

@@ -30,9 +30,13 @@ from txaware.protocol.fields import (
     plain,
 )
 from txaware.protocol.formats.msgpack_format import MSGPACK_TYPE, read_changes
-from txaware.protocol.formats.requests import expire_after_ms, expire_after_s
 from txaware.protocol.json_schema import BASE64, array, fields, or_null
-from txaware.protocol.json_values import from_base64, load
+from txaware.protocol.json_values import (
+    expire_after_ms,
+    expire_after_s,
+    from_base64,
+    load,
+)
 from txaware.protocol.rights import on_table, to_list
 from txaware.protocol.shape import Binary
 from txaware.protocol.values import structured

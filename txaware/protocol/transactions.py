@@ -45,7 +45,7 @@ from coordinator.transaction_status import (
     TransactionCounts,
 )
 from txaware.protocol import places
-from txaware.protocol.fields import Kind, by, encoded_transaction
+from txaware.protocol.fields import Kind, as_it_is, by, encoded_transaction
 from txaware.protocol.json_schema import (
     BASE64,
     FLAG,
@@ -68,6 +68,7 @@ from txaware.protocol.rights import (
 )
 from txaware.protocol.values import structured
 from txaware.protocol.verb import (
+    DONE,
     Form,
     In,
     InBytes,
@@ -137,23 +138,11 @@ _PREPARED = Form(
 )
 
 
-def _nothing(_: object) -> dict[str, Any]:
-    return {}
-
-
-def _as_sent(value: Any, *, what: str) -> Any:
-    return value
-
-
 def _check_beginning(asked: Any) -> None:
     """Refuses what no transaction begins with."""
     checked_beginning(asked.kind, asked.timeout_s)
     if asked.timeout_s is not None:
         checked_timeout_s(asked.timeout_s)
-
-
-def _no_value(_: Any, __: object) -> None:
-    """Reads an answer that says nothing."""
 
 
 STANDING = fields(
@@ -200,8 +189,8 @@ _TRANSACTION = InBytes(
     ),
 )
 # A coordinator looks at both together.
-_KIND_TO_BEGIN = Kind(_as_sent, {"enum": ["short", "long"]})
-_TIMEOUT = Kind(_as_sent, or_null(TIMEOUT_S))
+_KIND_TO_BEGIN = Kind(as_it_is, {"enum": ["short", "long"]})
+_TIMEOUT = Kind(as_it_is, or_null(TIMEOUT_S))
 _BEGIN = any_of(
     fields({}, {"type": {"const": "short"}, "timeoutS": or_null(TIMEOUT_S)}),
     fields({"type": {"const": "long"}}, {"timeoutS": NULL}),
@@ -243,10 +232,6 @@ _TRUNCATE = any_of(
     fields({"beforeMs": whole(0)}),
     fields({}, {"pointers": POINTERS}),
 )
-
-
-# Those who end a transaction get an object without fields.
-DONE = Form(_nothing, _no_value, {"type": "object", "maxProperties": 0})
 
 
 class Beginning(Struct, forbid_unknown_fields=True):

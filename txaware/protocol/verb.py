@@ -22,9 +22,13 @@ import msgspec
 from coordinator.remote.wire import JSON, to_base64
 from txaware.errors import BadRequest
 from txaware.protocol.formats import MSGPACK, Format
-from txaware.protocol.json_schema import Schema
+from txaware.protocol.json_schema import (
+    Schema,
+)
 from txaware.protocol.places import is_of_partition
-from txaware.protocol.rights import Allow
+from txaware.protocol.rights import (
+    Allow,
+)
 from txaware.protocol.shape import Binary, BodyFormats, Shape, pack, unpack
 from txaware.protocol.values import (
     field_of,
@@ -119,6 +123,18 @@ class InBytes:
     read: Callable[[bytes], Any]
     said: str
     schema: Schema
+
+
+def _nothing(_: object) -> dict[str, Any]:
+    return {}
+
+
+def _no_value(_: Any, __: object) -> None:
+    """Reads an answer that says nothing."""
+
+
+# Those who end a transaction get an object without fields.
+DONE = Form(_nothing, _no_value, {"type": "object", "maxProperties": 0})
 
 
 # Makes requests of other verbs, which give a value back.
@@ -286,7 +302,7 @@ class Verb(Generic[P, T]):
         if isinstance(self.answer, InBytes):
             return pack(self.answer.write(value))
         if isinstance(self.answer, Form):
-            return pack(unstructured(self.answer.write(value)))
+            return pack(self.answer.write(value))
         return pack(unstructured(value))
 
     def unpacked(self, asked: Any, body: bytes) -> T:

@@ -9,11 +9,19 @@ from typing import Any
 from txaware.errors import TxAwareError
 from txaware.server.admission import Bodies, ClientGone, Memory, Receive
 from txaware.server.direct_lane import Lane
-from txaware.server.exchange import Head, Reply, Request, Stream, dressed
+from txaware.server.exchange import (
+    Head,
+    Reply,
+    Request,
+    Send,
+    Stream,
+    dressed,
+    gathered,
+    send_stream,
+)
 from txaware.server.frame_connection import FrameRules
 from txaware.server.request_rules import RequestRules
 from txaware.server.routing import Answer, Match, Route, whole
-from txaware.server.streams import Send, gathered, send_stream
 
 Scope = Mapping[str, Any]
 

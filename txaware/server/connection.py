@@ -7,18 +7,17 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from txaware.server.answer_memory import AnswerMemory
+from txaware.server.admission import AnswerMemory
 from txaware.server.app import Expecting
 from txaware.server.connection_limits import ConnectionLimits, is_vital
 from txaware.server.direct_lane import DirectRequest, KnownHead, Lane
-from txaware.server.exchange import Headers, Settable
+from txaware.server.exchange import Headers, Send, Settable
 from txaware.server.failures import last_answer
 from txaware.server.frame_connection import FrameConnection
 from txaware.server.request_parser import BODY, HEAD, NOTHING, Feeding, WrongHead
 from txaware.server.routing import Match
 from txaware.server.server_context import Stopping
 from txaware.server.sink import Flow, Sink
-from txaware.server.streams import Send
 
 # The time a client may still send what is read to nowhere: a connection that is closed
 # before is reset, and the answer is lost with it.
@@ -85,11 +84,6 @@ class Connection(Feeding):
         self.transport.abort()
 
     @property
-    def address(self) -> str | None:
-        """The address of the other end."""
-        return self.client[0] if self.client else None
-
-    @property
     def host_and_port(self) -> str | None:
         """The address with its port, as it is written in a URL."""
         if not self.client:
@@ -135,6 +129,7 @@ class Connection(Feeding):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Refuses connections above the limit, with a reason."""
         super().connection_made(transport)
+        self.address = self.client[0] if self.client else None
         self.flow = Flow(transport, self.pipeline)
         self._sink = Sink(transport, self._end, self._hold)
         if self.stopping.is_set or len(self.connections) > self.limits.most_at_all:

@@ -15,11 +15,19 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from txaware.auth import Principal
 from txaware.server.admission import Bodies, ClientGone, Memory
-from txaware.server.exchange import Head, Headers, Peer, Reply, Stream, dressed
+from txaware.server.exchange import (
+    Head,
+    Headers,
+    Peer,
+    Reply,
+    Send,
+    Stream,
+    dressed,
+    send_stream,
+)
 from txaware.server.idempotency import KEY, KeyedRequest
 from txaware.server.request_rules import RequestRules
 from txaware.server.routing import Answer, Begun, Match, whole
-from txaware.server.streams import Send, send_stream
 
 # A larger body comes in pieces, between which others have their turn.
 LANE_BYTES = 64 << 10

@@ -41,14 +41,13 @@ from txaware.protocol.frames import (
     read_head,
     read_hello,
 )
-from txaware.server.admission import Full
-from txaware.server.answer_memory import AnswerMemory
+from txaware.server.admission import AnswerMemory, Full
 from txaware.server.connection_limits import ConnectionLimits
 from txaware.server.direct_lane import Lane
 from txaware.server.exchange import Again, Head, Headers, Reply
 from txaware.server.failures import error_reply
 from txaware.server.frame_request import KnownRequest, RequestStream, shared_headers
-from txaware.server.routes.frame_routes import UPGRADE, FrameRoute
+from txaware.server.routes.verb_routes import UPGRADE, FrameRoute
 from txaware.server.server_context import Outcomes
 
 log = logging.getLogger(__name__)

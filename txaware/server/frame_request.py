@@ -25,11 +25,10 @@ from txaware.protocol.frames import (
 from txaware.server import exchange
 from txaware.server.admission import Full, Memory
 from txaware.server.direct_lane import DirectRequest, Lane
-from txaware.server.exchange import Again, Head, Headers, Reply, Settable
+from txaware.server.exchange import Again, Head, Headers, Reply, Send, Settable
 from txaware.server.idempotency import INSTANCE, KEY
-from txaware.server.routes.frame_routes import FrameRoute
+from txaware.server.routes.verb_routes import FrameRoute
 from txaware.server.routing import Answer, Match
-from txaware.server.streams import Send
 
 log = logging.getLogger(__name__)
 

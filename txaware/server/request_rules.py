@@ -3,34 +3,82 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Protocol
 
 from txaware.auth import ANYBODY, NOBODY, AuditLog, Principal, Refusal, Tokens
 from txaware.errors import BadRequest, NotAuthorized, TxAwareError
+from txaware.model.loopback import KNOWN_HOSTS, is_local
 from txaware.protocol.frames import SERVER
 from txaware.server.admission import Admission, ClientGone
 from txaware.server.cluster.server_seal import ServerSeal
 from txaware.server.exchange import Head, Headers, Reply, Request, check_query
-from txaware.server.failures import error_reply, name_of, reply_to, status_of
-from txaware.server.hidden_paths import HiddenPaths
+from txaware.server.failures import (
+    HiddenPaths,
+    error_reply,
+    name_of,
+    reply_to,
+    status_of,
+)
 from txaware.server.idempotency import (
     INSTANCE,
     KEY,
     Idempotency,
     KeyedRequest,
 )
-from txaware.server.permissions import Origins
 from txaware.server.routing import Match, Route, Routes
 
 log = logging.getLogger(__name__)
-
 _SINGLE = frozenset(
     (
         *(b"authorization", b"host", b"origin", b"sec-fetch-site"),
         *(b"content-type", b"content-encoding"),
     )
 ) | {KEY, INSTANCE}
+
+# A browser says this of requests of the page itself, and of typed addresses.
+# Another port of this machine is the "same-site", and a program of somebody else.
+OWN_SITES = (b"same-origin", b"none")
+FOREIGN = "pages of other sites may not use this server"
+
+
+class ForeignOrigin(NotAuthorized):
+    """The request comes from a page of another site."""
+
+
+class Origins:
+    """Checks the headers that a browser sends, and a page cannot change.
+
+    `only_local` is for a server without tokens: its name must then be that of this
+    machine, or a page whose own name was made to lead here would count as its own.
+    """
+
+    def __init__(self, *, only_local: bool) -> None:
+        self._only_local = only_local
+
+    def check(self, headers: Mapping[bytes, bytes], *, is_page: bool = False) -> None:
+        """Raises where the request comes from elsewhere.
+
+        A link of another site may open the page itself, and load nothing else: a
+        browser adds no Origin to a GET for a link, an image or a frame.
+        """
+        host = headers.get(b"host", b"").decode("latin-1")
+        if self._only_local and host and not _is_local(host):
+            raise ForeignOrigin(f"this server is not called {host[:100]!r}")
+        site = headers.get(b"sec-fetch-site")
+        if site is not None and site not in OWN_SITES and not is_page:
+            raise ForeignOrigin(FOREIGN)
+        origin = headers.get(b"origin")
+        if origin is not None:
+            _, _, source = origin.decode("latin-1").partition("://")
+            if source != host:
+                raise ForeignOrigin(FOREIGN)
+
+
+@lru_cache(KNOWN_HOSTS)
+def _is_local(host: str) -> bool:
+    name, colon, port = host.rpartition(":")
+    return is_local(name if colon and port.isdigit() else host)
 
 
 class Observer(Protocol):

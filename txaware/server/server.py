@@ -25,8 +25,7 @@ from txaware.auth import EVERYTHING, AuditLog, Principal, Tokens, new_token
 from txaware.errors import BadRequest, Unavailable
 from txaware.model.loopback import is_local
 from txaware.protocol.frames import VERSION, Hello
-from txaware.server.admission import Admission, Bodies
-from txaware.server.answer_memory import AnswerMemory
+from txaware.server.admission import Admission, AnswerMemory, Bodies
 from txaware.server.app import AsgiApp
 from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.commit_parts import parts_route
@@ -43,15 +42,14 @@ from txaware.server.cluster.whole_topics import stored_route
 from txaware.server.connection import CUT_S, Connection
 from txaware.server.connection_limits import ConnectionLimits
 from txaware.server.direct_lane import Lane
+from txaware.server.failures import HiddenPaths
 from txaware.server.frame_connection import FrameLimits, FrameRules
-from txaware.server.hidden_paths import HiddenPaths
 from txaware.server.idempotency import INSTANCE, Idempotency
 from txaware.server.metrics.exposition import Exposition
-from txaware.server.permissions import Origins
-from txaware.server.request_rules import RequestRules
+from txaware.server.request_rules import Origins, RequestRules
 from txaware.server.routes import all_performers, all_routes
-from txaware.server.routes.frame_routes import frame_routes
 from txaware.server.routes.unguarded import server_facts
+from txaware.server.routes.verb_routes import frame_routes
 from txaware.server.served import Served
 from txaware.server.server_context import (
     Outcomes,

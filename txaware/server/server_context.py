@@ -20,11 +20,11 @@ from txaware.auth import Principal
 from txaware.errors import Unavailable
 from txaware.model.clock import ClockMs
 from txaware.model.settings import Settings
-from txaware.server.answer_memory import AnswerMemory
+from txaware.server.admission import AnswerMemory
 from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.server_map import ServerMap, alone
 from txaware.server.exchange import Settable
-from txaware.server.hidden_paths import HiddenPaths
+from txaware.server.failures import HiddenPaths
 from txaware.server.owners import Owners
 from txaware.server.parts_elsewhere import PartsElsewhere
 from txaware.server.write_entries import WriteEntries

@@ -50,7 +50,7 @@ from txaware.service.monitor.inspection import GoOn, Inspection
 from txaware.service.monitor.message_search import MessageSearch
 from txaware.service.monitor.row_counts import RowCounts
 from txaware.service.monitor.turns import Failures
-from txaware.service.read.first_undecided import first_undecided
+from txaware.service.read.committed_bounds import first_undecided
 from txaware.service.read.split_planner import TopicSplits
 from txaware.service.retention.clean_up import Retention
 from txaware.service.retention.open_plans import OpenPlans

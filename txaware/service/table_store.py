@@ -28,10 +28,10 @@ from txaware.service.store_context import StoreContext, carrying
 from txaware.service.visibility import DELIVER, Visibility
 from txaware.service.write.message_cargo import RowCargo
 from txaware.store.columns import POINTED, pointer_of
+from txaware.store.interfaces import pieces
 from txaware.store.journaled_table import keep_earlier_versions_away
 from txaware.store.keys import POINTER_BYTES, TABLE, after
 from txaware.store.kinds import END, USERS_ROWS, ZERO, escaped, unescaped
-from txaware.store.ranges import pieces
 from txaware.store.versioned_rows import (
     BEHIND_POINTER,
     VersionedRows,

@@ -9,8 +9,8 @@ from txaware.errors import ShardAway, TxAwareError
 from txaware.model.interfaces import OrderedTable
 from txaware.model.shards import HOME, checked_shards, placed, shards_text
 from txaware.model.topics import SHARDS, Topic
+from txaware.store.interfaces import pieces
 from txaware.store.keys import TOPIC, topic_key
-from txaware.store.ranges import pieces
 from txaware.store.topic_table import TopicTable, no_shard
 
 # Has a shard keep the copy of a topic's row.

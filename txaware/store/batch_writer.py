@@ -23,6 +23,10 @@ from txaware.store.damage import Damaged, DamagedNotWritten, is_damage, said, wa
 from txaware.store.interfaces import RowStore
 from txaware.store.keys import JOURNAL, STATE, row_prefix
 
+JOURNAL_BYTES = 1 << 20
+READ_ROWS = 10_000
+TIME = STATE + b"time"
+
 Taken = dict[int, list[Row]]
 
 # The ended transactions that are remembered; late rows of theirs are released at once.
@@ -173,11 +177,6 @@ class UncommittedRows:
         for name, group in self._groups.items():
             if name.startswith(prefix) or prefix.startswith(name):
                 yield group
-
-
-JOURNAL_BYTES = 1 << 20
-READ_ROWS = 10_000
-TIME = STATE + b"time"
 
 
 class BatchWriter:

@@ -9,6 +9,7 @@ from coordinator.embedded.journal import Journal
 from txaware.model.interfaces import OrderedTable, Row, Write
 from txaware.model.metrics import WriteMetrics
 from txaware.model.shards import HOME
+from txaware.store.columns import negated
 from txaware.store.hbase.connections import HBaseConnections
 
 
@@ -250,3 +251,34 @@ def up_to(rows: list[Row], max_bytes: int) -> list[Row]:
         if size >= max_bytes:
             return rows[: at + 1]
     return rows
+
+
+PIECE_ROWS = 1000
+
+
+def pieces(
+    table: OrderedTable,
+    prefix: bytes,
+    *,
+    start: bytes = b"",
+    stop: bytes | None = None,
+    limit: int = PIECE_ROWS,
+) -> Iterator[list[Row]]:
+    """Reads all rows of a range, a bounded number at a time.
+
+    Each piece is a view of its own. The rows of a piece may be changed or deleted
+    before the next one is asked for.
+    """
+    while rows := table.scan(prefix, start=start, stop=stop, limit=limit):
+        yield rows
+        start = rows[-1][0] + b"\0"
+
+
+def negate(table: OrderedTable, rows: Iterable[Row]) -> None:
+    """Marks rows, named by whole keys, as rolled back; on disk unless they are held."""
+    marked = [(key, negated(value)) for key, value in rows]
+    writes: list[Write] = [
+        (key, value) for key, value in marked if not table.replace_held(key, value)
+    ]
+    if writes:
+        table.submit(writes)()

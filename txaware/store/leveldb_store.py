@@ -10,8 +10,11 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
-from coordinator.durable_names import sync_directory
-from coordinator.private_directory import make_all_private, tighten_files
+from coordinator.private_directory import (
+    make_all_private,
+    sync_directory,
+    tighten_files,
+)
 from txaware.errors import Unavailable
 from txaware.model.interfaces import Row, Write
 from txaware.model.settings import Settings
@@ -27,6 +30,17 @@ from txaware.store.damage import (
 )
 from txaware.store.interfaces import RowBatch, up_to
 from txaware.store.keys import ABOVE_ALL, JOURNAL, after
+
+FIRST_ROWS, MOST_ROWS = 2, 512
+# Scans of that many rows take turns: with each row an iterator lets the interpreter go,
+# and two at once do little but take it from each other (1.5 us a row and not 1.0; four
+# at once 2.4). Smaller scans do not wait for them.
+MANY_ROWS = 500
+LOOK_AGAIN_S = 0.002
+# LevelDB maps each table file that it has open, and takes 64 of them at least.
+TABLE_FILE_BYTES, OTHER_FILES = 1 << 20, 10
+Open = Callable[[], Any]
+T = TypeVar("T")
 
 
 class LogFile:
@@ -95,20 +109,6 @@ class NamedBatch:
             log.size = size
         else:
             log.follow()
-
-
-FIRST_ROWS, MOST_ROWS = 2, 512
-# Scans of that many rows take turns: with each row an iterator lets the interpreter go,
-# and two at once do little but take it from each other (1.5 us a row and not 1.0; four
-# at once 2.4). Smaller scans do not wait for them.
-MANY_ROWS = 500
-LOOK_AGAIN_S = 0.002
-
-# LevelDB maps each table file that it has open, and takes 64 of them at least.
-TABLE_FILE_BYTES, OTHER_FILES = 1 << 20, 10
-
-Open = Callable[[], Any]
-T = TypeVar("T")
 
 
 def leveldb_at(directory: Path, settings: Settings) -> Open:

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from coordinator.durable_names import sync_directory
+from coordinator.private_directory import sync_directory
 
 log = logging.getLogger(__name__)
 

@@ -34,6 +34,7 @@ from txaware.store.columns import (
     pointers_of,
     value_head,
 )
+from txaware.store.interfaces import negate, pieces
 from txaware.store.keys import MESSAGE
 from txaware.store.packed_rows import (
     PackedSpan,
@@ -43,7 +44,9 @@ from txaware.store.packed_rows import (
     stop_with_batches,
     unpacked_row,
 )
-from txaware.store.ranges import negate, pieces
+
+_DECIDING = {EXPIRY, RECEIPTS}
+_tag = itemgetter(0)
 
 
 class Encoded:
@@ -107,8 +110,6 @@ class Encoded:
         return made
 
 
-_DECIDING = {EXPIRY, RECEIPTS}
-_tag = itemgetter(0)
 _NOTHING: Mapping[int, Mapping[bytes, bytes]] = {}
 
 

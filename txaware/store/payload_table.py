@@ -24,8 +24,8 @@ from txaware.store.columns import (
     decode_receipts,
     value_head,
 )
+from txaware.store.interfaces import pieces
 from txaware.store.keys import payload_prefix
-from txaware.store.ranges import pieces
 
 
 @attrs.frozen

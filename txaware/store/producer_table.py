@@ -13,6 +13,7 @@ from txaware.model.messages import MessageId
 from txaware.model.partitions import stored_rows
 from txaware.model.producers import SEQUENCES, ProducerIdentity, checked_identity
 from txaware.model.topics import TopicName
+from txaware.store.interfaces import pieces
 from txaware.store.keys import (
     MAX_SEQUENCE,
     PRODUCER_ROW,
@@ -21,7 +22,6 @@ from txaware.store.keys import (
     TRANSACTIONAL_ID_ROW,
     row_key,
 )
-from txaware.store.ranges import pieces
 
 # So many requests of a producer in a topic are known again.
 REMEMBERED = 5

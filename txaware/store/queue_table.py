@@ -12,8 +12,8 @@ from txaware.model.interfaces import OrderedTable, Write
 from txaware.model.messages import ID_BYTES, MessageId
 from txaware.model.queues import PIPE_BYTES
 from txaware.store.columns import decode, value_head
+from txaware.store.interfaces import pieces
 from txaware.store.keys import LEASE, PIPE, ROW_KEY_BYTES
-from txaware.store.ranges import pieces
 
 _PIPE = struct.Struct(">BBqqqQQQQQQQ20s")
 _LEASE = struct.Struct(">QIqqB")

@@ -14,8 +14,8 @@ from txaware.model.partitions import row_topics
 from txaware.model.queues import is_queue
 from txaware.model.shards import HOME, checked_shards
 from txaware.model.topics import SHARDS, Topic, TopicName
+from txaware.store.interfaces import pieces
 from txaware.store.keys import TOPIC, topic_key
-from txaware.store.ranges import pieces
 
 T = TypeVar("T")
 Change = Callable[[Topic | None], Topic]

@@ -23,9 +23,8 @@ from txaware.store.columns import (
     pointer_of,
     value_head,
 )
-from txaware.store.interfaces import FindsLast
+from txaware.store.interfaces import FindsLast, negate
 from txaware.store.keys import POINTER_BYTES, after, pointer_key
-from txaware.store.ranges import negate
 from txaware.store.row_kinds import PointerAt, RowKind
 
 T = TypeVar("T")

@@ -17,13 +17,6 @@ from txaware.client.calls.call import Call, Steps
 from txaware.client.calls.verb_calls import steps_of
 from txaware.client.client_verbs import AwaitedClient, make_methods
 from txaware.client.connections import destination, shown
-from txaware.client.frame_choice import (
-    FRAMES,
-    HTTP,
-    FrameChoice,
-    once_more,
-    raise_not_asked,
-)
 from txaware.client.frame_connection import upgrade_request
 from txaware.client.frame_streams import FramedAnswer, head_of
 from txaware.client.http11 import HttpRequest
@@ -33,7 +26,15 @@ from txaware.client.http_connection import (
     NotGranted,
     ServerAddress,
 )
-from txaware.client.link import Link, ServerPlace
+from txaware.client.link import (
+    FRAMES,
+    HTTP,
+    FrameChoice,
+    Link,
+    ServerPlace,
+    once_more,
+    raise_not_asked,
+)
 from txaware.client.retry import FAILURES, Retry, WholeAnswer, again
 from txaware.client.server_info import ServerInfo
 from txaware.client.transport import AsksInFrames, Transport

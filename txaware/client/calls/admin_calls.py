@@ -8,8 +8,7 @@ from txaware.client.calls.call import (
     done,
     reading_field,
 )
-from txaware.client.calls.server_calls import ServerCalls
-from txaware.client.calls.verb_calls import LONG_S, call_of
+from txaware.client.calls.verb_calls import LONG_S, ServerCalls, call_of
 from txaware.model.messages import ROW_KEY_BYTES, MessageId
 from txaware.model.reports import Peeked
 from txaware.model.requests import Start

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import attrs
+import httpcore
 
 from coordinator.brief_errors import from_server
 from txaware import errors
@@ -164,3 +165,24 @@ def nothing(_: bytes) -> None:
 
 
 done = reading(nothing)
+
+
+class CallTimeout(httpcore.ReadTimeout):
+    """The time for a whole call is over."""
+
+
+class Deadline:
+    """The end of the time for a call, whatever signs of life come until then."""
+
+    __slots__ = ("_clock_s", "_until_s")
+
+    def __init__(self, until_s: float, clock_s: Callable[[], float]) -> None:
+        self._until_s = until_s
+        self._clock_s = clock_s
+
+    def within(self, most_s: float) -> float:
+        """Returns so much time, or what is left; `CallTimeout` where none is."""
+        left_s = self._until_s - self._clock_s()
+        if left_s <= 0:
+            raise CallTimeout
+        return min(left_s, most_s)

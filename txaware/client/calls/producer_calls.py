@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from txaware.client.calls.call import Steps
-from txaware.client.calls.server_calls import ServerCalls
 from txaware.client.calls.topic_calls import TopicCalls
-from txaware.client.calls.verb_calls import call_of, limited, performed
+from txaware.client.calls.verb_calls import ServerCalls, call_of, limited, performed
 from txaware.errors import NotWritten, Unavailable
 from txaware.model.messages import MessageId
 from txaware.model.producers import ProducerIdentity

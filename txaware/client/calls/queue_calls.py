@@ -8,8 +8,7 @@ from msgspec import structs
 from txaware.client.calls.call import (
     Steps,
 )
-from txaware.client.calls.server_calls import ServerCalls
-from txaware.client.calls.verb_calls import call_of, performed, steps_of
+from txaware.client.calls.verb_calls import ServerCalls, call_of, performed, steps_of
 from txaware.model.queues import (
     Popped,
     QueueDescriptor,

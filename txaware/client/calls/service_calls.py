@@ -10,11 +10,11 @@ from msgspec import structs
 from coordinator.transaction import Transaction
 from txaware.client.calls.call import Steps
 from txaware.client.calls.producer_calls import ProducerCalls
-from txaware.client.calls.request_fit import require_fit
 from txaware.client.calls.verb_calls import (
     call_of,
     limited,
     performed,
+    require_fit,
     steps_of,
 )
 from txaware.client.link import Link

@@ -3,9 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from txaware.client.calls.call import Steps
-from txaware.client.calls.request_fit import msgpack_call
-from txaware.client.calls.server_calls import ServerCalls
-from txaware.client.calls.verb_calls import call_of
+from txaware.client.calls.verb_calls import ServerCalls, call_of, msgpack_call
 from txaware.errors import RequestTooLarge
 from txaware.model.requests import Pointer
 from txaware.model.rows import RowChange

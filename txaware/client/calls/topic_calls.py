@@ -6,8 +6,7 @@ from typing import Any, Concatenate, ParamSpec
 import attrs
 
 from txaware.client.calls.call import Call, HttpAnswer, Steps, done
-from txaware.client.calls.server_calls import ServerCalls
-from txaware.client.calls.verb_calls import call_of, steps_of
+from txaware.client.calls.verb_calls import ServerCalls, call_of, steps_of
 from txaware.model.signatures import signed_as
 from txaware.model.topics import Topic, checked_changes
 from txaware.protocol.topics import (

@@ -7,20 +7,91 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import attrs
 import msgspec
 
-from txaware.client.calls.call import Call, Steps, reading
-from txaware.client.calls.request_fit import msgpack_call, require_fit
-from txaware.client.calls.server_calls import ServerCalls
-from txaware.client.server_info import ServerInfo
-from txaware.errors import BadRequest
+from txaware.client.calls.call import Call, HttpAnswer, Paths, Steps, reading
+from txaware.client.link import Link
+from txaware.client.server_info import ServerInfo, server_info
+from txaware.errors import BadRequest, RequestTooLarge
 from txaware.model.requests import checked_payloads
 from txaware.model.signatures import signed_as
-from txaware.protocol.verb import GiveBack, Verb
+from txaware.protocol.formats import MAX_MESSAGES, MSGPACK, WRONG_TYPE
+from txaware.protocol.verb import GiveBack, Repeat, Verb
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 # Reading or cleaning all of a large store takes a while.
 LONG_S = 3600.0
+_KIND = MSGPACK.media_type.encode()
+
+
+class ServerCalls:
+    """Verbs that yield their calls; knows the limits of the server it once asked."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._paths = Paths()
+        self._info: ServerInfo | None = None
+        self._info_of: bytes | None = None
+
+    def clock_s(self) -> float:
+        """Returns the time by which turns are counted."""
+        return self._link.clock_s()
+
+    def info(self) -> Steps[ServerInfo]:
+        """Asks for the limits of the server that answers now."""
+        info = self._info
+        if info is None or self._info_of != self._link.instance:
+            info = self._info = yield server_info()
+            self._info_of = self._link.instance
+        return info
+
+    def turn(self, wait_s: float, until_s: float) -> Steps[tuple[float, bool]]:
+        """Returns how long to have the server wait now, and whether that is all."""
+        if wait_s <= 0:
+            return 0.0, True
+        info = yield from self.info()
+        left_s = max(0.0, until_s - self._link.clock_s())
+        return min(left_s, info.long_poll_s), left_s <= info.long_poll_s
+
+
+def require_fit(messages: int, size_bytes: int, info: ServerInfo) -> None:
+    """Raises `RequestTooLarge` before anything is sent that would be refused."""
+    if size_bytes > info.request_bytes or messages > MAX_MESSAGES:
+        raise RequestTooLarge(
+            f"{messages} messages in a request of {size_bytes} bytes are above the "
+            f"limit of {MAX_MESSAGES} messages and {info.request_bytes} bytes"
+        )
+
+
+def msgpack_call(
+    path: str | Callable[[], str],
+    body: bytes | Callable[[], bytes],
+    read: Callable[[HttpAnswer], T],
+    *,
+    repeat: Repeat = Repeat.HARMLESS,
+    longer_s: float = 0,
+    framed: Callable[[], tuple[int, bytes]] | None = None,
+    about: str = "",
+) -> Call[T]:
+    """Returns a call in msgpack, which says so where the server does not know that."""
+
+    def read_or_tell(answer: HttpAnswer) -> T:
+        try:
+            return read(answer)
+        except BadRequest as error:
+            if not str(error).startswith(WRONG_TYPE):
+                raise
+            raise BadRequest(
+                f"{answer.url}: the server is older than this client, and does not "
+                f"know {MSGPACK.media_type}; upgrade the server, or take a client of "
+                f"its version. It says: {error}"
+            ) from error
+
+    return Call(
+        *("POST", path, read_or_tell, body, _KIND, _KIND, repeat, longer_s),
+        framed=framed,
+        about=about,
+    )
 
 
 def call_of(

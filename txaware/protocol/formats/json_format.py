@@ -36,12 +36,7 @@ from txaware.protocol.fields import (
 )
 from txaware.protocol.formats.interfaces import PageWriter
 from txaware.protocol.formats.json_pages import PAYLOAD_AS, JsonArray, JsonPage
-from txaware.protocol.formats.requests import (
-    PollRequest,
-    PublishRequest,
-    expiring,
-    seconds,
-)
+from txaware.protocol.formats.requests import PollRequest, PublishRequest, expiring
 from txaware.protocol.json_schema import (
     BASE64,
     HEX_ID,
@@ -70,6 +65,7 @@ from txaware.protocol.json_values import (
     number,
     number_or_none,
     read_quickly,
+    seconds,
     untagged,
 )
 

@@ -63,12 +63,14 @@ from txaware.protocol.formats.requests import (
     OnceRequest,
     PollRequest,
     PublishRequest,
+)
+from txaware.protocol.json_schema import INT_MAX, LONG_MAX, LONG_MIN
+from txaware.protocol.json_values import (
     expire_after_ms,
     expire_after_s,
     milliseconds,
     seconds,
 )
-from txaware.protocol.json_schema import INT_MAX, LONG_MAX, LONG_MIN
 
 MSGPACK_TYPE = "application/vnd.txaware+msgpack"
 # The most that a row takes in a body beside its key and its value, and the rest of it.

@@ -1,7 +1,5 @@
 """The requests of a publish, a store and a poll, whatever the bytes they came as."""
 
-import math
-
 import attrs
 
 from coordinator.transaction import Transaction
@@ -9,7 +7,8 @@ from txaware.model.compression import Packed
 from txaware.model.interfaces import UNCOMMITTED
 from txaware.model.messages import Outgoing, Receipt
 from txaware.model.producers import ProducerIdentity
-from txaware.model.requests import MAX_TIME_MS, Payload, Payloads, Start
+from txaware.model.requests import Payload, Payloads, Start
+from txaware.protocol.json_values import seconds
 
 Listed = list[Payload] | Payloads
 
@@ -61,24 +60,3 @@ def expiring(payload: bytes, after_ms: int | None) -> Payload:
         if after_ms is None
         else Outgoing(payload, expire_after_s=seconds(after_ms))
     )
-
-
-def expire_after_ms(after_s: float | None) -> int | None:
-    """Returns after how many ms something expires, at least 1; None for never."""
-    return None if after_s is None else max(int(after_s * 1000), 1)
-
-
-def expire_after_s(after_ms: int | None) -> float | None:
-    """Returns these ms as a change of a row has them."""
-    return None if after_ms is None else after_ms / 1000
-
-
-def seconds(time_ms: int) -> float:
-    """Returns seconds that give these ms again when they are multiplied and cut off."""
-    time_s = time_ms / 1000
-    return time_s if int(time_s * 1000) >= time_ms else math.nextafter(time_s, math.inf)
-
-
-def milliseconds(time_s: float) -> int:
-    """Returns a time to wait in ms, rounded up; 0 for one below 0."""
-    return math.ceil(max(0.0, min(time_s, MAX_TIME_MS / 2000)) * 1000)

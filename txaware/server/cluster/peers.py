@@ -8,10 +8,11 @@ from typing import NamedTuple
 import attrs
 
 from txaware.client.aio.async_frame_connection import AsyncFrameConnection
+from txaware.client.calls.call import Deadline
 from txaware.client.connections import destination
 from txaware.client.frame_connection import UPGRADE
 from txaware.client.frame_streams import FramedAnswer
-from txaware.client.http11 import Deadline, HttpRequest
+from txaware.client.http11 import HttpRequest
 from txaware.client.http_connection import HttpConnection, NotGranted
 from txaware.client.link import Link
 from txaware.client.retry import FAILURES

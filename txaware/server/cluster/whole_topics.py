@@ -69,13 +69,13 @@ from txaware.server.exchange import (
     Request,
     Settable,
     Stream,
+    gathered,
     json_reply,
 )
 from txaware.server.idempotency import INSTANCE, KEY, OutcomeUnknown
 from txaware.server.routes.verb_routes import in_its_format
 from txaware.server.routing import Answer, Match, Route
 from txaware.server.server_context import ServerContext
-from txaware.server.streams import gathered
 from txaware.server.verb_performer import QUICK_BYTES
 from txaware.service.topic_handles import PartitionedTopic
 from txaware.service.write.spreading import receipts_by_partition

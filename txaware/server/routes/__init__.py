@@ -27,13 +27,12 @@ from txaware.server.routes import (
 )
 from txaware.server.routes.commits import Commits
 from txaware.server.routes.dashboard import DashboardRoutes, MetricsRoutes
-from txaware.server.routes.frame_routes import upgrade_route
 from txaware.server.routes.polls import Polls
 from txaware.server.routes.producers import PublishesOnce
 from txaware.server.routes.transactional_ids import BeginsOfIds
 from txaware.server.routes.transactions import Begins
 from txaware.server.routes.unguarded import OpenApiRoutes, OpenRoutes
-from txaware.server.routes.verb_routes import verb_routes
+from txaware.server.routes.verb_routes import upgrade_route, verb_routes
 from txaware.server.routing import Route
 from txaware.server.server_context import ServerContext
 from txaware.server.verb_performer import Soon, VerbPerformer, performers

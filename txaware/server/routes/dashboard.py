@@ -19,10 +19,9 @@ from txaware.protocol.values import to_json
 from txaware.server.dashboard import FILES, HEADERS, PAGES
 from txaware.server.exchange import JSON, Reply, Request, json_reply
 from txaware.server.metrics.exposition import Exposition
-from txaware.server.permissions import sight
 from txaware.server.routing import Route
 from txaware.server.server_context import ServerContext
-from txaware.service.monitor.overview import Overview
+from txaware.service.monitor.overview import Overview, sight
 
 _HEADERS = tuple((name.encode(), value.encode()) for name, value in HEADERS.items())
 

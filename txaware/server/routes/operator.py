@@ -11,10 +11,10 @@ from txaware.protocol.rights import operator
 from txaware.protocol.verb import Verb
 from txaware.server.exchange import Request, Stream
 from txaware.server.metrics.topic_labels import seen_metrics
-from txaware.server.permissions import sight
 from txaware.server.routing import Route
 from txaware.server.server_context import ServerContext
 from txaware.server.verb_performer import Act
+from txaware.service.monitor.overview import sight
 
 
 def _peek(server_context: ServerContext, _: Request, asked: Any) -> list[Peeked]:

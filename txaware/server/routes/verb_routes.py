@@ -1,12 +1,14 @@
-"""Routes of declared verbs: each reads its request, has it performed, and answers."""
+"""Routes of declared verbs, by path and in frames: each reads, performs and answers."""
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import attrs
 
 from txaware.errors import BadRequest
 from txaware.protocol.formats import Format, format_of
+from txaware.protocol.frames import FRAMES_PATH, PROTOCOL
 from txaware.protocol.shape import Unread
 from txaware.protocol.verb import Repeat, Verb
 from txaware.server.exchange import (
@@ -17,7 +19,8 @@ from txaware.server.exchange import (
     Request,
     Stream,
 )
-from txaware.server.routing import Answer, Begin, Begun, Route, Told, in_a_task
+from txaware.server.failures import error_reply
+from txaware.server.routing import Answer, Begin, Begun, Match, Route, Told, in_a_task
 from txaware.server.verb_performer import LATER, MayComeAgain, VerbPerformer
 
 # Clients send the latter for a body where a program names no type.
@@ -147,3 +150,65 @@ def beginning(
         return answer(request, asked, begun)
 
     return begin
+
+
+UPGRADE = ((b"upgrade", PROTOCOL.encode()), (b"connection", b"upgrade"))
+
+
+async def _without_upgrade(_: Request) -> Reply:
+    return error_reply(
+        426,
+        "BadRequest",
+        f"{FRAMES_PATH} turns a connection into one of frames: ask with Connection: "
+        f"upgrade and Upgrade: {PROTOCOL}",
+        headers=UPGRADE,
+    )
+
+
+def upgrade_route() -> Route:
+    """Returns the route that a connection asks for frames at."""
+    return Route("GET", FRAMES_PATH, _without_upgrade)
+
+
+@attrs.frozen(eq=False)
+class FrameRoute:
+    """A verb as frames ask for it, and the route that performs it."""
+
+    verb: Verb[..., Any]
+    route: Route
+
+    def match(self, body: bytes) -> Match:
+        """Returns the match of a request; the names in its path come from the fields.
+
+        Raises `BadRequest` for fields that make no request.
+        """
+        asked, words = self.verb.shape.unpacked(body)
+        return Match(self.route, self.verb.path.format_map(words), words, asked)
+
+
+def frame_routes(performers: Iterable[VerbPerformer]) -> dict[int, FrameRoute]:
+    """Returns the verbs that go by frames, by their numbers."""
+    return {
+        performer.verb.number: FrameRoute(performer.verb, _route_in_frames(performer))
+        for performer in performers
+        if performer.verb.number is not None
+    }
+
+
+def _route_in_frames(performer: VerbPerformer) -> Route:
+    verb = performer.verb
+    begin = beginning(
+        performer,
+        attrgetter("asked"),
+        lambda _, __, value: Reply(200, verb.packed(value)),
+    )
+    return Route(
+        verb.method,
+        verb.path,
+        in_a_task(begin),
+        verb.right,
+        waits=verb.waits is not None,
+        keyed=verb.repeat.is_keyed,
+        harmless=verb.repeat is Repeat.HARMLESS,
+        begin=begin,
+    )

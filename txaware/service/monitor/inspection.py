@@ -10,9 +10,9 @@ from txaware.model.messages import BlockedBy, Bounds, MessageId
 from txaware.model.reports import Peeked, TopicReport
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.visibility import ForeignPointers
+from txaware.store.interfaces import pieces
 from txaware.store.keys import PAYLOAD
 from txaware.store.message_table import Block, MessageTable
-from txaware.store.ranges import pieces
 
 T = TypeVar("T")
 

@@ -12,13 +12,15 @@ import attrs
 
 from coordinator.errors import Unavailable
 from coordinator.transaction import Transaction
+from txaware.auth import Principal
 from txaware.errors import PartitionNeeded, TopicNotFound
 from txaware.model.messages import Bounds, MessageId
 from txaware.model.metrics import TopicMetrics, Traffic, WriteMetrics
 from txaware.model.partitions import named_partition, shown_partitions
 from txaware.model.queues import is_queue
 from txaware.model.reports import OutboxReport
-from txaware.model.topics import QueueName, Topic
+from txaware.model.topics import QueueName, TableName, Topic
+from txaware.protocol.rights import parsed_topic
 from txaware.service.local import LocalService
 from txaware.service.monitor.attention import AlarmState, Attention
 from txaware.service.monitor.blocked_topics import Blocked
@@ -523,3 +525,18 @@ _ALL = Sight(_everything, _everything, _everything)
 
 def _total(counts: TopicMetrics | None) -> int:
     return counts.messages_in + counts.messages_out if counts is not None else 0
+
+
+def sight(principal: Principal) -> Sight | None:
+    """Returns what somebody may see; None if that is all."""
+    if principal.is_operator:
+        return None
+    return Sight(
+        lambda topic: principal.may_see(parsed_topic(topic)),
+        lambda queue: principal.may_see_queue(QueueName.parse(queue)),
+        lambda table: _may_see_table(principal, TableName.parse(table)),
+    )
+
+
+def _may_see_table(principal: Principal, table: TableName) -> bool:
+    return principal.may_see_table(table.namespace, table.name)

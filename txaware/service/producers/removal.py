@@ -16,6 +16,7 @@ from txaware.service.producers.producer_ids import ProducerIds
 from txaware.service.producers.sequences import SequenceKey, Sequences, Turn
 from txaware.service.producers.transactional_holders import Holders
 from txaware.store.columns import pointer_of
+from txaware.store.interfaces import pieces
 from txaware.store.kinds import COMMITS, commits_prefix
 from txaware.store.producer_table import (
     ProducerRow,
@@ -23,7 +24,6 @@ from txaware.store.producer_table import (
     sequence_key,
     transactional_id_key,
 )
-from txaware.store.ranges import pieces
 from txaware.store.versioned_rows import VersionedRows
 
 log = logging.getLogger(__name__)

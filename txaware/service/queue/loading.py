@@ -17,6 +17,7 @@ from txaware.service.queue.resting_pipes import PipeRange
 from txaware.service.queue.step_batch import StepBatch
 from txaware.service.visibility import DELIVER, SKIP, STOP, Visibility
 from txaware.store.columns import is_reference, pointer_of
+from txaware.store.interfaces import pieces
 from txaware.store.keys import LEASE, MARK, MESSAGE, PAYLOAD, PIPE
 from txaware.store.queue_table import (
     NOT_FINAL,
@@ -29,7 +30,6 @@ from txaware.store.queue_table import (
     pipe_rows,
     pipe_write,
 )
-from txaware.store.ranges import pieces
 
 _OF_ITEMS = (MESSAGE, PAYLOAD, MARK, LEASE)
 # Leases in these states have a row.

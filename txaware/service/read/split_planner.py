@@ -26,9 +26,9 @@ from txaware.store.columns import (
     decode_receipts,
     is_reference,
 )
+from txaware.store.interfaces import pieces
 from txaware.store.keys import MESSAGE, PAYLOAD, POINTER_BYTES, payload_prefix
 from txaware.store.packed_rows import first_key
-from txaware.store.ranges import pieces
 
 # One call reads so much of the rows at most: those in no table file yet, and more.
 READ_BYTES = 32 << 20

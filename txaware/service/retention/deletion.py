@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 
 from txaware.model.interfaces import OrderedTable, Row, Write
 from txaware.service.retention.clean_up_plan import Touched
+from txaware.store.interfaces import pieces
 from txaware.store.keys import after
-from txaware.store.ranges import pieces
 
 BATCH_ROWS = 1000
 

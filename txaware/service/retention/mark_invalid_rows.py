@@ -9,9 +9,9 @@ from txaware.model.interfaces import OrderedTable
 from txaware.model.topics import Topic
 from txaware.service.read.scan_cache import ScanCache
 from txaware.store.columns import pointer_of
+from txaware.store.interfaces import negate, pieces
 from txaware.store.keys import MESSAGE, row_key
 from txaware.store.kinds import versioned_tables
-from txaware.store.ranges import negate, pieces
 
 # The embedded coordinator uses the clock of the rows, but after a crash it may be ahead
 # of that by some seconds. Nothing is assumed about earlier runs.

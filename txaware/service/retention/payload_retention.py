@@ -9,6 +9,7 @@ from txaware.model.topics import Topic
 from txaware.service.retention.deletion import Deleting
 from txaware.service.store_context import StoreContext
 from txaware.store.columns import is_reference, pointer_of
+from txaware.store.interfaces import pieces
 from txaware.store.keys import (
     MARK,
     MESSAGE,
@@ -20,7 +21,6 @@ from txaware.store.keys import (
     row_key,
 )
 from txaware.store.message_table import MessageTable
-from txaware.store.ranges import pieces
 
 POINTERS_AT_ONCE = 10_000
 UNDER_WAY_MS = 600_000

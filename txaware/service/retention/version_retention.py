@@ -19,8 +19,8 @@ from txaware.model.settings import Settings
 from txaware.service.retention.deletion import BATCH_ROWS, Deleting
 from txaware.service.visibility import ForeignPointers, Visibility
 from txaware.store.columns import pointer_of
+from txaware.store.interfaces import pieces
 from txaware.store.kinds import versioned_kind, versioned_prefixes, versioned_tables
-from txaware.store.ranges import pieces
 from txaware.store.versioned_rows import (
     AnyKind,
     expires,

@@ -11,11 +11,10 @@ from typing import Any, BinaryIO
 import attrs
 
 from coordinator.directory_lock import DirectoryLock
-from coordinator.durable_names import sync_directory
 from coordinator.embedded.history import History
 from coordinator.embedded.records import Invalidated, Lost, Record, Reserved
 from coordinator.embedded.recovery import parted
-from coordinator.private_directory import make_private
+from coordinator.private_directory import make_private, sync_directory
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import BadRequest, ShardAway, StoreCorrupted, Unavailable
 from txaware.model.clock import ClockMs, system_clock_ms

@@ -16,9 +16,9 @@ from txaware.store.columns import (
     decode_expiry,
     negated,
 )
+from txaware.store.interfaces import pieces
 from txaware.store.keys import ROW_KEY_BYTES
 from txaware.store.kinds import KINDS
-from txaware.store.ranges import pieces
 from txaware.store.row_kinds import PointerAt, RowKind
 
 PIECE_ROWS = 5000

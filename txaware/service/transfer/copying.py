@@ -40,7 +40,7 @@ from txaware.service.transfer.copy_state import (
     read_as_of,
     read_place,
 )
-from txaware.store.interfaces import HasShards, numbered_stores, stores_of
+from txaware.store.interfaces import HasShards, numbered_stores, pieces, stores_of
 from txaware.store.journaled_table import (
     FORMAT,
     NEWEST_FORMAT,
@@ -48,7 +48,6 @@ from txaware.store.journaled_table import (
 )
 from txaware.store.keys import TOPIC, UNWATCHED, topic_key
 from txaware.store.kinds import KINDS
-from txaware.store.ranges import pieces
 from txaware.store.topic_table import TopicTable
 
 

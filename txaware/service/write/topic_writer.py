@@ -11,7 +11,7 @@ from coordinator.interfaces import Loading, Then
 from txaware.errors import Unavailable
 from txaware.model.interfaces import OrderedTable, Write
 from txaware.service.wakeups import Signal
-from txaware.store.keys import MAX_SEQUENCE, row_key
+from txaware.store.keys import MAX_SEQUENCE
 
 PER_MS = MAX_SEQUENCE + 1
 _ROW_KEY = struct.Struct(">QH").pack
@@ -58,8 +58,8 @@ class Stamper:
     def next_key(self) -> bytes:
         """Returns the lowest key that may still be given out."""
         if self._sequence == PER_MS:
-            return row_key(self.time_ms + 1)
-        return row_key(self.time_ms, self._sequence)
+            return _ROW_KEY(self.time_ms + 1, 0)
+        return _ROW_KEY(self.time_ms, self._sequence)
 
 
 class TopicWriter:
