@@ -124,6 +124,12 @@ def test_a_range_is_divided_until_no_piece_is_above_a_grain_but_single_rows(
     assert table.asked <= 3 + 8 * max(1, len(sizes)) * 8
 
 
+def test_a_piece_may_be_as_large_as_a_grain() -> None:
+    table = Rows({0: 10, 5: 10})
+    pieces = divided(0, 10, size_of=table.size_of, narrow=table.narrow, grain_bytes=20)
+    assert [*pieces] == [(0, 20)]
+
+
 def test_a_gap_costs_two_look_ups_and_not_one_for_every_half() -> None:
     table = Rows({0: 10, 2**79 + 1: 10})
     found = divided(
