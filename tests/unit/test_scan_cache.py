@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.support.messagings import Site, payloads, publish, seen_by
 from txaware.model.interfaces import Row
+from txaware.model.labels import ItemForm
 from txaware.protocol.formats import AVRO, PollRequest
 from txaware.protocol.formats.avro_format import ITEMS
-from txaware.protocol.formats.interfaces import ItemForm
 from txaware.server.routes.polls import EncodedItems
 from txaware.service.read import scan_cache
 from txaware.service.read.scan_cache import (

@@ -1,9 +1,9 @@
 """Keys and headers, the labels of messages: their limits, and headers as bytes."""
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Self, cast
+from typing import NamedTuple, Self, cast
 
 import attrs
 
@@ -289,3 +289,21 @@ def check_labels(key: bytes | None, headers: bytes | None) -> None:
         raise BadRequest(f"{len(headers)} bytes name no header, or one of them twice")
     if not headers:
         raise BadRequest("a column of headers has none")
+
+
+class ItemForm(NamedTuple):
+    """The bytes before an id, and those before a payload of a size.
+
+    Items are cut into blocks of about `block_bytes`.
+    """
+
+    name: str
+    id_head: bytes
+    size_head: Callable[[int], bytes]
+    block_bytes: int
+
+    def item(self, message_id: bytes, payload: bytes) -> bytes:
+        """Encodes one id and its payload; the id has all its 20 bytes."""
+        return b"".join(
+            (self.id_head, message_id, self.size_head(len(payload)), payload)
+        )

@@ -10,7 +10,7 @@ import msgspec
 from coordinator.outcome import checked_written
 from coordinator.remote.named_transactions import checked_id
 from txaware.model.groups import GroupName, checked_member
-from txaware.model.partitions import named_partition, partition_name
+from txaware.model.partitions import KNOWN_NAMES, named_partition, partition_name
 from txaware.model.queues import pipe_of
 from txaware.model.topics import (
     QueueName,
@@ -19,7 +19,7 @@ from txaware.model.topics import (
     checked_namespace,
     checked_transactional_id,
 )
-from txaware.protocol.rights import KNOWN_NAMES, Params, queue_in
+from txaware.protocol.rights import Params, queue_in
 
 
 @attrs.frozen

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from txaware.auth import Principal, QueueVerb, Verb
 from txaware.errors import NotAuthorized
-from txaware.model.partitions import named_partition
+from txaware.model.partitions import KNOWN_NAMES, parsed_topic
 from txaware.model.queues import pipe_of
 from txaware.model.topics import (
     QueueName,
@@ -17,8 +17,6 @@ from txaware.model.topics import (
 )
 
 Params = Mapping[str, str]
-# The same few topics come again and again.
-KNOWN_NAMES = 20_000
 # Raises where the principal is not allowed; wrong names are a `BadRequest`.
 Allow = Callable[[Principal, Params], None]
 
@@ -166,12 +164,3 @@ def with_transactional_id(principal: Principal, params: Params) -> None:
 
 def _topic(params: Params) -> TopicName:
     return parsed_topic(f"{params['namespace']}:{params['topic']}")
-
-
-@lru_cache(KNOWN_NAMES)
-def parsed_topic(name: str) -> TopicName:
-    """Returns the name of a topic, also for one of its partitions, which it remembers.
-
-    The rights of a partition are those of its topic.
-    """
-    return named_partition(name)[0]

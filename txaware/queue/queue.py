@@ -300,7 +300,7 @@ class Popper(Generic[T]):
     ) -> list[Popped]:
         pop = self._access.queues.pop
         if commits is not None:
-            named = self.leased(commits)
+            named = self._leased(commits)
             if named is None:
                 commits.commit()
             else:
@@ -310,7 +310,7 @@ class Popper(Generic[T]):
                     return popped
         return pop(self.queue, **self.options(n, wait_s))
 
-    def leased(self, job: Job[Any]) -> LeasedJob | None:
+    def _leased(self, job: Job[Any]) -> LeasedJob | None:
         """Returns how a pop here names a job that it commits; see `leased_alone`."""
         return leased_alone(job, self._access.queues, self.queue)
 

@@ -11,13 +11,13 @@ import attrs
 from txaware.model.interfaces import OrderedTable, Row
 from txaware.model.labels import (
     NO_HEADERS,
+    ItemForm,
     Labels,
     labels_or_none,
     part_of,
     size_bytes_of,
 )
 from txaware.model.messages import NO_PAYLOAD_ROW, Message, MessageId, messages_of
-from txaware.protocol.formats.interfaces import ItemForm
 from txaware.store.columns import (
     EXPIRY,
     HEADERS,

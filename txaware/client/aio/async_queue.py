@@ -167,7 +167,7 @@ class AsyncPopper(Awaited[Popper[T]], Generic[T]):
     ) -> list[Popped]:
         pop, named_as = self._calls.pop, _task_name()
         if commits is not None:
-            named = self._blocking.leased(_blocking_job(commits))
+            named = self._blocking._leased(_blocking_job(commits))
             if named is None:
                 await commits.commit()
             else:

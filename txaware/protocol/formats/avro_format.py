@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from coordinator import codec
 from txaware.errors import BadRequest, RequestTooLarge
-from txaware.model.labels import Labels
+from txaware.model.labels import ItemForm, Labels
 from txaware.model.messages import (
     ID_BYTES,
     Message,
@@ -20,7 +20,7 @@ from txaware.model.messages import (
     Receipt,
 )
 from txaware.model.requests import MAX_MESSAGES, Start
-from txaware.protocol.formats.interfaces import ItemForm, PageWriter
+from txaware.protocol.formats.interfaces import PageWriter
 from txaware.protocol.formats.requests import PollRequest, PublishRequest
 from txaware.protocol.json_values import INT_BITS, LONG_BITS, fits
 

@@ -1,29 +1,10 @@
 """The ports: a format reads requests and writes answers, a page is written in parts."""
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from txaware.model.labels import Labels
+from txaware.model.labels import ItemForm, Labels
 from txaware.model.messages import Message, PageEnd, PublishResponse, Receipt
 from txaware.protocol.formats.requests import PollRequest, PublishRequest
-
-
-class ItemForm(NamedTuple):
-    """The bytes before an id, and those before a payload of a size.
-
-    Items are cut into blocks of about `block_bytes`.
-    """
-
-    name: str
-    id_head: bytes
-    size_head: Callable[[int], bytes]
-    block_bytes: int
-
-    def item(self, message_id: bytes, payload: bytes) -> bytes:
-        """Encodes one id and its payload; the id has all its 20 bytes."""
-        return b"".join(
-            (self.id_head, message_id, self.size_head(len(payload)), payload)
-        )
 
 
 class PageWriter(Protocol):

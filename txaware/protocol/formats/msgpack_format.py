@@ -19,6 +19,7 @@ from txaware.model.compression import MOST_PACKED_MESSAGES, MOST_UNPACKED_BYTES,
 from txaware.model.interfaces import UNCOMMITTED
 from txaware.model.labels import (
     NO_HEADERS,
+    ItemForm,
     Labels,
     checked_keys,
     is_any_said,
@@ -57,7 +58,7 @@ from txaware.model.requests import (
 from txaware.model.rows import RowChange
 from txaware.protocol.fields import encoded_transaction
 from txaware.protocol.formats.columns import ColumnarPage, ColumnPiece, places_of
-from txaware.protocol.formats.interfaces import ItemForm, PageWriter
+from txaware.protocol.formats.interfaces import PageWriter
 from txaware.protocol.formats.requests import (
     Listed,
     OnceRequest,

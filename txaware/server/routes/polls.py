@@ -9,7 +9,7 @@ import attrs
 
 from txaware.errors import BadRequest
 from txaware.model.interfaces import COMMITTED
-from txaware.model.labels import Labels, part_of
+from txaware.model.labels import ItemForm, Labels, part_of
 from txaware.model.messages import NO_PAYLOAD_ROW, Bounds, Message
 from txaware.model.partitions import partition_needed
 from txaware.model.requests import check_wait_of_poll
@@ -20,7 +20,6 @@ from txaware.protocol.formats import (
     PageWriter,
     PollRequest,
 )
-from txaware.protocol.formats.interfaces import ItemForm
 from txaware.protocol.formats.msgpack_format import ITEMS, RowsWriter, labels_of
 from txaware.protocol.messages import BOUNDS, AskBounds, Wait
 from txaware.protocol.shape import Unread

@@ -16,11 +16,14 @@ from txaware.auth import Principal
 from txaware.errors import PartitionNeeded, TopicNotFound
 from txaware.model.messages import Bounds, MessageId
 from txaware.model.metrics import TopicMetrics, Traffic, WriteMetrics
-from txaware.model.partitions import named_partition, shown_partitions
+from txaware.model.partitions import (
+    named_partition,
+    parsed_topic,
+    shown_partitions,
+)
 from txaware.model.queues import is_queue
 from txaware.model.reports import OutboxReport
 from txaware.model.topics import QueueName, TableName, Topic
-from txaware.protocol.rights import parsed_topic
 from txaware.service.local import LocalService
 from txaware.service.monitor.attention import AlarmState, Attention
 from txaware.service.monitor.blocked_topics import Blocked
