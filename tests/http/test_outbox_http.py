@@ -126,11 +126,12 @@ def test_metrics_show_what_waits_and_what_is_set_aside(
     owner: Messaging, shop: Sqlite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock: Clock = owner.clock_ms  # type: ignore[assignment]
-    for part in (
-        "txaware.server.metrics.exposition",
-        "txaware.service.monitor.overview",
+    for remembered in (
+        "txaware.server.metrics.exposition.REMEMBERED_S",
+        "txaware.service.monitor.overview.REMEMBERED_S",
+        "txaware.service.monitor.turns.REMEMBERED_TIMES",
     ):
-        monkeypatch.setattr(f"{part}.REMEMBERED_S", 0)
+        monkeypatch.setattr(remembered, 0)
     owner.delete_topic("secret")
     with owner.serve() as server:
         caller = Caller(server.url, None)

@@ -132,7 +132,7 @@ def test_a_request_that_was_passed_on_to_a_server_that_is_gone_is_lost(
 
 async def _cut_off(cuts: ServerCuts, url: str, way: Way) -> None:
     part = part_beside(url)
-    peers = Peers(part, silence_s=0.2)
+    peers = Peers(part, silence_s=1)
     answered = asyncio.create_task((await begun(peers, part)).head())
     [line] = peers._lines.values()
     for _ in range(2):  # a server that has nothing to say to a poll is asked for a word
