@@ -62,6 +62,8 @@ CUT_S = 0.05
 # A read may bring ten thousand requests, which take a third of a second. Of more frames
 # than these so many are taken before others have their turn.
 TURN_FRAMES = 32
+# A row that has not ended for so long leaves so much time between turns.
+BUSY_S, REST_S = 0.05, 0.001
 # A connection's number is one of so many, by chance.
 _NUMBERS = 2**32 - 1
 
@@ -94,16 +96,20 @@ class FrameLimits:
 class FrameTurns:
     """Connections that have sent many frames at once: one has its turn at a time.
 
-    Others are read between two turns, however many wait here.
+    Others are read between two turns, however many wait here. Where the row has not
+    ended for `BUSY_S`, the event loop rests for a moment after each turn: threads that
+    answer others get no turn of the interpreter beside a loop that never waits.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[FrameConnection] = deque()
+        self._began_s = 0.0
 
     def wait(self, connection: "FrameConnection") -> None:
         """Has a connection take its frames when its turn comes, until none is left."""
         self._waiting.append(connection)
         if len(self._waiting) == 1:
+            self._began_s = connection.loop.time()
             connection.loop.call_soon(self._next)
 
     def _next(self) -> None:
@@ -115,7 +121,9 @@ class FrameTurns:
             if has_more:
                 self._waiting.append(connection)
             if self._waiting:
-                connection.loop.call_soon(self._next)
+                loop = connection.loop
+                is_long = loop.time() - self._began_s > BUSY_S
+                loop.call_later(REST_S if is_long else 0, self._next)
 
 
 @attrs.frozen(eq=False)
