@@ -2,7 +2,6 @@
 
 from coordinator.address import open_coordinator
 from coordinator.context import (
-    Status,
     TransactionContext,
     current_transaction,
     transaction,
@@ -13,7 +12,12 @@ from coordinator.java.participant import JavaParticipant
 from coordinator.outcome import Outcome
 from coordinator.retry import retry_on_conflict
 from coordinator.tephra import TephraCoordinator, ThriftCoordinator
-from coordinator.transaction import Transaction, TransactionType, VisibilityLevel
+from coordinator.transaction import (
+    Status,
+    Transaction,
+    TransactionType,
+    VisibilityLevel,
+)
 
 __all__ = [
     "Coordinator",

@@ -36,8 +36,14 @@ from coordinator.participants import (
 )
 from coordinator.preparation import Prepares
 from coordinator.resolve_outcome import settle
-from coordinator.transaction import ACTIVE, COMMITTED, ENDING, NEW, Transaction
-from coordinator.transaction import Status as Status
+from coordinator.transaction import (
+    ACTIVE,
+    COMMITTED,
+    ENDING,
+    NEW,
+    Status,
+    Transaction,
+)
 
 Exits = Callable[[type[BaseException] | None, BaseException | None, object], None]
 

@@ -309,10 +309,11 @@ class Scheduler:
         except DefinitionError:
             state = None  # it says itself that a newer scheduler has written it
         else:
-            of = [told for told in messages.values() if told.kind == "deploy"]
-            if state is None and of:
+            deployed = [told for told in messages.values() if told.kind == "deploy"]
+            if state is None and deployed:
+                newest = deployed[-1]
                 state = WorkflowState(
-                    name, of[-1].group, of[-1].fingerprint, "", now_ms, now_ms
+                    name, newest.group, newest.fingerprint, "", now_ms, now_ms
                 )
         problem = f"{LEFT_OUT}{error}"
         if state is not None and state.problem != problem:

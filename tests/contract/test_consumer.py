@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.context import Status, TransactionContext
+from coordinator.context import TransactionContext
+from coordinator.transaction import Status
 from tests.support.consume_setting import Setting, in_transaction, run_in_thread, texts
 from tests.support.doubles import Clock, failing, lost
 from txaware.errors import (

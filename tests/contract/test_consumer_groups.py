@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.context import Status
+from coordinator.transaction import Status
 from tests.support.consume_setting import Setting, in_transaction, run_in_thread, texts
 from tests.support.doubles import failing, lost
 from txaware.consume import Consumer

@@ -16,6 +16,7 @@ from tests.support.queues import popped, taken
 from txaware.errors import BadRequest, LeaseLost, Unavailable
 from txaware.messaging import Messaging
 from txaware.model.queues import LeasedJob, Popped
+from txaware.queue import Queue
 from txaware.service.queue.event_loop_queues import EventLoopQueues
 from txaware.service.queue.local_queues import LocalQueues
 from txaware.service.queue.work_queue import MOST_PIPES, WorkQueue
@@ -70,11 +71,17 @@ class Loop:
         return True
 
 
+def working(messaging: Messaging, **settings: Any) -> tuple[Loop, Queue[bytes]]:
+    """A queue that was looked at, and an event loop's view of it."""
+    messaging.create_queue(MAIL, **settings)
+    loop = Loop(messaging)
+    loop.work()
+    return loop, messaging.queue(MAIL)
+
+
 @pytest.fixture
 def loop(site: Site) -> Loop:
-    site.messaging.create_queue("mail")
-    found = Loop(site.messaging)
-    found.work()
+    found, _ = working(site.messaging)
     return found
 
 
@@ -202,9 +209,7 @@ def test_what_came_back_has_its_turn_though_others_keep_coming(
 
 def test_what_goes_to_the_dead_letters_is_left_to_a_thread(site: Site) -> None:
     messaging = site.messaging
-    messaging.create_queue("mail", max_deliveries=1)
-    loop, mail = Loop(messaging), messaging.queue("mail")
-    loop.work()
+    loop, mail = working(messaging, max_deliveries=1)
     loop.push(b"a", b"b")
     first = loop.pop()
     with pytest.raises(WouldWait):
@@ -219,9 +224,7 @@ def test_what_goes_to_the_dead_letters_is_left_to_a_thread(site: Site) -> None:
 
 def test_the_next_item_of_a_key_is_freed_by_a_thread(site: Site) -> None:
     messaging = site.messaging
-    messaging.create_queue("mail", order="key")
-    loop, mail = Loop(messaging), messaging.queue("mail")
-    loop.work()
+    loop, mail = working(messaging, order="key")
     mail.push_all([txaware.Outgoing(b"a", key=b"k"), txaware.Outgoing(b"b", key=b"k")])
     job = popped(mail)
     with pytest.raises(WouldWait):
@@ -259,9 +262,7 @@ def test_a_pop_and_the_commit_in_it_are_taken_back_together(
     lasting: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messaging = lasting.messaging
-    messaging.create_queue("mail")
-    loop, mail = Loop(messaging), messaging.queue("mail")
-    loop.work()
+    loop, mail = working(messaging)
     loop.push(b"a", b"b")
     job = loop.pop()
     with monkeypatch.context() as patched:
@@ -287,9 +288,7 @@ def test_a_pop_or_an_end_that_is_not_written_is_taken_back(
     lasting: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messaging = lasting.messaging
-    messaging.create_queue("mail")
-    loop, mail = Loop(messaging), messaging.queue("mail")
-    loop.work()
+    loop, mail = working(messaging)
     loop.push(b"a", b"b")
     job = loop.pop()
 
@@ -313,9 +312,7 @@ def test_a_rollback_that_is_not_written_is_written_by_the_next_step(
     lasting: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messaging = lasting.messaging
-    messaging.create_queue("mail")
-    loop = Loop(messaging)
-    loop.work()
+    loop, _ = working(messaging)
     loop.push(b"a")
     job = loop.pop()
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.context import Status
 from coordinator.errors import TransactionNotInProgress
+from coordinator.transaction import Status
 from tests.support.cli_runs import run, run_json
 from tests.support.messagings import committed, publish
 from txaware.consume.consumer import Consumer

@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import txaware
-from coordinator.context import Status, TransactionContext
+from coordinator.context import TransactionContext
 from coordinator.errors import ParticipantFailed, TransactionConflict, Unavailable
+from coordinator.transaction import Status
 from tests.support.doubles import Recorder, Watched, failing, lost
 from tests.support.publishing import ROOM_BYTES
 from txaware.errors import TopicNotFound

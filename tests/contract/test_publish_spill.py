@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.context import Status
 from coordinator.errors import (
     ParticipantFailed,
     TransactionConflict,
     TransactionRefused,
     Unavailable,
 )
+from coordinator.transaction import Status
 from tests.support.doubles import failing, lost
 from tests.support.fake_service import Call, FakeService
 from tests.support.publishing import ROOM_BYTES, Setting, fail

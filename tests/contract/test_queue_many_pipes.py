@@ -218,15 +218,24 @@ def test_a_pipe_whose_row_says_too_little_keeps_what_is_there(lasting: Site) -> 
     assert (queue.stats().pushed, queue.stats().committed) == (3, 3)
 
 
-def test_a_pipe_that_is_lent_is_popped_from_though_it_was_empty_meanwhile(
+def lent_in_an_earlier_life(
     lasting: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A transaction got the pipe from an earlier life, and commits in this one."""
+) -> Queue[bytes]:
+    """A queue of which each transaction has room in the pipe of an earlier life."""
     queue = made(lasting.messaging)
     queue.push(b"a")
     [pipe] = state_of(lasting).pipes.values()
     lasting.crash()
-    queue = lasting.messaging.queue("mail")
+    before = [PipeShare(str(pipe.name), 1)]
+    monkeypatch.setattr(Pushing, "reserve", lambda *_, **__: before)
+    return lasting.messaging.queue("mail")
+
+
+def test_a_pipe_that_is_lent_is_popped_from_though_it_was_empty_meanwhile(
+    lasting: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction got the pipe from an earlier life, and commits in this one."""
+    queue = lent_in_an_earlier_life(lasting, monkeypatch)
     cargo = CarriedMessages.cargo
 
     def looked_at(*given: Any) -> Any:
@@ -235,8 +244,6 @@ def test_a_pipe_that_is_lent_is_popped_from_though_it_was_empty_meanwhile(
             assert other.submit(taken, queue).result() == [b"a"]
         return made_cargo
 
-    before = [PipeShare(str(pipe.name), 1)]
-    monkeypatch.setattr(Pushing, "reserve", lambda *_, **__: before)
     monkeypatch.setattr(CarriedMessages, "cargo", looked_at)
     with lasting.messaging.transaction():
         queue.push(b"b")
@@ -250,11 +257,7 @@ def test_a_push_to_a_pipe_that_went_as_its_server_stood_still_is_refused(
     lasting: Site, monkeypatch: pytest.MonkeyPatch, writer: type, way: str
 ) -> None:
     """The pipe goes between the look for it and the write, and no job is lost."""
-    queue = made(lasting.messaging)
-    queue.push(b"a")
-    [pipe] = state_of(lasting).pipes.values()
-    lasting.crash()
-    queue = lasting.messaging.queue("mail")
+    queue = lent_in_an_earlier_life(lasting, monkeypatch)
     written = getattr(writer, way)
 
     def stood_still(*given: Any) -> Any:
@@ -265,8 +268,6 @@ def test_a_push_to_a_pipe_that_went_as_its_server_stood_still_is_refused(
             assert not state_of(lasting).pipes
         return written(*given)
 
-    before = [PipeShare(str(pipe.name), 1)]
-    monkeypatch.setattr(Pushing, "reserve", lambda *_, **__: before)
     monkeypatch.setattr(writer, way, stood_still)
     if way == "transactional":
         monkeypatch.setattr(CarriedMessages, "may_carry", False)

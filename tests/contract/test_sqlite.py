@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import txaware
-from coordinator.context import Status
+from coordinator.transaction import Status
 from tests.support.messagings import committed, payloads
 from txaware import Outgoing, participants
 from txaware.errors import BadRequest, MisusedTransaction, TransactionConflict

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from coordinator.context import Status
+from coordinator.transaction import Status
 from tests.support.consume_setting import run_in_thread
 from tests.support.doubles import Recorder
 from tests.support.messagings import DAY_S, Site, committed, payloads, publish

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from coordinator.context import Status, TransactionContext, current_transaction
+from coordinator.context import TransactionContext, current_transaction
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.file_journal import FileJournal
+from coordinator.transaction import Status
 from tests.support.doubles import Clock, Recorder
 from tests.support.fake_disk import FakeDisk
 from tests.support.interrupts import Interrupted, interrupted_at, places

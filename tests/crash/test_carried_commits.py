@@ -14,10 +14,11 @@ import pytest
 
 import txaware
 from coordinator import EmbeddedCoordinator, transaction
-from coordinator.context import Status, current_transaction
+from coordinator.context import current_transaction
 from coordinator.embedded.records import Record
 from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.tracing import API
+from coordinator.transaction import Status
 from tests.support.concurrency import at_once
 from tests.support.doubles import Clock, Recorder
 from tests.support.fake_leveldb import DONE, OPEN, SYNC, WRITE, FakeDirectory, io_error

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.context import Status
 from coordinator.embedded import EmbeddedCoordinator
+from coordinator.transaction import Status
 from tests.support.concurrency import in_loop, until
 from tests.support.doubles import Recorder
 from tests.support.http_served import ServedStore, served

@@ -25,8 +25,7 @@ import attrs
 
 import txaware
 from coordinator import TransactionContext
-from coordinator.context import Status
-from coordinator.transaction import Transaction, monotonic_ms, system_clock_ms
+from coordinator.transaction import Status, Transaction, monotonic_ms, system_clock_ms
 from tests.support.checker import FAIL, OK, UNKNOWN
 from txaware.errors import (
     ParticipantFailed,

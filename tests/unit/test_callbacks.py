@@ -7,7 +7,7 @@ import pytest
 
 import txaware
 from coordinator import retry_on_conflict
-from coordinator.context import Status
+from coordinator.transaction import Status
 from tests.support.doubles import Recorder
 from txaware.errors import (
     BadRequest,

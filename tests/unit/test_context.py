@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from coordinator.context import (
-    Status,
     TransactionContext,
     current_transaction,
     this_task,
@@ -26,6 +25,7 @@ from coordinator.errors import (
     Unavailable,
 )
 from coordinator.interfaces import TransactionAware
+from coordinator.transaction import Status
 from tests.support.doubles import Clock, Log, Recorder, Watched, failing, lost
 
 

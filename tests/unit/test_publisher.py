@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from coordinator.context import Status
 from coordinator.errors import (
     BadRequest,
     ParticipantFailed,
@@ -16,7 +15,7 @@ from coordinator.errors import (
     TransactionRefused,
     Unavailable,
 )
-from coordinator.transaction import Transaction
+from coordinator.transaction import Status, Transaction
 from tests.support.doubles import Recorder, failing, lost
 from tests.support.fake_service import FakeService
 from tests.support.publishing import ROOM_BYTES, Setting, fail

@@ -9,9 +9,10 @@ from typing import Any
 import attrs
 
 from coordinator.callbacks import check_answer
-from coordinator.context import Status, TransactionContext
+from coordinator.context import TransactionContext
 from coordinator.interfaces import Coordinator, TransactionAware
 from coordinator.tracing import active
+from coordinator.transaction import Status
 from txaware.consume.consumer import Consumer
 from txaware.consume.cursors import Group
 from txaware.consume.durable_tries import DurableTries, GroupMarks, InboxMarks

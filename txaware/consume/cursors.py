@@ -9,11 +9,11 @@ from typing import cast
 
 import attrs
 
-from coordinator.context import Status, TransactionContext
+from coordinator.context import TransactionContext
 from coordinator.interfaces import Coordinator, JoinedCargo, Participant
 from coordinator.participants import TrackedWrite
 from coordinator.resolve_outcome import settle
-from coordinator.transaction import Transaction, TransactionType
+from coordinator.transaction import Status, Transaction, TransactionType
 from txaware.errors import MisusedTransaction, PartitionNeeded, TransactionConflict
 from txaware.model.groups import position_change_key
 from txaware.model.interfaces import CargoCounted, MessagingService

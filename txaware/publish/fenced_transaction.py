@@ -6,10 +6,10 @@ from typing import Any, TypeVar
 
 import attrs
 
-from coordinator.context import Status, TransactionContext
+from coordinator.context import TransactionContext
 from coordinator.interfaces import Coordinator, Participant
 from coordinator.participants import TrackedWrite
-from coordinator.transaction import Transaction
+from coordinator.transaction import Status, Transaction
 from txaware.errors import (
     ProducerFenced,
     TransactionNotInProgress,

@@ -8,9 +8,9 @@ from typing import Any, Protocol, Self, Unpack, overload
 
 from coordinator.brief_errors import briefly
 from coordinator.callbacks import check_answer, check_function
-from coordinator.context import Status
 from coordinator.fork_guard import guard
 from coordinator.interfaces import TransactionAware
+from coordinator.transaction import Status
 from txaware.errors import (
     BadRequest,
     MisusedTransaction,

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 from coordinator import EmbeddedCoordinator
-from coordinator.context import Status
 from coordinator.interfaces import TransactionAware
-from coordinator.transaction import Transaction
+from coordinator.transaction import Status, Transaction
 from txaware.client import ClientSettings
 from txaware.client.aio.async_messaging import AsyncMessaging, connect_async
 from txaware.client.aio.async_transaction import AsyncTransaction

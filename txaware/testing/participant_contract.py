@@ -5,10 +5,9 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from coordinator import EmbeddedCoordinator
-from coordinator.context import Status
 from coordinator.errors import TransactionConflict, TransactionOutcomeUnknown
 from coordinator.interfaces import Participant, TransactionAware
-from coordinator.transaction import Transaction
+from coordinator.transaction import Status, Transaction
 from txaware.messaging import Messaging, connect
 from txaware.testing.failing_coordinator import FailingCoordinator
 

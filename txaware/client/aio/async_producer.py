@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 from coordinator.callbacks import check_answer, check_function
-from coordinator.context import Status
+from coordinator.transaction import Status
 from txaware.client.aio.async_consumer import TopicConsumer, blocking_one
 from txaware.client.aio.async_transaction import AsyncTransaction, Workers
 from txaware.client.aio.in_threads import InThreads, Shown, in_thread, shown

@@ -16,11 +16,11 @@ from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
 from coordinator.brief_errors import briefly
 from coordinator.callbacks import CallsBack, grouped
-from coordinator.context import Status, TransactionContext
+from coordinator.context import TransactionContext
 from coordinator.interfaces import Coordinator, TransactionAware
 from coordinator.participants import note_others, raise_interrupt
 from coordinator.tracing import carried
-from coordinator.transaction import Transaction
+from coordinator.transaction import Status, Transaction
 from txaware.errors import MisusedTransaction
 
 P = ParamSpec("P")
