@@ -285,6 +285,16 @@ def history(place: Place, name: str, as_json: bool) -> None:
         click.echo(line_of(one))
 
 
+@command(scheduler, "check")
+def check(place: Place) -> None:
+    """Name the rows that cannot be read; ends with 1 if there are any."""
+    damaged = Operations(place).damaged()
+    for row in damaged:
+        click.echo(row)
+    click.echo(f"{len(damaged) or 'no'} damaged rows")
+    sys.exit(1 if damaged else 0)
+
+
 @command(scheduler, "token")
 @click.argument("run")
 def token(place: Place, run: str) -> None:
@@ -308,6 +318,8 @@ def page(place: Place, port: int) -> None:
 
 def said(state: WorkflowState) -> str:
     """Returns how a workflow is, in a line."""
+    if state.is_left_out:
+        return state.problem
     how = "paused" if state.is_paused else "enabled"
     if not state.is_enabled:
         how = "disabled" if state.fingerprint else "removed"

@@ -15,12 +15,13 @@ from examples.workflow_scheduler.definitions import Workflow
 from examples.workflow_scheduler.runs import (
     CANCELLED,
     FAILED,
+    LEFT_OUT,
     OBSOLETE,
     Run,
     Told,
     WorkflowState,
 )
-from examples.workflow_scheduler.store import LEFT_OUT, Store
+from examples.workflow_scheduler.store import Store
 from examples.workflow_scheduler.triggers import (
     MANUAL,
     Cron,
@@ -60,11 +61,17 @@ class Operations:
 
     def names(self) -> list[str]:
         """Returns the names of all workflows that are defined."""
-        return sorted(one.name for one in self.states() if one.fingerprint)
+        return sorted(
+            one.name for one in self.states() if one.fingerprint or one.is_left_out
+        )
 
     def states(self) -> list[WorkflowState]:
         """Returns what is known of all workflows."""
         return self._ask(lambda store: list(store.states()))
+
+    def damaged(self) -> list[str]:
+        """Returns which rows cannot be read, and why."""
+        return self._ask(lambda store: [str(row) for row in store.damaged()])
 
     def runs(self, name: str, first: int = 1) -> list[Run]:
         """Returns the runs of a workflow from a number on, the oldest first."""
@@ -210,7 +217,7 @@ class Operations:
             found = self.workflow(name)
             if found is not None and found[1] is not None:
                 return found[1]
-            if found is not None and found[0].problem.startswith(LEFT_OUT):
+            if found is not None and found[0].is_left_out:
                 raise Refused(f"workflow {name} is {found[0].problem}")
             if time.monotonic() > until_s:
                 raise Refused(_unknown(name))

@@ -15,6 +15,8 @@ WAITING, QUEUED, SKIPPED = "waiting", "queued", "skipped"
 
 # State that a scheduler of another version writes may mean something else.
 FORMAT = 1
+# The problem of a workflow that a scheduler cannot read begins so.
+LEFT_OUT = "left out: "
 
 
 @attrs.frozen
@@ -106,6 +108,11 @@ class WorkflowState:
     """When it has to be looked at next without a message; 0 for never."""
     problem: str = ""
     format: int = FORMAT
+
+    @property
+    def is_left_out(self) -> bool:
+        """True while a scheduler cannot read what is written of it."""
+        return self.problem.startswith(LEFT_OUT)
 
 
 @attrs.frozen

@@ -17,10 +17,15 @@ import attrs
 
 import txaware
 from examples.workflow_scheduler.definitions import Definitions, Workflow
-from examples.workflow_scheduler.runs import Run, StepItem, Told, WorkflowState
+from examples.workflow_scheduler.runs import (
+    LEFT_OUT,
+    Run,
+    StepItem,
+    Told,
+    WorkflowState,
+)
 from examples.workflow_scheduler.store import (
     DEFAULT_LEASE_S,
-    LEFT_OUT,
     MOST_DELIVERIES,
     SHARDS,
     Member,
@@ -29,7 +34,6 @@ from examples.workflow_scheduler.store import (
     dead_queue,
     inbox_of,
     routes_of,
-    shard_of,
 )
 from examples.workflow_scheduler.triggers import FILES, RUNS, DefinitionError, Note
 from examples.workflow_scheduler.turn import Turn
@@ -123,12 +127,13 @@ class Scheduler:
         """Has the workflows of the file be those of its group."""
         self.create()
         known = {one.name: one for one in self.store.states()}
-        defined = []
+        defined, left_out = list[Workflow](), set[str]()
         for name, workflow in self._definitions.workflows.items():
             try:
-                self.store.state(name)  # which a newer scheduler may have written
+                self.store.state(name)  # which may be damaged, or a newer scheduler's
                 defined.append(self._newest(known.get(name), workflow))
             except DefinitionError as error:
+                left_out.add(name)
                 self._log_left_out(name, error)
         gone = [
             state.name
@@ -137,7 +142,7 @@ class Scheduler:
             and state.fingerprint
             and state.name not in self._definitions.workflows
         ]
-        self._deploy_routes(defined)
+        self._deploy_routes(defined, left_out)
         changed = [one for one in defined if self._differs(known.get(one.name), one)]
         for start in range(0, len(changed), MOST_MESSAGES):
             self._deploy_some(changed[start : start + MOST_MESSAGES])
@@ -163,8 +168,11 @@ class Scheduler:
         )
 
     @txaware.retry_on_conflict
-    def _deploy_routes(self, workflows: list[Workflow]) -> None:
-        """A topic that nobody waited for is read from now on."""
+    def _deploy_routes(self, workflows: list[Workflow], left_out: set[str]) -> None:
+        """A topic that nobody waited for is read from now on.
+
+        What is left out goes on to wait, and what comes to it is kept.
+        """
         routes = routes_of(workflows)
         with self.messaging.transaction():
             before = self.store.routed_topics(self.group)
@@ -174,7 +182,9 @@ class Scheduler:
                     if topic not in before:
                         self._consumer(topic).seek("next")
             for topic in {*before, *routes}:
-                self.store.put_routes(topic, self.group, routes.get(topic, []))
+                left = self.store.routes_to(left_out, topic, self.group)
+                wait = [*routes.get(topic, []), *left]
+                self.store.put_routes(topic, self.group, sorted(wait, key=str))
 
     @txaware.retry_on_conflict
     def _deploy_some(self, workflows: list[Workflow]) -> None:
@@ -203,10 +213,13 @@ class Scheduler:
         wakes = self._wakes.get(shard)
         if wakes is None or abs(now_ms - wakes.read_ms) > RELOAD_S * 1000:
             states = self.store.states(shard)
-            wakes = Wakes(((one.name, one.wake_ms) for one in states), read_ms=now_ms)
-            for _, told in self.store.aside(shard):
-                self._left_out.setdefault(told.workflow, "")
-                wakes.set(told.workflow, now_ms)
+            times = (
+                (one.name, now_ms if one.is_left_out else one.wake_ms) for one in states
+            )
+            wakes = Wakes(times, read_ms=now_ms)
+            for name in self.store.have_aside(shard):
+                self._left_out.setdefault(name, "")
+                wakes.set(name, now_ms)
             self._wakes[shard] = wakes
         try:
             changed = self._look_after(shard, wakes.due(now_ms))
@@ -281,7 +294,7 @@ class Scheduler:
         """
         if name not in self._left_out:
             return [*messages.values()]
-        aside = (told for _, told in self.store.aside(shard_of(name), name))
+        aside = (told for _, told in self.store.aside(name))
         taken = [*aside, *messages.values()]
         defining = [told for told in taken if told.kind in ("deploy", "remove")]
         state = self.store.state(name)
@@ -307,7 +320,7 @@ class Scheduler:
         try:
             state = self.store.state(name)
         except DefinitionError:
-            state = None  # it says itself that a newer scheduler has written it
+            state = None  # it says itself why
         else:
             deployed = [told for told in messages.values() if told.kind == "deploy"]
             if state is None and deployed:
@@ -338,10 +351,10 @@ class Scheduler:
             turn.take(told)
         turn.look()
         if name in self._left_out:
-            for key, _ in [*self.store.aside(shard_of(name), name)]:
+            for key, _ in [*self.store.aside(name)]:
                 self.store.drop_aside(key)
         if turn.state is not None:
-            if turn.state.problem.startswith(LEFT_OUT):
+            if turn.state.is_left_out:
                 turn.state = attrs.evolve(turn.state, problem="")
             if turn.state != before:
                 self.store.put_state(turn.state)

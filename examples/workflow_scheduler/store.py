@@ -2,7 +2,8 @@
 
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Literal, TypeVar
+from itertools import chain
+from typing import Any, Generic, Literal, TypeVar
 
 import attrs
 
@@ -10,6 +11,7 @@ import txaware
 from examples.workflow_scheduler.definitions import Workflow, read_workflow
 from examples.workflow_scheduler.runs import (
     FORMAT,
+    LEFT_OUT,
     Run,
     StepItem,
     Told,
@@ -31,8 +33,6 @@ DEFAULT_LEASE_S = 30.0
 MOST_DELIVERIES = 5
 HISTORY_S = 90 * 86_400
 IDS_S = 7 * 86_400
-# The problem of a workflow that a scheduler cannot read begins so.
-LEFT_OUT = "left out: "
 
 
 def shard_of(workflow: str) -> int:
@@ -86,18 +86,85 @@ class Member:
     began_ms: int
 
 
+class DamagedRow(DefinitionError, txaware.BadRequest):
+    """A row that cannot be read; its text says which, and why."""
+
+
+class Rows(Generic[T]):
+    """A table of values as JSON, each row of which may be damaged."""
+
+    def __init__(
+        self,
+        messaging: txaware.Messaging,
+        name: str,
+        kind: type[T],
+        *,
+        conflicts: Literal["row", "none"] = "row",
+    ) -> None:
+        self._name = name
+        self._table = messaging.table(name, conflicts=conflicts)
+        self._decode = txaware.from_json_as(kind)
+
+    def get(self, key: bytes) -> T | None:
+        """Returns the value of a key, or None."""
+        found = self.look(key)
+        if isinstance(found, DamagedRow):
+            raise found
+        return found
+
+    def look(self, key: bytes) -> T | DamagedRow | None:
+        """Returns the same; what cannot be read is returned, too."""
+        payload = self._table.get(key)
+        return None if payload is None else self._read(key, payload)
+
+    def scan(
+        self, prefix: bytes = b"", *, start: bytes | None = None
+    ) -> Iterator[tuple[bytes, T | DamagedRow]]:
+        """Yields keys and values in the order of keys, and what cannot be read."""
+        for key, payload in self._table.scan(prefix, start=start):
+            yield key, self._read(key, payload)
+
+    def values(
+        self, prefix: bytes = b"", *, start: bytes | None = None
+    ) -> Iterator[tuple[bytes, T]]:
+        """Yields keys and values, up to one that cannot be read."""
+        for key, found in self.scan(prefix, start=start):
+            if isinstance(found, DamagedRow):
+                raise found
+            yield key, found
+
+    def put(self, key: bytes, value: T, *, ttl_s: float | None = None) -> None:
+        """Sets the value of a key."""
+        self._table.put(key, txaware.to_json(value), ttl_s=ttl_s)
+
+    def delete(self, key: bytes) -> None:
+        """Removes a row."""
+        self._table.delete(key)
+
+    def _read(self, key: bytes, payload: bytes) -> T | DamagedRow:
+        try:
+            return self._decode(payload)
+        except txaware.BadRequest as error:
+            at = key.decode(errors="replace")
+            return DamagedRow(f"row {at} of table {self._name} is damaged: {error}")
+
+
 class Store:
     """The rows of workflows, runs and definitions; a block makes their changes one."""
 
     def __init__(self, messaging: txaware.Messaging) -> None:
         self.messaging = messaging
-        self._states = _table(messaging, "workflow-states", WorkflowState)
-        self._runs = _table(messaging, "workflow-runs", Run)
-        self._defined = _table(messaging, "workflow-definitions", Definition)
-        self._routes = _table(messaging, "workflow-routes", Routes)
-        self._logs = _table(messaging, "workflow-logs", Log, conflicts="none")
-        self.members = _table(messaging, "workflow-members", Member, conflicts="none")
-        self._aside = _table(messaging, "workflow-aside", Told)
+        self._states = Rows(messaging, "workflow-states", WorkflowState)
+        self._runs = Rows(messaging, "workflow-runs", Run)
+        self._defined = Rows(messaging, "workflow-definitions", Definition)
+        self._routes = Rows(messaging, "workflow-routes", Routes)
+        self._logs = Rows(messaging, "workflow-logs", Log, conflicts="none")
+        self.members = Rows(messaging, "workflow-members", Member, conflicts="none")
+        self._aside = Rows(messaging, "workflow-aside", Told)
+        self._all: tuple[Rows[Any], ...] = (
+            *(self._states, self._runs, self._defined, self._routes, self._logs),
+            *(self.members, self._aside),
+        )
         self._ids = messaging.table("workflow-ids")
         self._ends = messaging.table("workflow-ends")
         self._seen_files = messaging.table("workflow-files")
@@ -129,7 +196,7 @@ class Store:
     # Workflows
 
     def state(self, name: str) -> WorkflowState | None:
-        """Returns what is known of a workflow."""
+        """Returns what is known of a workflow, where this scheduler can read it."""
         state = self._states.get(_state_key(name))
         if state is not None and state.format > FORMAT:
             raise DefinitionError(_newer(state))
@@ -138,11 +205,15 @@ class Store:
     def states(self, shard: int | None = None) -> Iterator[WorkflowState]:
         """Yields what is known of the workflows of a shard, or of all by name.
 
-        That of a newer scheduler has it as its problem.
+        What a newer scheduler has written, or nobody can read, has that as its problem.
         """
         prefix = b"" if shard is None else b"%d/" % shard
-        for _, state in self._states.scan(prefix):
-            if state.format > FORMAT:
+        for key, state in self._states.scan(prefix):
+            if isinstance(state, DamagedRow):
+                name = key.decode().partition("/")[2]
+                problem = f"{LEFT_OUT}{state}"
+                yield WorkflowState(name, "", "", "", 0, 0, problem=problem)
+            elif state.format > FORMAT:
                 yield attrs.evolve(state, problem=f"{LEFT_OUT}{_newer(state)}")
             else:
                 yield state
@@ -151,14 +222,16 @@ class Store:
         """Writes what is known of a workflow."""
         self._states.put(_state_key(state.name), state)
 
-    def aside(self, shard: int, workflow: str = "") -> Iterator[tuple[str, Told]]:
-        """Yields the messages that were put aside, oldest first, and their keys.
-
-        Those of a shard, or to one workflow of it.
-        """
-        prefix = f"{shard}/{workflow}/" if workflow else f"{shard}/"
-        for key, told in self._aside.scan(prefix.encode()):
+    def aside(self, workflow: str) -> Iterator[tuple[str, Told]]:
+        """Yields the messages that were put aside, oldest first, and their keys."""
+        prefix = f"{shard_of(workflow)}/{workflow}/"
+        for key, told in self._aside.values(prefix.encode()):
             yield key.decode(), told
+
+    def have_aside(self, shard: int) -> set[str]:
+        """Returns the workflows of a shard to which messages were put aside."""
+        keys = (key.decode() for key, _ in self._aside.scan(b"%d/" % shard))
+        return {key.split("/")[1] for key in keys}
 
     def put_aside(self, told: Told, message_id: str) -> None:
         """Keeps a message to a workflow for a scheduler that can read that."""
@@ -198,7 +271,7 @@ class Store:
         key = f"{topic}/{group}".encode()
         if not routes:
             self._routes.delete(key)
-        elif self._routes.get(key) != Routes(routes):
+        elif self._routes.look(key) != Routes(routes):
             self._routes.put(key, Routes(routes))
 
     def routed_topics(self, group: str) -> list[str]:
@@ -211,6 +284,12 @@ class Store:
         found = self._routes.get(f"{topic}/{group}".encode())
         return [] if found is None else found.routes
 
+    def routes_to(self, names: set[str], topic: str, group: str) -> list[Route]:
+        """Returns which of some workflows wait for a topic, as far as one can read."""
+        found = self._routes.look(f"{topic}/{group}".encode())
+        routes = found.routes if isinstance(found, Routes) else []
+        return [route for route in routes if route.workflow in names]
+
     # Runs
 
     def run(self, name: str, number: int) -> Run | None:
@@ -220,7 +299,7 @@ class Store:
     def runs(self, name: str, first: int = 1) -> Iterator[Run]:
         """Yields the runs of a workflow from a number on, the oldest first."""
         start = _run_key(name, first)
-        for _, run in self._runs.scan(f"{name}/".encode(), start=start):
+        for _, run in self._runs.values(f"{name}/".encode(), start=start):
             yield run
 
     def put_run(self, run: Run) -> None:
@@ -234,7 +313,7 @@ class Store:
 
     def logs(self, run: str) -> dict[str, Log]:
         """Returns what the steps of a run said, by step and attempt."""
-        found = self._logs.scan(f"{run}/".encode())
+        found = self._logs.values(f"{run}/".encode())
         return {key.decode().partition("/")[2]: log for key, log in found}
 
     def put_log(self, item: StepItem, log: Log) -> None:
@@ -248,6 +327,12 @@ class Store:
     def put_end(self, item: StepItem) -> None:
         """Notes that an attempt of a step has ended; of two that do so one commits."""
         self._ends.put(_log_key(item), b"", ttl_s=IDS_S)
+
+    def damaged(self) -> Iterator[DamagedRow]:
+        """Yields all rows that cannot be read."""
+        for _, row in chain.from_iterable(rows.scan() for rows in self._all):
+            if isinstance(row, DamagedRow):
+                yield row
 
     # Messages
 
@@ -306,18 +391,6 @@ def routes_of(workflows: Iterable[Workflow]) -> dict[str, list[Route]]:
                 route = Route(leaf.source, workflow.name, leaf.key)
                 found.setdefault(topic, []).append(route)
     return {topic: sorted(routes, key=str) for topic, routes in found.items()}
-
-
-def _table(
-    messaging: txaware.Messaging,
-    name: str,
-    kind: type[T],
-    *,
-    conflicts: Literal["row", "none"] = "row",
-) -> txaware.Table[T]:
-    return messaging.table(
-        name, encode=txaware.to_json, decode=kind, conflicts=conflicts
-    )
 
 
 def _newer(state: WorkflowState) -> str:

@@ -5,9 +5,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples.workflow_scheduler.__main__ import scheduler
 from examples.workflow_scheduler.definitions import read_workflow
 from examples.workflow_scheduler.operations import Operations, Refused, times_within
 from examples.workflow_scheduler.place import Place
@@ -161,3 +163,24 @@ def test_what_is_due_is_what_was_last_set_to_a_time_that_has_come(
         later = [at for at in model.values() if at]
         pause_s = max(0, min(later, default=10**9) - now_ms) / 1000
         assert wakes.pause_s(now_ms) == min(LONGEST_WAIT_S, pause_s)
+
+
+def test_a_damaged_state_is_named_by_check_and_by_the_list(
+    office: Office, operations: Operations
+) -> None:
+    def said(*words: str) -> tuple[int, list[str]]:
+        url = office.site.messaging.reach().url
+        ended = CliRunner().invoke(scheduler, ["--url", url, *words])
+        return ended.exit_code, ended.output.splitlines()
+
+    office.deploy({"daily": DAILY, "other": TRUE})
+    assert said("check") == (0, ["no damaged rows"])
+    rows = office.site.messaging.table("workflow-states")
+    (key,) = [key for key, _ in rows.scan() if b"daily" in key]
+    rows.put(key, b"{")
+    why = f"row {key.decode()} of table workflow-states is damaged: b'{{' is no JSON"
+    code, [row, count] = said("check")
+    assert (code, row[: len(why)], count) == (1, why, "1 damaged rows")
+    assert operations.names() == ["daily", "other"]
+    assert f"{'daily':30} left out: {row}" in said("list", "--long")[1]
+    assert said("show", "daily") == (1, [f"Error: {row}"])

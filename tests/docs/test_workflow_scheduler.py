@@ -3,6 +3,7 @@
 import itertools
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -517,6 +518,98 @@ def test_what_a_newer_scheduler_has_written_is_left_out_and_the_others_go_on(
     table.put(key, before)
     office.work()
     assert office.states("load") == ["succeeded"]
+
+
+def spoilt(office: Office, table: str, key: str) -> Callable[[], None]:
+    """Damages a row; returns what puts it back."""
+    rows = office.site.messaging.table(table)
+    (at,) = [one for one, _ in rows.scan() if key in one.decode()]
+    before = rows.get(at)
+    assert before is not None
+    rows.put(at, b'{"name": ')
+    return lambda: rows.put(at, before)
+
+
+def test_a_damaged_state_stops_its_workflow_alone_until_it_is_mended(
+    office: Office, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = beside("load")
+    office.deploy({"load": ON_EVENT, other: ON_EVENT})
+    mend = spoilt(office, "workflow-states", "load")
+    office.work()
+    why = f"row {shard_of('load')}/load of table workflow-states is damaged: "
+    assert f"workflow load is left out: {why}" in caplog.text, "also without messages"
+    for name in ("load", other):
+        office.event(name, "arrived")
+    office.work()
+    assert office.states(other) == ["succeeded"]
+    assert office.states("load") == []
+    problems = {one.name: one.problem for one in office.store.states()}
+    assert problems[other] == ""
+    assert problems["load"].startswith(f"left out: {why}")
+    (damaged,) = office.store.damaged()
+    assert str(damaged).startswith(why)
+    mend()
+    office.work()
+    assert office.states("load") == ["succeeded"]
+    assert [*office.store.damaged()] == []
+
+
+def test_a_damaged_run_or_kept_message_stops_its_workflow_alone(
+    office: Office, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = beside("load")
+    office.deploy({"load": ON_EVENT, other: ON_EVENT})
+    office.event("load", "arrived")
+    office.scheduler().run_until_idle()
+    mend_run = spoilt(office, "workflow-runs", "load")
+    office.tell("cancel", "load", number=1)
+    office.event(other, "arrived")
+    office.scheduler().run_until_idle()
+    why = "row load/0000000001 of table workflow-runs is damaged: "
+    assert f"workflow load is left out: {why}" in caplog.text
+    mend_message = spoilt(office, "workflow-aside", "load")
+    mend_run()
+    office.advance_s(100)
+    office.work()
+    assert office.states(other) == ["succeeded"]
+    assert office.states("load") == ["running"]
+    assert "of table workflow-aside is damaged: " in office.state("load").problem
+    mend_message()
+    office.advance_s(100)
+    office.work()
+    assert office.states("load") == ["cancelled"]
+
+
+def test_what_comes_by_a_topic_to_a_damaged_workflow_is_kept_over_a_start(
+    office: Office,
+) -> None:
+    on_topic = {"on": {"topic": "orders"}, **TRUE}
+    other = beside("load")
+    office.deploy({"load": on_topic, other: on_topic})
+    mend = spoilt(office, "workflow-states", "load")
+    office.scheduler().deploy()
+    office.site.messaging.publish("orders", [b"one"])
+    office.work()
+    assert office.states(other) == ["succeeded"]
+    mend()
+    office.work()
+    assert office.states("load") == ["succeeded"]
+
+
+def test_damaged_rows_of_topics_and_members_are_written_anew(office: Office) -> None:
+    on_topic = {"on": {"topic": "orders"}, **TRUE}
+    office.deploy({"load": on_topic})
+    office.scheduler("another").beat()
+    spoilt(office, "workflow-members", "another")
+    spoilt(office, "workflow-routes", "orders")
+    scheduler = office.scheduler()
+    scheduler.beat()
+    assert scheduler.topics() == ["orders"]
+    assert len([*office.store.damaged()]) == 2
+    scheduler.deploy()
+    office.scheduler("another").beat()
+    assert [*office.store.damaged()] == []
 
 
 # Steps

@@ -99,7 +99,8 @@ class Answers:
         found = [
             state
             for state in self._all_states()
-            if search.lower() in state.name.lower() and state.fingerprint
+            if search.lower() in state.name.lower()
+            and (state.fingerprint or state.is_left_out)
         ]
         shown = [_plain_state(state) for state in found[:MOST_WORKFLOWS]]
         return {"workflows": shown, "count": len(found)}
