@@ -1,6 +1,7 @@
 """Which publishes to a whole topic become one to a partition that is here."""
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,10 +12,13 @@ from txaware.model.partitions import partition_of
 from txaware.model.settings import Settings
 from txaware.model.topics import Topic, TopicName
 from txaware.server.cluster.cluster_part import ClusterPart
+from txaware.server.cluster.forwarding import Forwarding
 from txaware.server.cluster.server_map import ServerMap
+from txaware.server.cluster.shard_finder import ShardFinder
 from txaware.server.cluster.whole_topics import WholeTopics
 from txaware.server.exchange import Request
 from txaware.server.idempotency import INSTANCE, KEY
+from txaware.server.routing import Match, Route, Routes
 from txaware.service.topic_handles import TopicHandles
 from txaware.store.memory import MemoryTable
 
@@ -23,21 +27,43 @@ from txaware.store.memory import MemoryTable
 def handles() -> TopicHandles:
     """A topic whose first partition is here, and whose second one is elsewhere."""
     found = TopicHandles(MemoryTable(), Settings())
-    spread = {"partitions": "2", "shards": "0,1"}
-    found.topics.keep(Topic(TopicName("t"), 1, properties=spread))
+    found.topics.keep(a_topic("0,1"))
     return found
+
+
+def a_topic(shards: str) -> Topic:
+    """The topic, with a partition in each of these shards."""
+    spread = {"partitions": str(len(shards.split(","))), "shards": shards}
+    return Topic(TopicName("t"), 1, properties=spread)
 
 
 def renamed(
     handles: TopicHandles, body: Any, headers: dict[bytes, bytes] | None = None
 ) -> Request | None:
     """What a publish becomes at the server of the first shard."""
-    part: Any = ClusterPart("a", bytes(32), ServerMap(1, "x", (), ()), token="")
-    part.take([0])
     own: Any = None
     settings = Settings(message_limit_bytes=20)
-    whole = WholeTopics(part, own, settings, perform=own, find=own)
-    request = Request(
+    whole = WholeTopics(first_server(), own, settings, perform=own, find=own)
+    place: Any = handles.find("default:t")
+    found = whole.of_one_partition(place, publish(body, headers))
+    if found is None:
+        return None
+    shard, alone = found
+    assert shard == 0
+    return alone
+
+
+def first_server() -> ClusterPart:
+    """The part of the server that has the first shard."""
+    part = ClusterPart("a", bytes(32), ServerMap(1, "x", (), ()), token="")
+    part.take([0])
+    return part
+
+
+def publish(body: Any, headers: dict[bytes, bytes] | None = None) -> Request:
+    """A publish to the whole topic."""
+    own: Any = None
+    return Request(
         "POST",
         "/v1/namespaces/default/topics/t/publish",
         {"namespace": "default", "topic": "t"},
@@ -48,8 +74,6 @@ def renamed(
         own,
         lambda: None,
     )
-    place: Any = handles.whole("default:t")
-    return whole.of_one_partition("publish", place, request)
 
 
 def key_of(number: int) -> str:
@@ -96,3 +120,41 @@ def test_a_publish_in_a_transaction_or_with_a_key_is_put_together(
 def test_a_message_that_is_too_large_is_refused(handles: TopicHandles) -> None:
     with pytest.raises(RequestTooLarge):
         renamed(handles, {"messages": ["x" * 21]})
+
+
+def test_the_route_of_publishes_to_a_whole_topic_is_made_once(
+    handles: TopicHandles,
+) -> None:
+    asked: list[Request] = []
+
+    def begin(request: Request, _: Any) -> None:
+        asked.append(request)
+
+    own: Any = None
+    path = "/v1/namespaces/{namespace}/topics/{topic}/publish"
+    route = Route("POST", path, own, begin=begin, keyed=True)
+    rules: Any = SimpleNamespace(routes=Routes([route]))
+    part = first_server()
+    forwarding = Forwarding(
+        part, ShardFinder(part, handles, own), own, own, Settings(), rules
+    )
+
+    def placed() -> Route:
+        request = publish({"messages": ["a"]})
+        match = Match(route, request.path, request.params)
+        return forwarding.placed(match, request).route
+
+    first = placed()
+    assert first is placed() is not route
+    assert first.keyed
+    assert first.begin is not None
+    first.begin(publish({"messages": ["a"]}), own)
+    assert [one.topic for one in asked] == ["default:t.0"]
+
+    handles.topics.keep(a_topic("0,1,0"))
+    now = placed()
+    assert now is placed() is not first
+    assert now.begin is not None
+    for _ in range(2):  # of three partitions two are here now
+        now.begin(publish({"messages": ["a"]}), own)
+    assert {one.topic for one in asked[1:]} == {"default:t.0", "default:t.2"}

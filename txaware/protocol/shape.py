@@ -125,7 +125,9 @@ class Unread(LateRequest):
     def known_as(self, request: Any) -> "Unread":
         """Returns the same, of which this is the request, perhaps to another topic."""
         found = {**self.found, "topic": request.topic}
-        return attrs.evolve(self, found=found, known=request)
+        return Unread(
+            self.request, self.body, found, self.read_body, self.format, request
+        )
 
     def read(self) -> Any:
         """Returns the whole request; raises `BadRequest` where the body is none."""

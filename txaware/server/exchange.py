@@ -128,6 +128,25 @@ class Request:
         """`namespace:topic`, from the path."""
         return f"{self.params['namespace']}:{self.params['topic']}"
 
+    def of_partition(self, params: Mapping[str, str], asked: Any) -> "Request":
+        """Returns it as one to a partition, which these names say, with what it asks.
+
+        It is made by hand, as that takes a tenth of the time of `attrs.evolve`.
+        """
+        return Request(
+            self.method,
+            self.path,
+            params,
+            self.headers,
+            self.query_string,
+            self.body,
+            self.principal,
+            self.peer,
+            self.ask_again,
+            asked,
+            self.verb,
+        )
+
     def query(self) -> dict[str, str]:
         """Returns the query's fields."""
         return query_fields(self.query_string)

@@ -8,7 +8,6 @@ from coordinator.interfaces import Coordinator, Then
 from coordinator.transaction import Transaction
 from txaware.errors import (
     BadRequest,
-    PartitionNeeded,
     TopicExists,
     TopicNotFound,
     Unavailable,
@@ -188,10 +187,9 @@ class LocalService:
 
         To a topic of several partitions that is a piece for each that gets any.
         """
-        try:
-            place = self._places.at(topic)
-        except PartitionNeeded:
-            return self._publish_spread(topic, messages, transaction, receipts)
+        place = self._places.find(topic)
+        if isinstance(place, PartitionedTopic):
+            return self._publish_spread(place, messages, transaction, receipts)
         payloads = self._payloads(messages)
         receipts = None if receipts is None else checked_receipts(receipts)
         if transaction is None:
@@ -207,13 +205,13 @@ class LocalService:
 
     def _publish_spread(
         self,
-        topic: str,
+        place: PartitionedTopic,
         messages: Iterable[Payload],
         transaction: Pointer | None,
         receipts: Iterable[Receipt] | None,
     ) -> PublishResponse | None:
         """Does the same to a topic of several partitions, to each its part."""
-        place, payloads = self._places.whole(topic), self._payloads(messages)
+        payloads = self._payloads(messages)
         receipts = None if receipts is None else checked_receipts(receipts)
         if transaction is None:
             check_plain(payloads, receipts)
@@ -247,12 +245,13 @@ class LocalService:
             payloads = checked_payloads(
                 listed, limit_bytes=self._settings.message_limit_bytes
             )
-            try:
-                loads += ((self._places.at(topic), payloads),)
-            except PartitionNeeded:
-                loads += self._places.whole(topic).split(payloads)
-        for place, _ in loads:
-            if place.shard:
+            place = self._places.find(topic)
+            if isinstance(place, PartitionedTopic):
+                loads += place.split(payloads)
+            else:
+                loads += ((place, payloads),)
+        for handle, _ in loads:
+            if handle.shard:
                 return None  # rows of another shard are on disk before the commit
         return self._carried_messages.cargo(loads, tx)
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import attrs
 
-from txaware.errors import PartitionNeeded, TopicExists
+from txaware.errors import TopicExists
 from txaware.model.interfaces import OrderedTable
 from txaware.model.messages import MessageId
 from txaware.model.metrics import Latencies, TopicCounters, TopicMetrics
@@ -109,12 +109,12 @@ class PartitionedTopic:
     _turns: "PartitionTurns"
     _handles: "TopicHandles" = attrs.field(repr=False)
     _known: dict[int, TopicHandle] = attrs.field(factory=dict, repr=False, init=False)
+    partitions: int = attrs.field(init=False)
 
     number: ClassVar[int] = 0
 
-    @property
-    def partitions(self) -> int:
-        """The number of partitions."""
+    @partitions.default
+    def _partitions(self) -> int:
         return self.topic.partitions
 
     @property
@@ -172,7 +172,7 @@ class TopicHandles:
         self._writers: dict[TopicName, TopicWriter] = {}
         self._counters: dict[TopicName, TopicCounters] = {}
         # Each with the count of changes to topics at which it was read.
-        self._current: dict[str, tuple[int, TopicHandle]] = {}
+        self._current: dict[str, tuple[int, Place]] = {}
         self._whole: dict[TopicName, tuple[Signal, PartitionTurns]] = {}
         self._spread: dict[TopicName, PartitionedTopic] = {}
         # Finds the pipes of queues, which are written to like topics.
@@ -198,16 +198,25 @@ class TopicHandles:
         Raises `TopicNotFound` if there is none, and `PartitionNeeded` for the name of a
         topic of several partitions.
         """
-        known = self._current.get(topic) if topic.__class__ is str else None
-        if known is not None and known[0] == self.topics.changes:
-            return known[1]
+        place = self.find(topic)
+        if isinstance(place, PartitionedTopic):
+            raise partition_needed(place.topic)
+        return place
+
+    def find(self, topic: str) -> Place:
+        """Returns a topic or a partition, or a whole topic of several partitions."""
+        known = self.known(topic)
+        if known is not None:
+            return known
         if (pipe := self.pipes(topic)) is not None:
             return pipe
         name, number = self._named(topic)
         version, found = self.topics.version(), self.topics.get(name)
+        place: Place
         if number is None and found.partitions > 1:
-            raise partition_needed(found)
-        place = self.place(found, number or 0)
+            place = self._whole_of(found)
+        else:
+            place = self.place(found, number or 0)
         if (
             version is not None
             and version == self.topics.version()
@@ -217,16 +226,12 @@ class TopicHandles:
             self._current[topic] = (version, place)
         return place
 
-    def find(self, topic: str) -> Place:
-        """Returns a topic or a partition, or a whole topic of several partitions."""
-        try:
-            return self.at(topic)
-        except PartitionNeeded:
-            return self.whole(topic)
-
-    def whole(self, topic: str) -> PartitionedTopic:
-        """Returns all partitions of a topic together, as the topic stands."""
-        return self._whole_of(self.topics.get(self.name(topic)))
+    def known(self, topic: str) -> Place | None:
+        """Returns what that name was found to be, if no topic has changed since."""
+        known = self._current.get(topic) if topic.__class__ is str else None
+        if known is not None and known[0] == self.topics.changes:
+            return known[1]
+        return None
 
     def _whole_of(self, found: Topic) -> PartitionedTopic:
         known = self._spread.get(found.topic)
@@ -240,6 +245,9 @@ class TopicHandles:
 
     def find_at_once(self, topic: str) -> Place | None:
         """Returns what an event loop finds; None where it would wait for a network."""
+        known = self.known(topic)
+        if known is not None:
+            return known
         if not self._table.reads_wait:
             return self.find(topic)
         if pipe_of(topic) is not None:

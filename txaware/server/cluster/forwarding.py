@@ -29,19 +29,19 @@ from txaware.server.cluster.sealed_calls import MOVED, moved
 from txaware.server.cluster.server_map import ServerEntry
 from txaware.server.cluster.topic_copies import COPIES_PATH
 from txaware.server.cluster.whole_metrics import together
-from txaware.server.cluster.whole_topics import WholeTopics
+from txaware.server.cluster.whole_topics import PUBLISH_END, WholeTopics
 from txaware.server.dashboard import FILES
 from txaware.server.exchange import Reply, Request, Stream
 from txaware.server.idempotency import INSTANCE, KEY, OutcomeUnknown
 from txaware.server.request_rules import RequestRules
 from txaware.server.routing import (
     Answer,
-    Begin,
     Begun,
     Handle,
     Match,
     Route,
     Told,
+    in_a_task,
     whole,
 )
 from txaware.service.topic_handles import PartitionedTopic
@@ -89,6 +89,15 @@ class FindsShards(Protocol):
         """Asks anew: the owner of that shard does not have the topic."""
 
 
+@attrs.frozen(eq=False)
+class _Publishing:
+    """A route that was made of another one, for a topic as it stands."""
+
+    made_of: Route  # kept, as it is known by its id
+    place: PartitionedTopic
+    route: Route
+
+
 class Forwarding:
     """Decides of each request whether it is performed here, and passes others on."""
 
@@ -114,6 +123,8 @@ class Forwarding:
         )
         self._peers = peers
         self._passing_routes: dict[tuple[str, str, bool], Route] = {}
+        # By the topic and the route of which each was made.
+        self._publishing_routes: dict[tuple[str, int], _Publishing] = {}
 
     def placed(self, match: Match, request: Request) -> Match:
         """Returns the same match where the request is performed here.
@@ -136,9 +147,9 @@ class Forwarding:
                     is_whole and not self._whole.is_spread(place)
                 ):
                     return self._at_home(match, request)
-                alone = self._whole.of_one_partition(end, place, request)
-                if alone is not None:
-                    return _instead(self.placed(match, alone), alone)
+                if end == PUBLISH_END:
+                    route = self._publishing(route, topic, place)
+                    return Match(route, match.path, match.params, match.asked)
                 return _with(match, partial(self._whole.handle, end, place))
             if place is None:
                 return self._elsewhere(match, request, topic, None)
@@ -150,6 +161,37 @@ class Forwarding:
             counting = uses.counting(route, shard)
             return Match(counting, match.path, match.params, match.asked)
         return self._elsewhere(match, request, topic, shard)
+
+    def _publishing(self, route: Route, topic: str, place: PartitionedTopic) -> Route:
+        """Returns the route of publishes to a topic whose partitions lie apart.
+
+        It is made once while the topic stays as it is: each publish asks for it.
+        """
+        key = topic, id(route)
+        known = self._publishing_routes.get(key)
+        if known is None or known.place is not place:
+            if len(self._publishing_routes) >= KNOWN_PATHS:
+                self._publishing_routes.clear()
+            begin = partial(self._begun, route, place)
+            made = attrs.evolve(route, handle=in_a_task(begin), begin=begin)
+            known = self._publishing_routes[key] = _Publishing(route, place, made)
+        return known.route
+
+    def _begun(
+        self, route: Route, place: PartitionedTopic, request: Request, told: Told
+    ) -> Begun:
+        """Begins a publish at the partition here that gets all of it, if there is one.
+
+        Else what several servers answer is put together.
+        """
+        found = self._whole.of_one_partition(place, request)
+        if found is None:
+            return self._whole.handle(PUBLISH_END, place, request)
+        shard, alone = found
+        uses = self._membership.uses
+        here = route if uses is None else uses.counting(route, shard)
+        assert here.begin is not None
+        return here.begin(alone, told)
 
     async def _metrics(self, route: Route, request: Request) -> Answer:
         """Returns the metrics of all servers; of those that are away, none."""
@@ -329,39 +371,11 @@ def _is_text(answer: object) -> TypeGuard[Reply]:
     return isinstance(answer, Reply) and answer.status == 200
 
 
-def _with(
-    match: Match,
-    handle: Handle,
-    *,
-    keyed: bool | None = None,
-    begin: Begin | None = None,
-) -> Match:
-    """Returns a match that is handled in another way."""
-    route = match.route
+def _with(match: Match, handle: Handle) -> Match:
+    """Returns a match that is handled in another way, in a task."""
     return attrs.evolve(
-        match,
-        route=attrs.evolve(
-            route,
-            handle=handle,
-            begin=begin,
-            keyed=route.keyed if keyed is None else keyed,
-        ),
+        match, route=attrs.evolve(match.route, handle=handle, begin=None)
     )
-
-
-def _instead(match: Match, other: Request) -> Match:
-    """Returns a match that performs another request, whoever asks for it."""
-    route = match.route
-    handle, begin = route.handle, route.begin
-
-    async def handle_other(_: Request) -> Answer:
-        return await handle(other)
-
-    def begin_other(_: Request, told: Told) -> Begun:
-        assert begin is not None
-        return begin(other, told)
-
-    return _with(match, handle_other, begin=None if begin is None else begin_other)
 
 
 async def _moved(shard: int | None, _: Request) -> Reply:

@@ -34,15 +34,20 @@ class ShardFinder:
         known = self._known.get(topic)
         if known is not None:
             return known
+        place = self._handles.known(topic)
+        if isinstance(place, PartitionedTopic):
+            return place
         try:
             if pipe_of(topic) is not None:
                 return HOME
             name, number = named_partition(topic)
             found = self._handles.topics.get(name)
+            if number is None and found.partitions > 1:
+                place = self._handles.find(topic)
+                if isinstance(place, PartitionedTopic):
+                    return place
         except TxAwareError:
             return HOME if self._membership.is_home else None
-        if number is None and found.partitions > 1:
-            return self._handles.whole(topic)
         return self._placed(topic, found, number or 0)
 
     async def found(self, topic: str) -> int:

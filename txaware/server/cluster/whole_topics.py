@@ -83,6 +83,8 @@ from txaware.service.write.spreading import receipts_by_partition
 # Performs a request to a partition that is here; passes on one that is elsewhere.
 Perform = Callable[[Match, Request], Coroutine[Any, Any, Answer]]
 KNOWN_TOPICS = 10_000
+# The last word of a publish's path.
+PUBLISH_END = "publish"
 # These wait for messages, and end with their client.
 _WAITING = frozenset(("poll", "wait"))
 Find = Callable[[str, str], Match | Reply]
@@ -200,12 +202,16 @@ class _Spread:
     shards: frozenset[int]
     here: list[int]
     is_spread: bool
+    # The shard and the name of each partition.
+    parts: list[tuple[int, str]]
 
     @classmethod
     def of(cls, topic: Topic, shards: frozenset[int]) -> Self:
         """Looks at each partition."""
-        here = [one for one in range(topic.partitions) if topic.shard_of(one) in shards]
-        return cls(topic, shards, here, not shards.issuperset(topic.serving))
+        numbers, name = range(topic.partitions), topic.topic.name
+        parts = [(topic.shard_of(one), partition_name(name, one)) for one in numbers]
+        here = [one for one in numbers if parts[one][0] in shards]
+        return cls(topic, shards, here, not shards.issuperset(topic.serving), parts)
 
 
 class WholeTopics:
@@ -228,7 +234,7 @@ class WholeTopics:
         self._turns = count()
         self._known: dict[tuple[str, str], _Spread] = {}
         self._by_end: Mapping[str, Callable[[_Parts], Coroutine[Any, Any, Answer]]] = {
-            "publish": self._publish,
+            PUBLISH_END: self._publish,
             "store": self._store,
             "rollback": self._rollback,
             "poll": self._poll,
@@ -256,33 +262,32 @@ class WholeTopics:
         return found
 
     def of_one_partition(
-        self, end: str, place: PartitionedTopic, request: Request
-    ) -> Request | None:
+        self, place: PartitionedTopic, request: Request
+    ) -> tuple[int, Request] | None:
         """Returns a plain publish as one to the partition here that gets all of it.
 
-        Most publishes are such. What is read to know that is not read again. Returns
-        None for all others, and for what may be a repeat.
+        With it comes the shard of that. Most publishes are such. What is read to know
+        that is not read again. Returns None for all others, and for what may be a
+        repeat.
         """
-        names_try = KEY in request.headers or INSTANCE in request.headers
-        if end != "publish" or names_try or len(request.body) > QUICK_BYTES:
+        headers = request.headers
+        is_first = KEY not in headers and INSTANCE not in headers
+        if not is_first or len(request.body) > QUICK_BYTES:
             return None
         unread: Unread = _asked_of(PUBLISH, request)
         asked: Publish = unread.read()
         if asked.transaction is not None or asked.receipts is not None:
             return None
-        asked.messages = self._checked(asked.messages)
-        split = self._split(place, asked.messages)
-        [number, *more] = split
-        if more or not self._membership.has(place.topic.shard_of(number)):
+        asked.messages = payloads = self._checked(asked.messages)
+        number, spread = self._alone(place, payloads), self._spread(place)
+        if number is None:
             return None
-        topic = place.topic.topic
-        name = partition_name(topic.name, number)
-        asked.topic = f"{topic.namespace}:{name}"
-        return attrs.evolve(
-            request,
-            params={**request.params, "topic": name},
-            asked=unread.known_as(asked),
-        )
+        shard, name = spread.parts[number]
+        if not self._membership.has(shard):
+            return None
+        words = {**request.params, "topic": name}
+        asked.topic = f"{words['namespace']}:{name}"
+        return shard, request.of_partition(words, unread.known_as(asked))
 
     async def handle(
         self, end: str, place: PartitionedTopic, request: Request
@@ -332,6 +337,13 @@ class WholeTopics:
     def _checked(self, messages: Listed) -> Payloads:
         limit_bytes = self._settings.message_limit_bytes
         return checked_payloads(messages, limit_bytes=limit_bytes)
+
+    def _alone(self, place: PartitionedTopic, payloads: Payloads) -> int | None:
+        """Returns the partition that gets all of the payloads, if one does."""
+        if payloads.labels is None:
+            return self._next(place)
+        split = self._split(place, payloads)
+        return next(iter(split)) if len(split) == 1 else None
 
     def _split(
         self, place: PartitionedTopic, payloads: Payloads
