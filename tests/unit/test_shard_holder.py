@@ -53,7 +53,9 @@ class Copies:
             if shard in self.lost:
                 raise Unavailable("another process has it")
 
-        return SimpleNamespace(announce=print, require_owned=require_owned)
+        return SimpleNamespace(
+            announce=print, require_owned=require_owned, look_owned=require_owned
+        )
 
 
 class Site:

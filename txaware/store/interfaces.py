@@ -176,6 +176,9 @@ class Announces(Protocol):
     def require_owned(self) -> None:
         """Raises where another process is known to have the store."""
 
+    def look_owned(self) -> None:
+        """Finds out whether another process has the store, and raises then."""
+
 
 class View(Protocol):
     """All rows as they were at one moment, whatever is written meanwhile."""

@@ -35,16 +35,22 @@ _decode = msgspec.msgpack.Decoder(SentProducer | None).decode
 def producer_route(server_context: ServerContext, membership: ClusterPart) -> Route:
     """Returns the route at which home tells of a producer; nothing for none.
 
-    A server that was home, or is about to be, knows of none that others opened.
+    A server that was home, or is about to be, knows of none that others opened. One
+    that hung meanwhile may take itself for home still: so it looks whether it is.
     """
     ids = server_context.service.producing.ids
+
+    def found(producer_id: int) -> ProducerRow | None:
+        row = ids.find(producer_id)
+        ids.look_owned()
+        return row
 
     async def tell(request: Request) -> Reply:
         require_server(request.headers)
         if not membership.is_home:
             return moved(f"shard {HOME}")
         producer_id = int(request.params["producer"])
-        row = await server_context.in_thread(ids.find, producer_id)
+        row = await server_context.in_thread(found, producer_id)
         sent = None if row is None or row.by_client else _sent(row)
         return Reply(200, _encode(sent))
 

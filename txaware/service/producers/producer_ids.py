@@ -13,6 +13,8 @@ from txaware.errors import BadRequest, NotAuthorized, ProducerFenced, Unavailabl
 from txaware.model.clock import ClockMs
 from txaware.model.interfaces import OrderedTable, Write
 from txaware.model.producers import MAX_EPOCH, MAX_PRODUCER_ID, ProducerIdentity
+from txaware.model.shards import HOME
+from txaware.store.interfaces import Announces, table_of
 from txaware.store.producer_table import (
     ProducerRow,
     ProducerTable,
@@ -152,6 +154,8 @@ class ProducerIds:
         row = self.find(producer.producer_id)
         if self.elsewhere is not None and not producer.by_client:
             row = self._copied(producer, row, self.elsewhere)
+        if row is None or producer.epoch != row.epoch:
+            self.look_owned()
         if row is None or not may_use(row, caller):
             raise ProducerFenced(
                 f"producer {producer.producer_id} is not known here: it was not used "
@@ -168,6 +172,15 @@ class ProducerIds:
                 f"producer {producer.producer_id} was {how}, and publishes as such"
             )
         return row
+
+    def look_owned(self) -> None:
+        """Finds out whether another process has these rows, and raises then.
+
+        One that hung, was replaced and goes on does not know of what came since.
+        """
+        store = table_of(self._table, HOME)
+        if isinstance(store, Announces):
+            store.look_owned()
 
     def _copied(
         self, producer: ProducerIdentity, row: ProducerRow | None, ask: AskProducer

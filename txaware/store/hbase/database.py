@@ -77,6 +77,10 @@ class HBaseDatabase:
         """Raises `StoreInUse` where another process is known to have the store."""
         self._ownership.require()
 
+    def look_owned(self) -> None:
+        """Finds out whether another process has the store; raises `StoreInUse` then."""
+        self._ownership.look()
+
     def status(self) -> str:
         """Returns `"OK"`, or that the store is another's, as the last beat found."""
         try:

@@ -231,6 +231,15 @@ class Ownership:
             raise self._taken(found)
         return found
 
+    def look(self) -> None:
+        """Finds out whether another process has the store; raises `StoreInUse` then.
+
+        One that hung for long learns it by its next beat, and goes on until then.
+        """
+        found = self._cell.read()
+        if found is None or found.owner != self.owner:
+            raise self._taken(found)
+
     def beat(self) -> None:
         """Says that this process lives, and finds out whether it still is the owner."""
         self._connections.once(self._put_beat)

@@ -68,6 +68,10 @@ class HBaseTable(JournaledTable):
         """Raises `StoreInUse` where another process is known to have the store."""
         self._hbase.require_owned()
 
+    def look_owned(self) -> None:
+        """Finds out whether another process has the store; raises `StoreInUse` then."""
+        self._hbase.look_owned()
+
     def view(self) -> NoReturn:
         """Raises `BadRequest`, and says what there is instead of a backup."""
         raise BadRequest(
