@@ -70,6 +70,15 @@ def test_a_strict_queue_waits_for_the_first_item(site: Site) -> None:
     assert taken(queue) == numbered(3)
 
 
+def test_a_strict_queue_goes_on_behind_a_pipe_that_is_empty(site: Site) -> None:
+    site.messaging.create_queue("mail", order="strict")
+    queue = site.messaging.queue("mail")
+    queue.push(b"first", priority=1)
+    assert taken(queue) == [b"first"]
+    queue.push(b"low")
+    assert popped(queue).payload == b"low"
+
+
 def test_items_of_one_key_come_one_after_the_other(site: Site) -> None:
     site.messaging.create_queue("mail", order="key")
     queue = site.messaging.queue("mail")

@@ -8,12 +8,13 @@ import pytest
 
 from coordinator.errors import TransactionNotInProgress
 from tests.support.messagings import Site, committed
-from tests.support.queues import made, numbered, popped, taken, waiting
+from tests.support.queues import made, numbered, popped, rows_of, taken, waiting
 from txaware.errors import BadRequest, MisusedTransaction, TxAwareError
 from txaware.model.messages import Outgoing
 from txaware.model.partitions import partition_of
 from txaware.queue import Queue
 from txaware.service.write.message_cargo import TopicCargo
+from txaware.store.keys import LEASE
 
 
 class Broken(Exception):
@@ -43,6 +44,15 @@ def test_a_push_in_a_transaction_comes_with_its_commit(site: Site) -> None:
         assert queue.peek() == []
     assert taken(queue) == [b"a", b"b", b"c"]
     assert queue.stats().pushed == 3
+
+
+def test_pushes_of_a_transaction_are_popped_as_one_run(site: Site) -> None:
+    """One row has the first, and one all others."""
+    queue = made(site.messaging)
+    with site.messaging.transaction():
+        queue.push_all(numbered(5))
+    assert len(queue.pop_many(5)) == 5
+    assert len([key for key in rows_of(site) if key.startswith(LEASE)]) == 2
 
 
 def test_a_push_that_is_rolled_back_never_comes(site: Site) -> None:

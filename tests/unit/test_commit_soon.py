@@ -197,3 +197,16 @@ def test_a_disk_that_may_have_it_leaves_it_undecided(
     destination.failure, destination.broken = None, False
     assert not coordinator.invalidate(tx)  # the disk has it after all
     assert sees(coordinator, tx)
+
+
+def test_a_step_that_was_interrupted_is_ended_before_a_commit_is_looked_at(
+    coordinator: EmbeddedCoordinator, destination: GatedDestination
+) -> None:
+    """The step may have been the end of that transaction."""
+    destination.go_on.set()
+    tx, steps = coordinator.start_short(), list[str]()
+    coordinator.abort(tx)
+    coordinator._ledger.torn = lambda: steps.append("ended")
+    with pytest.raises(TransactionNotInProgress):
+        coordinator.commit_soon(tx, None, Told())
+    assert steps == ["ended"]

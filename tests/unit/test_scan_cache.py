@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 from tests.support.messagings import Site, payloads, publish, seen_by
 from txaware.model.interfaces import Row
 from txaware.model.labels import ItemForm
+from txaware.model.messages import MessageId
 from txaware.protocol.formats import AVRO, PollRequest
 from txaware.protocol.formats.avro_format import ITEMS
 from txaware.server.routes.polls import EncodedItems
 from txaware.service.read import scan_cache
+from txaware.service.read.scan import CachedRows, Query
 from txaware.service.read.scan_cache import (
     JOINED_BYTES,
     ROW_BYTES,
@@ -24,6 +27,7 @@ from txaware.service.read.scan_cache import (
 )
 from txaware.store.columns import value_head
 from txaware.store.keys import row_key
+from txaware.store.memory import MemoryTable
 from txaware.store.message_table import Block, Encoded, MessageTable, decode_block
 
 pytestmark = pytest.mark.in_process
@@ -357,3 +361,16 @@ def test_what_the_cache_answers_is_what_the_table_holds(
                     pointer = found.pointers[at] if found.pointers else None
                     assert (pointer, found.payloads[at]) == rows[key]
             assert 0 <= cache.size_bytes <= limit_bytes
+
+
+def test_rows_are_kept_where_they_were_read_and_are_to_be_trusted() -> None:
+    cache, table = ScanCache(10_000), MessageTable(MemoryTable())
+    cache.add(b"p", row_key(1), block(1, rows=3), cache.version(b"p"))
+    rows, least = CachedRows(table, cache), MessageId(bytes(20))
+    query = Query(b"p", least, least, True, TOP, 10, 10_000, 0)
+    found = rows.kept(query, row_key(2), 10)
+    assert found is not None
+    assert [*found.keys] == [row_key(2), row_key(3)]
+    assert rows.kept(query, row_key(9), 10) is None
+    later = attrs.evolve(query, cached_from=row_key(3))
+    assert rows.kept(later, row_key(2), 10) is None

@@ -8,6 +8,11 @@ from hypothesis import strategies as st
 
 from txaware.model.messages import MessageId
 from txaware.model.requests import MOST_CUTS, Wanted
+from txaware.service.read.split_planner import (
+    ReferenceSearch,
+    Stretch,
+    TopicSplits,
+)
 from txaware.service.read.splits import (
     MOST_MARKS,
     Marks,
@@ -15,6 +20,9 @@ from txaware.service.read.splits import (
     first_where,
     folded,
 )
+from txaware.store.columns import value_head
+from txaware.store.keys import MESSAGE, payload_prefix, row_key
+from txaware.store.memory import MemoryTable
 
 LEAST, MOST = MessageId(bytes(20)), MessageId(b"\xff" * 20)
 
@@ -171,3 +179,29 @@ def test_the_first_number_where_something_holds(
     stop = start + length
     found = first_where(start, stop, lambda number: number >= bound)
     assert found == min(max(start, bound), stop)
+
+
+def stored_rows(table: MemoryTable, pointer: int, sizes: list[int]) -> None:
+    """Writes payloads of a transaction, and a reference to them at that time."""
+    key = MESSAGE + b"p" + row_key(pointer)
+    table.submit([(key, value_head(pointer, reference=True))])()
+    before = payload_prefix(b"p", pointer)
+    for at, size in enumerate(sizes):
+        table.submit([(before + row_key(1, at), value_head(None) + bytes(size))])()
+
+
+def test_few_payloads_are_counted_one_by_one() -> None:
+    table = MemoryTable()
+    stored_rows(table, 1, [100] * 6)
+    ids = TopicSplits(table, b"p", Wanted(LEAST, MOST, 224)).ids()
+    assert [one.payload_key for one in ids] == [row_key(1, 2), row_key(1, 4)]
+
+
+def test_a_reference_is_found_among_those_of_others() -> None:
+    table = MemoryTable()
+    for pointer in (1, 2, 3):
+        stored_rows(table, pointer, [100])
+    rows = Stretch(MESSAGE + b"p", row_key(0), b"\xff" * 10)
+    search = ReferenceSearch(table, rows)
+    assert search.row_key(2, bytes(18)) == row_key(2)
+    assert search.row_key(7, bytes(18)) is None

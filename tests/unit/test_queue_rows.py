@@ -1,0 +1,53 @@
+"""What a queue has in memory, beside its rows."""
+
+from typing import Any, cast
+
+import pytest
+
+from tests.support.messagings import Site
+from tests.support.queues import made, numbered
+from txaware.model.queues import QueueDescriptor
+from txaware.service.queue.item_browser import ItemBrowser
+from txaware.service.queue.loading import Loading
+from txaware.service.queue.queue_state import Pushed, QueueState
+from txaware.store.queue_table import PipeKind, lease_rows
+
+pytestmark = pytest.mark.in_process
+NOBODY = cast(Any, None)
+
+
+def test_a_pipe_is_complete_with_its_last_push_and_closed() -> None:
+    state = QueueState(QueueDescriptor("mail", 1))
+    pipe = state.add_pipe(0, PipeKind.PUSHER)
+    pipe.pushing = 3
+    state.pushed_soon.append(Pushed(pipe, 1))
+    assert state.catch_up_pushes(0) == []
+    pipe.is_open = False
+    state.pushed_soon.append(Pushed(pipe, 1))
+    assert state.catch_up_pushes(0) == []
+    state.pushed_soon.append(Pushed(pipe, 1))
+    assert state.catch_up_pushes(0) == [pipe]
+
+
+def test_items_of_a_pipe_that_is_gone_are_not_shown() -> None:
+    state = QueueState(QueueDescriptor("mail", 1))
+    state.lanes[0] = [7]
+    assert ItemBrowser(state, NOBODY, NOBODY, 0).items("waiting", 10) == []
+
+
+def test_a_start_knows_which_jobs_have_a_row_of_their_own(site: Site) -> None:
+    """With the others in one row; both are in work elsewhere, and go on."""
+    queue = made(site.messaging)
+    queue.push_all(numbered(4))
+    queues: Any = site.messaging._parts.queues
+    queues.pop("mail", limit=4, is_local=False)
+    descriptor = queue.descriptor
+    state = QueueState(descriptor)
+    Loading(site.table, state, NOBODY).run(0)
+    alone = {
+        item for _, item, row in lease_rows(site.table, state.prefix) if not row.items
+    }
+    assert len(alone) == 1
+    have_own = {item: lease.has_row for (_, item), lease in state.leases.items()}
+    assert have_own == {item: item in alone for item in have_own}
+    assert len(have_own) == 4
