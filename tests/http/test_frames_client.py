@@ -552,6 +552,23 @@ def test_threads_that_wait_read_for_each_other(messaging: Messaging) -> None:
             one.result()
 
 
+def test_a_thread_that_reads_waits_for_none_that_writes(
+    served: Served, messaging: Messaging
+) -> None:
+    """The latter may wait until the server is read from."""
+    messaging.poll("t", wait_s=0.01)
+    (connection,) = messaging._parts.service._transport._framed.values()  # type: ignore
+    with ThreadPoolExecutor(2) as threads:
+        reads = threads.submit(messaging.poll, "t", wait_s=30)
+        assert until(connection._reading.locked)
+        with connection._writing:
+            written = threads.submit(messaging.topic, "t")
+            assert until(lambda: connection._streams.queue.is_ready)
+            served.messaging.publish("t", [b"a"])
+            assert len(reads.result(timeout=20)) == 1
+        assert written.result(timeout=20).name == "t"
+
+
 def test_it_goes_over_tls(tmp_path: Path) -> None:
     made = certificate(tmp_path, "server")
     with serving(access={"certificate": made}) as here:

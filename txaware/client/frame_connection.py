@@ -293,8 +293,17 @@ class FrameConnection:
         return True
 
     def _after_read(self) -> None:
-        """Gives the credit that is due."""
-        self._flush(None, _CREDIT_S)
+        """Gives the credit that is due; where another thread writes, that one does.
+
+        Nobody waits for it here: it may wait until the server is read from.
+        """
+        while self._has_unsent and self._dead is None:
+            if not self._writing.acquire(blocking=False):
+                return
+            try:
+                self._write_all(None, _CREDIT_S, is_reading=True)
+            finally:
+                self._writing.release()
 
     @property
     def _has_unsent(self) -> bool:
@@ -302,19 +311,29 @@ class FrameConnection:
 
     def _flush(self, deadline: Deadline | None, write_s: float) -> None:
         """Writes what has its turn."""
-        until_s = None
         while self._has_unsent and self._dead is None:
             with self._writing:
-                try:
-                    while not self._write_some():
-                        if until_s is None:
-                            until_s = time.monotonic() + write_s
-                        self._await_room(until_s, deadline)
-                except BaseException as error:
-                    self._die(error)
-                    is_told = isinstance(error, httpcore.TimeoutException)
-                    if is_told or not isinstance(error, Exception):
-                        raise
+                self._write_all(deadline, write_s)
+
+    def _write_all(
+        self, deadline: Deadline | None, write_s: float, *, is_reading: bool = False
+    ) -> None:
+        """Writes the next piece as a whole; of the one thread that writes.
+
+        Where there is no room it reads meanwhile, as a server that is not read from
+        reads nothing. One that `is_reading` is the one that reads for all.
+        """
+        until_s = None
+        try:
+            while not self._write_some():
+                if until_s is None:
+                    until_s = time.monotonic() + write_s
+                self._await_room(until_s, deadline, is_reading=is_reading)
+        except BaseException as error:
+            self._die(error)
+            is_told = isinstance(error, httpcore.TimeoutException)
+            if is_told or not isinstance(error, Exception):
+                raise
 
     def _write_some(self) -> bool:
         """Writes the next piece; False where there is no room for all of it."""
@@ -336,22 +355,22 @@ class FrameConnection:
             return False
         return True
 
-    def _await_room(self, until_s: float, deadline: Deadline | None) -> None:
+    def _await_room(
+        self, until_s: float, deadline: Deadline | None, *, is_reading: bool
+    ) -> None:
         if time.monotonic() > until_s:
             raise httpcore.WriteTimeout
         if deadline is not None:
             deadline.within(1)
-        if not self._out_poll.poll(_LOOK_MS):
-            self._read_meanwhile()
-
-    def _read_meanwhile(self) -> None:
-        """Reads while writing waits: a server that is not read from reads nothing."""
-        if self._reading.acquire(blocking=False):
+        if self._out_poll.poll(_LOOK_MS):
+            return
+        if is_reading or self._reading.acquire(blocking=False):
             try:
                 if self._in_poll.poll(0):
                     self._take()
             finally:
-                self._reading.release()
+                if not is_reading:
+                    self._reading.release()
 
     def _die(self, error: BaseException) -> None:
         """Ends all calls: the connection is lost."""
