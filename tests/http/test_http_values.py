@@ -2,8 +2,10 @@
 
 import json
 from collections import Counter
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import unquote
 
 import attrs
 import pytest
@@ -24,14 +26,23 @@ from txaware.model.metrics import (
 from txaware.model.queues import Popped
 from txaware.model.reports import CleanUp, Peeked, Problem, Pruned, Report, TopicReport
 from txaware.model.topics import Topic, TopicName
+from txaware.protocol import places
+from txaware.protocol.jobs import POP, PUSH
+from txaware.protocol.publishes import STORE
+from txaware.protocol.shape import pack
 from txaware.protocol.topics import DESCRIBE_TOPIC
 from txaware.protocol.values import (
     from_json,
+    popped_of_frame,
     popped_to_json,
+    popped_to_pack,
     read_json,
+    structured,
     to_json,
+    unstructured,
 )
 
+MOST = 2**63 - 1
 ID = MessageId.of(1_700_000_000_000, 7)
 BOUNDS = Bounds(None, ID, ID)
 HISTOGRAM = Histogram([0.5, 1.0], [1, 2, 3], 4.5)
@@ -203,10 +214,10 @@ def test_a_topic_without_its_properties_is_a_bad_request(properties: object) -> 
             st.binary(),
             st.none() | st.binary(),
             st.dictionaries(st.text(), st.binary(), max_size=2),
-            st.integers(1),
-            st.integers(0),
+            st.integers(1, MOST),
+            st.integers(0, MOST),
             st.text("0123456789abcdef"),
-            st.none() | st.integers(0),
+            st.none() | st.integers(0, MOST),
         ),
         max_size=3,
     )
@@ -214,3 +225,37 @@ def test_a_topic_without_its_properties_is_a_bad_request(properties: object) -> 
 def test_popped_items_are_written_as_every_other_value(popped: list[Popped]) -> None:
     assert popped_to_json(popped) == to_json(popped)
     assert from_json(list[Popped], popped_to_json(popped)) == popped
+    in_frame = unstructured(popped)
+    assert popped_to_pack(popped) == in_frame
+    assert structured(list[Popped], in_frame) == popped
+    assert popped_of_frame(pack(in_frame)) == popped
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"deliveries": "1"}, {"payload": "cGF5"}, {"id": 7}, {"key": 1}]
+)
+def test_a_popped_item_in_a_frame_that_is_none_is_a_bad_request(
+    wrong: dict[str, object],
+) -> None:
+    item = popped_to_pack([Popped("a", b"b", None, {}, 1, 2, "c", None)])[0]
+    assert POP.unpacked(None, pack([item | {"unknown": 1}]))
+    with pytest.raises(BadRequest):
+        POP.unpacked(None, pack([item | wrong]))
+    del item["lease"]
+    with pytest.raises(BadRequest):
+        POP.unpacked(None, pack([item]))
+
+
+def test_a_default_that_is_passed_is_checked_where_its_check_makes_another() -> None:
+    assert STORE.asked("t", [b"a"], transaction=5, attempt=None).attempt == b""
+    assert PUSH.asked("q", [b"a"], delay_s=0).delay_s == 0
+    with pytest.raises(BadRequest):
+        PUSH.asked("q", [b"a"], delay_s=False)
+
+
+@pytest.mark.parametrize("name", ["n:.", "n:a", "a"])
+def test_a_place_of_a_frame_is_the_one_of_its_path(name: str) -> None:
+    for place in (places.GROUP_NAME, places.TOPIC, places.TRANSACTIONAL_ID):
+        with suppress(BadRequest):
+            words = {key: unquote(one) for key, one in place.words(name).items()}
+            assert place.sent(name) == (words, place.name(words))

@@ -50,7 +50,7 @@ from txaware.protocol.json_values import load, milliseconds
 from txaware.protocol.queues import QUEUE, TAG
 from txaware.protocol.rights import on_queue
 from txaware.protocol.shape import BodyFormats, Described
-from txaware.protocol.values import popped_to_json, popped_to_pack
+from txaware.protocol.values import popped_of_frame, popped_to_json, popped_to_pack
 from txaware.protocol.verb import (
     GiveBack,
     In,
@@ -127,7 +127,7 @@ _COMMITS = attrs.evolve(
     Kind(
         _read_job,
         _JOB.schema,
-        write=attrs.asdict,
+        write=lambda job: {"id": job.id, "lease": job.lease},
         form=_JobForm,
         made=lambda form, *, what: LeasedJob(form.id, form.lease),
     ).or_null(),
@@ -399,6 +399,7 @@ POP = Verb(
     load=load,
     write=popped_to_json,
     pack=popped_to_pack,
+    unpack=popped_of_frame,
     gives_back=_gives_back,
 )
 END_HANDLED = Verb(

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
+from urllib.parse import unquote
 
 import attrs
 import msgspec
@@ -21,6 +22,8 @@ from txaware.model.topics import (
 )
 from txaware.protocol.rights import Params, queue_in
 
+T = TypeVar("T")
+
 
 @attrs.frozen
 class Place:
@@ -28,10 +31,28 @@ class Place:
 
     `words` checks what a program names and returns the words of the path by their
     names; `name` returns the field of a path's words, which are checked with the right.
+    `sent` returns both for the field as a frame has it, with the words decoded.
     """
 
     words: Callable[[Any], dict[str, str]]
     name: Callable[[Params], Any]
+    sent: Callable[[Any], tuple[dict[str, str], Any]] = attrs.field(kw_only=True)
+
+    @sent.default
+    def _default_sent(self) -> Callable[[Any], tuple[dict[str, str], Any]]:
+        return self._sent
+
+    def _sent(self, field: Any) -> tuple[dict[str, str], Any]:
+        words = {key: unquote(word) for key, word in self.words(field).items()}
+        return words, self.name(words)
+
+
+def _of_known(
+    words: Callable[[Any], dict[str, str]], name: Callable[[Params], Any]
+) -> Place:
+    """Returns a place that remembers names: the same few come again and again."""
+    place = Place(_remembered(words), name)
+    return attrs.evolve(place, sent=_remembered(place.sent))
 
 
 def in_path(name: str) -> str:
@@ -40,13 +61,11 @@ def in_path(name: str) -> str:
     return name if name.strip(".") else name.replace(".", "%2E")
 
 
-def _remembered(
-    words: Callable[[Any], dict[str, str]],
-) -> Callable[[Any], dict[str, str]]:
-    """Returns what remembers the words of names: the same few come again and again."""
-    known = lru_cache(KNOWN_NAMES)(words)
+def _remembered(made: Callable[[Any], T]) -> Callable[[Any], T]:
+    """Returns what remembers what is made of a name."""
+    known = lru_cache(KNOWN_NAMES)(made)
     # What is no name may have no hash, and is refused.
-    return lambda name: known(name) if name.__class__ is str else words(name)
+    return lambda name: known(name) if name.__class__ is str else made(name)
 
 
 def _topic_words(topic: str) -> dict[str, str]:
@@ -80,22 +99,17 @@ NAMESPACE = Place(
     lambda name: {"namespace": checked_namespace(name)},
     lambda words: words["namespace"],
 )
-QUEUE = Place(_remembered(_queue_words), lambda words: str(queue_in(words)))
-TOPIC = Place(
-    _remembered(_topic_words), lambda words: f"{words['namespace']}:{words['topic']}"
+QUEUE = _of_known(_queue_words, lambda words: str(queue_in(words)))
+TOPIC = _of_known(_topic_words, lambda words: f"{words['namespace']}:{words['topic']}")
+TABLE = _of_known(_table_words, lambda words: f"{words['namespace']}:{words['table']}")
+GROUP = _of_known(
+    lambda group: {"group": in_path(checked_group(group))}, lambda words: words["group"]
 )
-TABLE = Place(
-    _remembered(_table_words), lambda words: f"{words['namespace']}:{words['table']}"
+GROUP_NAME = _of_known(
+    _group_words, lambda words: f"{words['namespace']}:{words['group']}"
 )
-GROUP = Place(
-    _remembered(lambda group: {"group": in_path(checked_group(group))}),
-    lambda words: words["group"],
-)
-GROUP_NAME = Place(
-    _remembered(_group_words), lambda words: f"{words['namespace']}:{words['group']}"
-)
-MEMBER = Place(
-    _remembered(lambda member: {"member": in_path(checked_member(member))}),
+MEMBER = _of_known(
+    lambda member: {"member": in_path(checked_member(member))},
     lambda words: checked_member(words["member"]),
 )
 TRANSACTION = Place(

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, get_type_hints
-from urllib.parse import unquote, urlencode
+from urllib.parse import urlencode
 
 import attrs
 import msgspec
@@ -18,6 +18,7 @@ from txaware.protocol.fields import (
     Field,
     Kind,
     Others,
+    as_it_is,
 )
 from txaware.protocol.formats import MSGPACK, Format, format_of
 from txaware.protocol.json_schema import Schema
@@ -195,6 +196,7 @@ class Shape:
         parts = (self.query | in_body | self.formatted).items()
         self.kinds: dict[str, Kind | Others] = {name: f.kind for name, f in parts}
         self.kinds |= self.others
+        defaults = {name: f.default for name, f in parts}
         self.names = (*self.places, *self.kinds)
         # The order of a frame: as they are declared; new ones come last.
         self.whole_body = next(iter(self.formatted), None)
@@ -206,6 +208,15 @@ class Shape:
         if is_late:
             uncopied = {n: msgspec.Raw for n in self.in_order if n not in self.places}
         self._unpack = _unpacker(self.in_order, uncopied)
+        # Each with its part of the query or the body, where it has one.
+        sent = self.query | in_body
+        self._in_frame = tuple((name, sent.get(name)) for name in self.in_order)
+        # Those that are checked as a program passes them, but for a good default.
+        self._checked = [
+            (name, kind.given, _good_default(name, kind.given, defaults.get(name)))
+            for name, kind in self.kinds.items()
+            if kind.given is not as_it_is
+        ]
         self.own = tuple(n for n, f in parts if f.kind.is_own)
         self._in_body = in_body
         declared = [
@@ -237,10 +248,10 @@ class Shape:
         request = self.request(*args, **options)
         for name, place in self.places.items():
             place.words(getattr(request, name))
-        for name, kind in self.kinds.items():
+        for name, given, default in self._checked:
             value = getattr(request, name)
-            if value is not msgspec.UNSET:
-                checked = kind.given(value, what=name)
+            if value is not default and value is not msgspec.UNSET:
+                checked = given(value, what=name)
                 if checked is not value:
                     setattr(request, name, checked)
         return request
@@ -271,20 +282,18 @@ class Shape:
 
         `body` is that of the request, where it is packed already.
         """
-        parts = self.query | self._in_body
         fields: list[Any] = []
-        for name in self.in_order:
-            value, part = getattr(request, name), parts.get(name)
-            if name == self.whole_body:
-                fields.append(
-                    self.packed_body(request, in_frame=True) if body is None else body
-                )
-            elif part is None:
+        for name, part in self._in_frame:
+            value = getattr(request, name)
+            if part is not None:
+                is_sent = value is not msgspec.UNSET and value != part.default
+                fields.append(part.kind.write(value) if is_sent else _NOT_SENT)
+            elif name != self.whole_body:
                 fields.append(value)
-            elif value is msgspec.UNSET or value == part.default:
-                fields.append(_NOT_SENT)
+            elif body is not None:
+                fields.append(body)
             else:
-                fields.append(part.kind.write(value))
+                fields.append(self.packed_body(request, in_frame=True))
         return _packed(fields)
 
     def packed_sent(self, named: object, sent: Mapping[str, Any]) -> bytes:
@@ -327,8 +336,7 @@ class Shape:
             if value == _NOT_SENT:
                 continue
             if name in self.places:
-                own = self._words(name, value)
-                found[name] = self.places[name].name(own)
+                own, found[name] = self._place(name, value)
                 words |= own
             elif self.is_late:
                 continue
@@ -338,7 +346,7 @@ class Shape:
                 part = self.query[name]
                 found[name] = part.kind.read(value, what=part.name)
             else:
-                in_body |= self._sent_as(name, value)
+                in_body[name] = value
         for name in self.places:
             if name not in found:
                 raise BadRequest(f"{name} is missing")
@@ -351,26 +359,28 @@ class Shape:
             if whole is None:
                 raise BadRequest(f"{self.whole_body} is missing")
             return self._unread(MSGPACK, whole, found), words
-        found |= self.named(self.body.read(in_body))
-        return self.request(**found), words
+        return self.request(**found, **self._read_sent(in_body)), words
 
     def _unread(self, format_: Format, body: bytes, found: dict[str, Any]) -> Unread:
         assert self.formats is not None
         read = partial(self.formats.read, format_)
         return Unread(self.request, body, found, read, format_)
 
-    def _sent_as(self, name: str, value: Any) -> dict[str, Any]:
-        """Returns what a field of a frame is in a body of JSON, by its name there."""
-        if name in self.others:
-            return checked_object(value, what=name)
-        return {self._in_body[name].name: value}
-
     def _read_packed(self, body: bytes) -> dict[str, Any]:
         """Reads the fields of a frame that are in no path."""
+        sent = zip(self.in_order, unpack(body), strict=False)
+        return self._read_sent(
+            {n: v for n, v in sent if v != _NOT_SENT and n not in self.places}
+        )
+
+    def _read_sent(self, sent: dict[str, Any]) -> dict[str, Any]:
+        """Reads fields of a body by their names in Python."""
         in_body: dict[str, Any] = {}
-        for name, value in zip(self.in_order, unpack(body), strict=False):
-            if value != _NOT_SENT and name not in self.places:
-                in_body |= self._sent_as(name, value)
+        for name, value in sent.items():
+            if name in self.others:
+                in_body |= checked_object(value, what=name)
+            else:
+                in_body[self._in_body[name].name] = value
         return self.named(self.body.read(in_body))
 
     def _sent_in_order(self, body: bytes) -> Any:
@@ -385,15 +395,14 @@ class Shape:
             )
         return sent
 
-    def _words(self, name: str, value: object) -> dict[str, str]:
-        """Returns the words of the path that a field stands for."""
+    def _place(self, name: str, value: object) -> tuple[dict[str, str], Any]:
+        """Returns the words of the path that a field stands for, and the field."""
         try:
-            words = self.places[name].words(value)
+            return self.places[name].sent(value)
         except BadRequest:
             raise
         except (TypeError, ValueError, AttributeError) as error:
             raise BadRequest(f"{name} cannot be {value!r:.100}") from error
-        return {key: unquote(word) for key, word in words.items()}
 
     def options(self, request: Any) -> dict[str, Any]:
         """Returns the fields of a request, as the engine takes them."""
@@ -518,6 +527,16 @@ def _default(field: msgspec.structs.FieldInfo) -> Any:
     if field.required:
         return REQUIRED
     return LEFT_OUT if field.default is msgspec.UNSET else field.default
+
+
+def _good_default(name: str, given: Callable[..., Any], default: Any) -> Any:
+    """Returns a default that its check takes as it is; `REQUIRED` where there is none.
+
+    A program passes defaults most of the time, and need not wait for their checks.
+    """
+    if default in (REQUIRED, LEFT_OUT):
+        return REQUIRED
+    return default if given(default, what=name) == default else REQUIRED
 
 
 def _sent(fields: Mapping[str, Part], request: Any) -> dict[str, Any]:

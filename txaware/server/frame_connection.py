@@ -302,7 +302,8 @@ class FrameConnection(asyncio.Protocol):
             self.loop.call_later(CUT_S, self.cut)
 
     def _close_if_done(self) -> None:
-        if self._ends and not self._streams and self.queue.is_empty:
+        """Closes a connection that ends, once all is answered and sent."""
+        if not self._streams and self.queue.is_empty:
             self.transport.close()
 
     def _hello_is_late(self) -> None:
@@ -416,7 +417,7 @@ class FrameConnection(asyncio.Protocol):
         is_used = one.stream in self._streams or self.queue.is_sending(one.stream)
         if not one.stream or is_used:
             raise WrongFrame(f"stream {one.stream} is in use")
-        if self._is_again(one):
+        if self._known and self._is_again(one):
             return
         head, body = read_head(RequestHead, one.body)
         # Nothing that lies on the way may ask once more, perhaps in a later life of the
@@ -442,7 +443,7 @@ class FrameConnection(asyncio.Protocol):
 
         It is not read again, which takes most of the time of a heartbeat.
         """
-        if not self._known or len(one.body) > KNOWN_BYTES or self._ends:
+        if len(one.body) > KNOWN_BYTES or self._ends:
             return False
         known = self._known.pop(one.body, None)
         if known is None:
@@ -514,7 +515,8 @@ class FrameConnection(asyncio.Protocol):
         if self._streams.get(stream.number) is stream:
             del self._streams[stream.number]
             self.rules.limits.leave(stream.holder)
-        self._close_if_done()
+        if self._ends:
+            self._close_if_done()
 
     def take_more(self, stream: RequestStream, size_bytes: int) -> None:
         """Lets the client send so much more of a body."""
@@ -557,8 +559,10 @@ class FrameConnection(asyncio.Protocol):
             self.rules.answers.release(self)
             self._write_timer.cancel()
             self._write_timer = None
-        self._read_or_not()
-        self._close_if_done()
+        if self._is_paused or self._is_reading_paused:
+            self._read_or_not()
+        if self._ends:
+            self._close_if_done()
 
     def _expect_reading(self, timeout_s: float) -> None:
         self._write_timer = self.loop.call_later(timeout_s, self._look_for_reading)

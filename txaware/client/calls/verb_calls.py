@@ -1,6 +1,6 @@
 """Makes the calls of declared verbs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -70,6 +70,7 @@ def msgpack_call(
     *,
     repeat: Repeat = Repeat.HARMLESS,
     longer_s: float = 0,
+    given_back: Callable[[T], Iterable[Steps[None]]] | None = None,
     framed: Callable[[], tuple[int, bytes]] | None = None,
     about: str = "",
 ) -> Call[T]:
@@ -89,13 +90,19 @@ def msgpack_call(
 
     return Call(
         *("POST", path, read_or_tell, body, _KIND, _KIND, repeat, longer_s),
+        given_back=given_back,
         framed=framed,
         about=about,
     )
 
 
 def call_of(
-    verb: Verb[P, T], asked: Any, *, longer_s: float = 0, body: bytes | None = None
+    verb: Verb[P, T],
+    asked: Any,
+    *,
+    longer_s: float = 0,
+    body: bytes | None = None,
+    given_back: Callable[[T], Iterable[Steps[None]]] | None = None,
 ) -> Call[T]:
     """Returns the call of a verb with its request; `body` is one in msgpack."""
     shape, path = verb.shape, partial(verb.shape.path_of, asked)
@@ -109,6 +116,7 @@ def call_of(
             read,
             repeat=verb.repeat,
             longer_s=longer_s,
+            given_back=given_back,
             framed=framed,
             about=about,
         )
@@ -120,6 +128,7 @@ def call_of(
         accept=verb.media_type.encode(),
         repeat=verb.repeat,
         longer_s=LONG_S if verb.work.is_long else longer_s,
+        given_back=given_back,
         framed=framed,
         about=about,
     )
@@ -140,28 +149,28 @@ def performed(calls: ServerCalls, verb: Verb[P, T], asked: Any) -> Steps[T]:
     A keyed call names the instance of the server, which is asked for first. A verb that
     waits is asked again where the server waits for less.
     """
-    until_s = calls.clock_s() + getattr(asked, verb.waits) if verb.waits else 0.0
+    waits = verb.waits
+    longest_s = 0.0 if waits is None else getattr(asked, waits)
+    until_s = calls.clock_s() + longest_s if longest_s > 0 else 0.0
     if verb.repeat.is_keyed:
         yield from calls.info()
-    if verb.waits is None:
-        if verb.formats is not None and verb.formats.has_messages:
-            info = yield from calls.info()
-            asked = limited(verb, asked, info)
-            body = verb.shape.packed_body(asked)
-            require_fit(len(asked.messages), len(body), info)
-            call = call_of(verb, asked, body=body)
-        else:
-            call = call_of(verb, asked)
-        answer: T = yield call
+    answer: T
+    if verb.formats is not None and verb.formats.has_messages:
+        info = yield from calls.info()
+        asked = limited(verb, asked, info)
+        body = verb.shape.packed_body(asked)
+        require_fit(len(asked.messages), len(body), info)
+        answer = yield call_of(verb, asked, body=body)
         return answer
-    longest_s = getattr(asked, verb.waits)
+    give_back = verb.gives_back(asked)
+    given_back = None if give_back is None else partial(_given_back, calls, give_back)
+    if waits is None or longest_s <= 0:
+        answer = yield call_of(verb, asked, given_back=given_back)
+        return answer
     while True:
         wait_s, is_last = yield from calls.turn(longest_s, until_s)
-        turn = msgspec.structs.replace(asked, **{verb.waits: wait_s})
-        call = call_of(verb, turn, longer_s=wait_s)
-        if (give_back := verb.gives_back(asked)) is not None:
-            call = attrs.evolve(call, given_back=partial(_given_back, calls, give_back))
-        answer = yield call
+        turn = msgspec.structs.replace(asked, **{waits: wait_s})
+        answer = yield call_of(verb, turn, longer_s=wait_s, given_back=given_back)
         if answer or is_last:
             return answer
 
