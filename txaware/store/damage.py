@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from txaware.errors import NotWritten, StoreCorrupted, Unavailable
+from txaware.store.leveldb_binding import is_of_leveldb, leveldb
 from txaware.store.manifest import cut_torn_end, remove_unborn
 
 log = logging.getLogger(__name__)
@@ -40,8 +41,7 @@ class DamagedNotWritten(Damaged, NotWritten):
 
 def is_damage(error: BaseException) -> bool:
     """Tells whether LevelDB found something that it did not write."""
-    kind = type(error)
-    return kind.__module__.startswith("plyvel") and kind.__name__ == "CorruptionError"
+    return is_of_leveldb(error) and type(error).__name__ == "CorruptionError"
 
 
 def said(error: BaseException) -> str:
@@ -82,8 +82,7 @@ def damaged_file(
     LevelDB does not say which file it was reading. Each file is looked at once, and
     `known` remembers the result, since damaged rows may be read again and again.
     """
-    import plyvel
-
+    binding = leveldb()
     tables = [
         found for found in _tables(db) if found[0] <= of.last and found[1] >= of.first
     ]
@@ -93,8 +92,8 @@ def damaged_file(
             path = directory / f"{number:06}{suffix}"
             try:
                 if path not in known and path.exists():
-                    known[path] = _is_damaged(plyvel, path)
-            except (OSError, plyvel.Error) as error:
+                    known[path] = _is_damaged(path)
+            except (OSError, binding.Error) as error:
                 log.warning("%s cannot be looked at: %s", path, error)
             if known.get(path):
                 return str(path)
@@ -114,11 +113,11 @@ def _unescaped(key: bytes) -> bytes:
     return _ESCAPED.sub(lambda found: bytes([int(found[1], 16)]), key)
 
 
-def _is_damaged(plyvel: Any, path: Path) -> bool:
+def _is_damaged(path: Path) -> bool:
     """Has LevelDB repair a copy of a file, and looks whether it was set aside."""
     with tempfile.TemporaryDirectory(prefix="txaware-damage-") as place:
         shutil.copyfile(path, Path(place) / path.name)
-        plyvel.repair_db(place, paranoid_checks=True)
+        leveldb().repair_db(place, paranoid_checks=True)
         return (Path(place) / "lost" / path.name).exists()
 
 
@@ -136,7 +135,5 @@ def untorn(directory: Path, open_database: Callable[[], Any]) -> Any:
 
 def repair(directory: Path, **options: Any) -> None:
     """Sets aside what cannot be read, in `lost/` beside the rest."""
-    import plyvel
-
     log.warning("%s is damaged: what cannot be read goes to lost/ in it", directory)
-    plyvel.repair_db(str(directory), paranoid_checks=True, **options)
+    leveldb().repair_db(str(directory), paranoid_checks=True, **options)

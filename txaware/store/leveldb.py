@@ -11,6 +11,7 @@ from txaware.model.settings import Settings
 from txaware.store.damage import damage_text, is_damage, said
 from txaware.store.journaled_table import JournaledTable
 from txaware.store.keys import FIRST_PAYLOAD, PAYLOAD, STATE
+from txaware.store.leveldb_binding import is_of_leveldb
 from txaware.store.leveldb_store import Database, LevelDbView, LogFile, Open, leveldb_at
 
 ROWS = "rows"
@@ -115,7 +116,7 @@ def _mapped(path: Path, error: BaseException) -> BaseException:
     """Returns our error for one of LevelDB or the directory when it was opened."""
     if isinstance(error, OSError) and not isinstance(error, TxAwareError):
         return Unavailable(f"{path} cannot be opened: {error.strerror or error}")
-    if not type(error).__module__.startswith("plyvel"):
+    if not is_of_leveldb(error):
         return error
     if is_damage(error):
         text = damage_text(str(path), error)

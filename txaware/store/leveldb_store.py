@@ -30,6 +30,7 @@ from txaware.store.damage import (
 )
 from txaware.store.interfaces import RowBatch, up_to
 from txaware.store.keys import ABOVE_ALL, JOURNAL, after
+from txaware.store.leveldb_binding import is_of_leveldb, leveldb
 
 FIRST_ROWS, MOST_ROWS = 2, 512
 # Scans of that many rows take turns: with each row an iterator lets the interpreter go,
@@ -129,10 +130,8 @@ def leveldb_at(directory: Path, settings: Settings) -> Open:
     }
 
     def opened() -> Any:
-        import plyvel
-
         def attempt() -> Any:
-            return plyvel.DB(
+            return leveldb().DB(
                 str(directory),
                 create_if_missing=True,
                 paranoid_checks=not settings.accept_damage,
@@ -341,7 +340,7 @@ class Database:
         except Exception as error:
             if is_damage(error):
                 raise corrupted(self.name, error, self._place(db, of)) from error
-            if type(error).__module__.startswith("plyvel"):
+            if is_of_leveldb(error):
                 text = f"{self.name} cannot be read: {said(error)}"
                 raise Unavailable(text) from error
             raise

@@ -25,6 +25,7 @@ from txaware.store.damage import (
     way_out,
 )
 from txaware.store.leveldb import ROWS
+from txaware.store.leveldb_binding import is_of_leveldb, leveldb
 from txaware.store.leveldb_store import check_end
 
 # LevelDB never changes these files once they are written; it changes all others.
@@ -92,7 +93,7 @@ class CopiedRows:
                 raise StoreCorrupted(damage_text(name, error, place)) from error
             if _BAD_DISK in said(error):
                 raise StoreCorrupted(said(error)) from error
-            if type(error).__module__.startswith("plyvel"):
+            if is_of_leveldb(error):
                 raise Unavailable(said(error)) from error
             raise
 
@@ -179,10 +180,8 @@ def _is_unborn(place: Path) -> bool:
 
 
 def _opened(place: Path, directory: Path, settings: Settings) -> Any:
-    import plyvel
-
     def attempt() -> Any:
-        return plyvel.DB(
+        return leveldb().DB(
             str(place),
             create_if_missing=_is_unborn(place),
             paranoid_checks=True,

@@ -29,6 +29,7 @@ from txaware.store.interfaces import HasView, View
 from txaware.store.keys import STORE_SHARDS
 from txaware.store.kinds import KINDS
 from txaware.store.leveldb import ROWS, LevelDbTable
+from txaware.store.leveldb_binding import is_of_leveldb
 from txaware.store.leveldb_store import leveldb_at
 from txaware.store.shard_rows import StoreShards
 
@@ -271,9 +272,7 @@ def _failing(directory: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not (
-            isinstance(error, OSError) or type(error).__module__.startswith("plyvel")
-        ):
+        if not (isinstance(error, OSError) or is_of_leveldb(error)):
             raise
         why = getattr(error, "strerror", None) or said(error)
         raise Unavailable(f"{directory} cannot be written: {why}") from error
