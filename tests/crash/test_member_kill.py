@@ -20,6 +20,7 @@ from tests.support.cluster_run import ClusterServer
 from tests.support.concurrency import until
 from tests.support.database_server import DatabaseServer
 from tests.support.hbase_cluster import hbase_url
+from tests.support.hbase_cluster_run import HBaseServers
 from tests.support.killed_server import Server
 from tests.support.member_child import (
     APART,
@@ -33,6 +34,7 @@ from tests.support.member_child import (
 from tests.support.member_nemesis import (
     DATABASE_KINDS,
     ENDS_S,
+    HOME_MOVES,
     KINDS,
     NOTHING,
     SHARDS,
@@ -49,6 +51,7 @@ from tests.support.member_nemesis import (
     check,
     numbers_of,
     served,
+    served_over_hbase,
     served_over_shards,
 )
 from txaware.local_hbase import LocalHBase
@@ -74,7 +77,7 @@ def suffer(
     directory: Path,
     kind: str,
     chosen: Kind,
-    server: Server | ClusterServer,
+    server: Server | ClusterServer | HBaseServers,
     database: str = "",
     *,
     when_stuck: Callable[[], object] = lambda: None,
@@ -151,6 +154,15 @@ def test_members_over_hbase_handle_each_message_once(
 ) -> None:
     url = hbase_url(shared_hbase, "members")
     live_through(tmp_path, "hbase", SLOW, url=url)
+
+
+@pytest.mark.soak
+@pytest.mark.hbase
+def test_members_handle_each_message_once_while_home_moves(
+    shared_hbase: LocalHBase, tmp_path: Path
+) -> None:
+    with served_over_hbase(tmp_path, shared_hbase) as server:
+        suffer(tmp_path, "home moves", HOME_MOVES, server)
 
 
 def test_a_backlog_moves_and_a_partition_that_is_stuck_does_not() -> None:

@@ -6,7 +6,8 @@ Three servers have twelve partitions in four shards, over an HBase that is begun
 DIRECTORY. Servers are killed, and begin anew at their address; they are stopped for a
 while; shards move by hand. By their names only: HBase ("hbase" answers nothing, "hbase
 killed") and Tephra ("tephra", "tephra killed") are away for 30 s, and servers stop for
-longer than the others wait ("long stop", "long stop home"). COORDINATOR is "embedded",
+longer than the others wait ("long stop", "long stop home"); "server" is any of those
+that take a shard away. COORDINATOR is "embedded",
 or "tephra" for a Tephra that is begun in DIRECTORY, too. The history is in
 DIRECTORY/history, for `tests.support.anomaly_check`.
 """
@@ -46,7 +47,7 @@ class HBaseServers(Served):
     faults = ("home", "owner", "owner", "give", "give", "stop", "stop home")
     by_name = (
         *("hbase", "hbase killed", "tephra", "tephra killed"),
-        *("long stop", "long stop home"),
+        *("long stop", "long stop home", "server"),
     )
 
     def __init__(
@@ -77,6 +78,8 @@ class HBaseServers(Served):
         if fault.startswith("tephra"):
             self._take_tephra_away(is_killed="killed" in fault)
             return
+        if fault == "server":
+            fault = random.choice(("home", "home", "owner", "give"))
         if fault == "give":
             self._give()
             return

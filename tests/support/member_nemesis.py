@@ -29,6 +29,7 @@ import attrs
 import txaware
 from tests.support.cluster_run import ClusterServer
 from tests.support.concurrency import until
+from tests.support.hbase_cluster_run import HBaseServers
 from tests.support.killed_server import ROOT, Server
 from tests.support.member_child import (
     DECIDED,
@@ -49,10 +50,11 @@ from tests.support.member_child import (
 )
 from tests.support.python_process import PythonProcess
 from txaware.errors import TxAwareError
+from txaware.local_hbase import LocalHBase
 from txaware.messaging import Messaging
 from txaware.model.messages import MessageId
 
-Serves = TypeVar("Serves", Server, ClusterServer)
+Serves = TypeVar("Serves", Server, ClusterServer, HBaseServers)
 
 MOST_PARTITIONS = 8
 SESSION_S = 1.0
@@ -402,6 +404,8 @@ SLOW = Kind(session_s=6.0)
 SHARDS = Kind(
     blows=("server", "server", *(blow for blow in BLOWS if blow != "clock"), REWIND)
 )
+# Home is another one then.
+HOME_MOVES = attrs.evolve(SHARDS, session_s=SLOW.session_s)
 DATABASE_KINDS = {name: decided(name) for name in ("postgres", "mysql")}
 
 
@@ -426,6 +430,13 @@ def served_over_shards(directory: Path) -> AbstractContextManager[ClusterServer]
     return _with_topics(ClusterServer(directory))
 
 
+def served_over_hbase(
+    directory: Path, hbase: LocalHBase
+) -> AbstractContextManager[HBaseServers]:
+    """Three equal servers over HBase serve them."""
+    return _with_topics(HBaseServers(directory, hbase=hbase, prefix="home-moves"))
+
+
 @contextmanager
 def _with_topics(server: Serves) -> Iterator[Serves]:
     try:
@@ -442,7 +453,7 @@ class Nemesis:
     def __init__(
         self,
         directory: Path,
-        server: Server | ClusterServer,
+        server: Server | ClusterServer | HBaseServers,
         kind: Kind,
         database: str = "",
     ) -> None:
