@@ -55,6 +55,15 @@ def test_pushes_of_a_transaction_are_popped_as_one_run(site: Site) -> None:
     assert len([key for key in rows_of(site) if key.startswith(LEASE)]) == 2
 
 
+def test_jobs_of_a_transaction_are_in_work_until_its_end(site: Site) -> None:
+    queue = made(site.messaging)
+    queue.push_all(numbered(3))
+    with site.messaging.transaction():
+        assert len(queue.pop_many(3)) == 3
+        site.clock.advance_s(4)
+    assert queue.stats().average_work_s == 4
+
+
 def test_a_push_that_is_rolled_back_never_comes(site: Site) -> None:
     queue = made(site.messaging)
     with broken(site):
