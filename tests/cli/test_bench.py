@@ -178,7 +178,7 @@ def test_medians_are_those_of_a_round() -> None:
 
 @pytest.mark.skipif(load.WRK is None, reason="wrk is not installed")
 def test_wrk_sends_what_we_send(tmp_path: Path) -> None:
-    trial = Trial(directory=tmp_path, rounds=1, for_s=3, scale=0)
+    trial = Trial(directory=tmp_path, rounds=1, for_s=load.WRK_LEAST_S, scale=0)
     (figure,) = http.figures(trial, "a")
     assert "load by wrk" in figure.name
     assert figure.ratio > 0

@@ -70,7 +70,7 @@ class Browser:
         self.driver = driver
 
     def open(self, url: str) -> None:
-        """Goes to a page, on a desk, in the light."""
+        """Goes to a page, on a desk, in the light, where nothing moves by itself."""
         self.show(width=1280, height=900)
         self.driver.get(url)
 
@@ -80,9 +80,12 @@ class Browser:
         self.complaints()
 
     def show(
-        self, *, width: int, height: int, dark: bool = False, still: bool = False
+        self, *, width: int, height: int, dark: bool = False, still: bool = True
     ) -> None:
-        """The size of the window, and what the user prefers."""
+        """The size of the window, and what the user prefers.
+
+        What moves is painted all the time, which costs more than a page at work.
+        """
         self.driver.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",
             {

@@ -1,6 +1,6 @@
 """Gives processes the tests that take longest first, by what they took before.
 
-`pytest -n 3 --dist loadgroup --record-durations` writes `tests/durations.txt` anew.
+`pytest -n 4 --dist loadgroup --record-durations` writes `tests/durations.txt` anew.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Which tests are quick, and which have to be in one process (`pytest -n 3`)."""
+"""Which tests are quick, and which have to be in one process (`pytest -n 4`)."""
 
 import gc
 import importlib
@@ -22,20 +22,22 @@ SERVERS = ("spark", "hbase", "tephra")
 # Stores and coordinators that a test is given by name, and that are not in memory.
 OUTSIDE = re.compile("leveldb|durable|http|remote|hbase|tephra")
 LONG = ("soak", "benchmark")
-# Of a file that takes longer, or kills processes, the run of four minutes has no test.
+# Of a file that takes longer, or kills processes, or looks at pages in a browser, which
+# these files share, the run of four minutes has no test.
 QUICK_S = 7
-KILLING = "crash"
+KILLING, PAGES = "crash", "page"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of servers stay together, and otherwise those of one file."""
+    """Tests of servers stay together, and those of pages, and of one file."""
     seconds = recorded(FILE)
     for item in items:
         marked = marks(item)
         if _is_in_memory(item, marked):
             item.add_marker(pytest.mark.memory)
-        group = next((each for each in SERVERS if each in marked), item.path.stem)
+        own = PAGES if item.path.parent.name == PAGES else item.path.stem
+        group = next((each for each in SERVERS if each in marked), own)
         if group in SERVERS:
             item.add_marker(pytest.mark.java)
         elif is_quick(item.path, seconds):
@@ -85,7 +87,8 @@ def marks(item: pytest.Item) -> set[str]:
 
 def is_quick(path: Path, seconds: Mapping[str, float]) -> bool:
     """Tells whether tests of this file that need no Java are in the quick run."""
-    return path.parent.name != KILLING and seconds.get(path.stem, 0) <= QUICK_S
+    is_apart = path.parent.name in (KILLING, PAGES)
+    return not is_apart and seconds.get(path.stem, 0) <= QUICK_S
 
 
 def _is_in_memory(item: pytest.Item, marked: set[str]) -> bool:

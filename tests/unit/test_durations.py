@@ -7,7 +7,7 @@ import pytest
 from tests.support.durations import FILE, longest_first, recorded
 from tests.support.workers import QUICK_S, TESTS, is_quick
 
-PROCESSES = 3
+PROCESSES = 4
 QUICK_RUN_S, COLLECTING_S = 240, 40
 
 GROUPS = """
@@ -41,12 +41,13 @@ def test_nothing_is_known_without_a_record(tmp_path: Path) -> None:
     assert recorded(tmp_path / "durations.txt") == {}
 
 
-def test_a_file_of_seconds_is_quick_but_where_processes_are_killed() -> None:
+def test_a_file_of_seconds_is_quick_but_of_kills_and_of_pages() -> None:
     took = {"test_short": QUICK_S - 1.0, "test_long": QUICK_S + 1.0}
     assert is_quick(Path("unit/test_short.py"), took)
     assert is_quick(Path("unit/test_new.py"), took)
     assert not is_quick(Path("unit/test_long.py"), took)
     assert not is_quick(Path("crash/test_short.py"), took)
+    assert not is_quick(Path("http/page/test_short.py"), took)
 
 
 def test_the_quick_run_fits_into_four_minutes() -> None:

@@ -12,8 +12,9 @@ from txaware.model.settings import Settings
 from txaware.server.server import HttpServer
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def one_browser() -> Iterator[Browser]:
+    """One for all files here, which are in one process (tests/support/workers.py)."""
     with chromium() as browser:
         yield browser
 

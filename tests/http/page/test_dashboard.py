@@ -722,9 +722,9 @@ def test_on_a_phone_a_row_says_what_its_values_are(
 
 
 def test_nothing_moves_where_that_is_not_wanted(page: Browser) -> None:
-    page.show(width=1280, height=900)
+    page.show(width=1280, height=900, still=False)
     assert page.run("return document.getAnimations().length") > 0
-    page.show(width=1280, height=900, still=True)
+    page.show(width=1280, height=900)
     page.wait(
         lambda: page.run("return document.getAnimations().length") == 0, "no motion"
     )

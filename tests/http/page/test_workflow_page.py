@@ -12,7 +12,7 @@ from selenium.webdriver.common.keys import Keys
 
 from examples.workflow_scheduler.page import PageServer
 from examples.workflow_scheduler.place import Place
-from tests.support.browser import Browser, chromium
+from tests.support.browser import Browser
 from tests.support.messagings import Site
 from tests.support.pages import focused
 from tests.support.workflow_office import TRUE, Office
@@ -59,12 +59,6 @@ return all("path.edge").filter((edge) => {
   return false;
 }).length
 """
-
-
-@pytest.fixture(scope="module")
-def one_browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture
