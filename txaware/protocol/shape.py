@@ -213,7 +213,7 @@ class Shape:
         self._in_frame = tuple((name, sent.get(name)) for name in self.in_order)
         # Those that are checked as a program passes them, but for a good default.
         self._checked = [
-            (name, kind.given, _good_default(name, kind.given, defaults.get(name)))
+            (name, kind.given, _good_default(kind, name, defaults.get(name, REQUIRED)))
             for name, kind in self.kinds.items()
             if kind.given is not as_it_is
         ]
@@ -529,14 +529,14 @@ def _default(field: msgspec.structs.FieldInfo) -> Any:
     return LEFT_OUT if field.default is msgspec.UNSET else field.default
 
 
-def _good_default(name: str, given: Callable[..., Any], default: Any) -> Any:
+def _good_default(kind: Kind | Others, name: str, default: Any) -> Any:
     """Returns a default that its check takes as it is; `REQUIRED` where there is none.
 
     A program passes defaults most of the time, and need not wait for their checks.
     """
     if default in (REQUIRED, LEFT_OUT):
         return REQUIRED
-    return default if given(default, what=name) == default else REQUIRED
+    return default if kind.given(default, what=name) == default else REQUIRED
 
 
 def _sent(fields: Mapping[str, Part], request: Any) -> dict[str, Any]:

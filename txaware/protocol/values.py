@@ -81,7 +81,7 @@ _read_popped = msgspec.msgpack.Decoder(list[_PoppedInFrame]).decode
 
 
 def popped_of_frame(body: bytes) -> list[Popped]:
-    """Reads what `popped_to_pack` made, in a tenth of the time of `structured`."""
+    """Reads what `popped_to_pack` made, in a quarter of the time of `structured`."""
     return [Popped(*msgspec.structs.astuple(one)) for one in _read_popped(body)]
 
 
