@@ -35,7 +35,7 @@ from tests.support.scripted_server import (
 )
 from txaware.client import ClientSettings, HttpService, Link, Transport
 from txaware.client.calls.call import Call, done
-from txaware.client.frame_streams import FramedAnswer, FrameStreams
+from txaware.client.frame_streams import FramedAnswer, FrameStreams, nothing
 from txaware.client.service import coordinator_call
 from txaware.errors import NotAuthenticated, TopicNotFound, Unavailable
 from txaware.messaging import Messaging
@@ -567,6 +567,29 @@ def test_a_thread_that_reads_waits_for_none_that_writes(
             served.messaging.publish("t", [b"a"])
             assert len(reads.result(timeout=20)) == 1
         assert written.result(timeout=20).name == "t"
+
+
+def test_a_look_at_a_connection_leaves_no_call_without_a_reader(
+    transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looked may have nothing to ask after all."""
+    transport.run(EMPTY)
+    (connection,) = transport._framed.values()
+    with ThreadPoolExecutor(1) as threads:
+        asked: list[Future[None]] = []
+
+        def look(_: float) -> None:
+            monkeypatch.undo()
+            asked.append(threads.submit(transport.perform, EMPTY))
+            assert until(
+                lambda: any(
+                    one.notify is not nothing for one in connection._streams.under_way
+                )
+            )
+
+        monkeypatch.setattr(connection, "_read", look)
+        assert connection.is_usable()
+        asked[0].result(timeout=20)
 
 
 def test_it_goes_over_tls(tmp_path: Path) -> None:

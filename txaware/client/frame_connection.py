@@ -137,6 +137,8 @@ class FrameConnection:
                     self._read(0)
             finally:
                 self._reading.release()
+            if self._streams.is_in_use:  # by a thread that could not read just now
+                self._hand_on()
         if self._dead is not None:
             self._close_socket()
         return self._dead is None
