@@ -560,7 +560,9 @@ def test_a_thread_that_reads_waits_for_none_that_writes(
     (connection,) = messaging._parts.service._transport._framed.values()  # type: ignore
     with ThreadPoolExecutor(2) as threads:
         reads = threads.submit(messaging.poll, "t", wait_s=30)
-        assert until(connection._reading.locked)
+        assert until(
+            lambda: connection._streams.under_way and connection._reading.locked()
+        )
         with connection._writing:
             written = threads.submit(messaging.topic, "t")
             assert until(lambda: connection._streams.queue.is_ready)
