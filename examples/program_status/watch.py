@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import cattrs
+import msgspec
 import tomlkit
 
 import txaware
@@ -47,7 +47,7 @@ def open_notifications(messaging: txaware.Messaging) -> txaware.Queue:
 def rules_of(path: Path) -> list[Rule]:
     """Reads rules from TOML: `[rules.NAME]` with the fields of a `Rule`."""
     tables: dict[str, Any] = tomlkit.parse(path.read_text()).unwrap().get("rules", {})
-    return [cattrs.structure({"name": n, **one}, Rule) for n, one in tables.items()]
+    return [msgspec.convert({"name": n, **one}, Rule) for n, one in tables.items()]
 
 
 class Watch:

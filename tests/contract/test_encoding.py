@@ -3,8 +3,12 @@
 import asyncio
 import dataclasses
 import json
-from datetime import UTC, datetime
+from collections import deque
+from datetime import UTC, date, datetime
+from enum import Enum
 from functools import partial
+from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Any, Literal, NotRequired, TypedDict, cast
 
 import attrs
@@ -88,6 +92,47 @@ def test_a_value_that_is_no_json_publishes_nothing(
     with pytest.raises(BadRequest, match="a payload is bytes"):
         messaging.publisher("t", encode=encodes_text).publish(5)
     assert payloads(messaging.poll("t")) == []
+
+
+@attrs.frozen
+class Private:
+    """A class of which msgspec would write less."""
+
+    _name: str
+    made: int = attrs.field(init=False, default=3)
+    days: dict[date, Any] = attrs.field(factory=dict)
+
+
+class Shade(Enum):
+    DARK = "dark"
+    RAW = b"raw"
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (
+            ORDER,
+            '{"name":"änn","amount":5,"at":"2026-01-31T12:00:00+00:00","sig":"/w=="}',
+        ),
+        (Private("a"), '{"_name":"a","days":{}}'),
+        (
+            Private("a", {date(2026, 1, 31): Shade.DARK}),
+            '{"_name":"a","days":{"2026-01-31":"dark"}}',
+        ),
+        ({b"k": {1: None}}, '{"aw==":{"1":null}}'),
+        ([Shade.RAW, (1, b"")], '["cmF3",[1,""]]'),
+        (frozenset([1]), "[1]"),
+        (MappingProxyType({"a": deque([1.5, True])}), '{"a":[1.5,true]}'),
+        (PurePosixPath("/a"), '"/a"'),
+    ],
+)
+def test_each_kind_of_value_is_json_of_its_own(value: object, written: str) -> None:
+    found = txaware.to_json(value).decode()
+    assert (
+        found.replace(": ", ":").replace(", ", ",").replace("signature", "sig")
+        == written
+    )
 
 
 def test_a_value_that_has_no_repr_is_named_by_its_class() -> None:

@@ -151,6 +151,23 @@ def test_anything_else_is_a_bad_request(body: bytes) -> None:
         from_json(Pruned, body)
 
 
+@pytest.mark.parametrize(
+    ("kind", "body", "why"),
+    [
+        (Pruned, b"5", "the body is no Pruned: Pruned is an object, not 5"),
+        (Pruned, b'{"pruned":3}', "the body is no Pruned: it has no leastNeeded"),
+        (Pruned, b'{"pruned":"3"}', "pruned: Expected `int`, got `str`"),
+        (Peeked, b'{"id":"x"}', "the body is no Peeked: id: 'x' is no message id"),
+        (Report, b'{"counts":{},"problems":[{"kind":1}]}', "problems: kind: Expected"),
+        (Report, b'{"counts":[]}', "counts: it is an object, not an array of 0"),
+        (Report, b'{"counts":{},"problems":{}}', "problems: {} is no list"),
+    ],
+)
+def test_what_does_not_fit_says_which_field(kind: type, body: bytes, why: str) -> None:
+    with pytest.raises(BadRequest, match=why):
+        from_json(kind, body)
+
+
 @pytest.mark.parametrize("field", ["id", "payload", "pointer", "state"])
 @pytest.mark.parametrize("wrong", [1.5, [], {}, True, "!", "ü", "0" * 39])
 def test_a_field_of_the_wrong_kind_is_a_bad_request(field: str, wrong: Any) -> None:

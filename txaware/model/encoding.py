@@ -4,14 +4,18 @@ import base64
 import dataclasses
 import json
 import typing
-from collections.abc import Callable
-from datetime import datetime
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Set
+from datetime import date
+from enum import Enum
+from functools import cache
+from operator import methodcaller
+from pathlib import PurePath
+from types import NoneType
 from typing import Any, TypeVar
 
 import attrs
-import cattrs
 import msgspec
-from cattrs.preconf.json import make_converter
 
 from coordinator.callbacks import check_function
 from txaware.errors import BadRequest
@@ -30,8 +34,7 @@ def to_json(value: object) -> bytes:
     Bytes inside become base64, times ISO texts.
     """
     try:
-        plain = _converter.unstructure(value)
-        return json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
+        return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise BadRequest(f"{shown(value)} is no JSON: {error}") from error
 
@@ -170,18 +173,44 @@ def _checked(payload: object) -> bytes:
     return payload
 
 
-def _new_converter() -> cattrs.Converter:
-    converter = make_converter()
-    converter.register_unstructure_hook(
-        bytes, lambda data: base64.b64encode(data).decode("ascii")
-    )
-    converter.register_unstructure_hook(datetime, datetime.isoformat)
-    converter.register_unstructure_hook_func(_is_struct, msgspec.to_builtins)
-    converter.register_unstructure_hook_func(
-        lambda kind: is_pydantic(kind) and hasattr(kind, "model_dump"),
-        lambda model: model.model_dump(mode="json"),
-    )
-    return converter
+def _plain(value: Any) -> Any:
+    """Returns a value as `json` writes it, with private fields, and no other UTC.
+
+    msgspec would leave the fields out, and write `Z` for `+00:00`.
+    """
+    kind: Any = value.__class__
+    return value if kind in _SCALARS else _writer(kind)(value)
 
 
-_converter = _new_converter()
+@cache
+def _writer(kind: Any) -> Callable[[Any], Any]:
+    """Returns what makes the values of a class plain."""
+    if _is_struct(kind):
+        return msgspec.to_builtins
+    if is_pydantic(kind) and hasattr(kind, "model_dump"):
+        return methodcaller("model_dump", mode="json")
+    if attrs.has(kind):
+        return _fields_writer(attrs.fields(kind))
+    if dataclasses.is_dataclass(kind):
+        return _fields_writer(dataclasses.fields(kind))
+    for base, write in _WRITERS:
+        if issubclass(kind, base):
+            return write
+    return lambda value: value
+
+
+def _fields_writer(fields: Iterable[Any]) -> Callable[[Any], Any]:
+    names = [field.name for field in fields if field.init]
+    return lambda value: {name: _plain(getattr(value, name)) for name in names}
+
+
+_SCALARS = {bool, int, float, str, NoneType}
+_WRITERS: list[tuple[Any, Callable[[Any], Any]]] = [
+    (str | int | float, lambda value: value),
+    (bytes, lambda data: base64.b64encode(data).decode("ascii")),
+    (date, methodcaller("isoformat")),
+    (PurePath, str),
+    (Enum, lambda value: _plain(value.value)),
+    (Mapping, lambda found: {_plain(key): _plain(found[key]) for key in found}),
+    (list | tuple | Set | deque, lambda found: [*map(_plain, found)]),
+]

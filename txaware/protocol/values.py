@@ -1,23 +1,26 @@
-"""Answers of administration as JSON and back: one converter for both ends."""
+"""Answers of administration as JSON and back, for both ends."""
 
-import base64
-import binascii
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar, get_args, get_origin
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
+from types import NoneType, UnionType
+from typing import Annotated, Any, NoReturn, TypeVar, Union, get_args, get_origin
 
 import attrs
-import cattrs
 import msgspec
-from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from coordinator.remote.wire import to_base64
 from txaware.errors import BadRequest
 from txaware.model.messages import MessageId
 from txaware.model.queues import Popped
-from txaware.protocol.json_values import camel
+from txaware.protocol.json_values import camel, checked_object
 
 T = TypeVar("T")
+
+# What reading a value that does not fit raises.
+_WRONG = (ValueError, TypeError, msgspec.ValidationError)
+# Classes whose values JSON, or msgpack, has as they are.
+_PLAIN = {bool, int, float, str, bytes, NoneType}
 
 
 def to_json(value: Any) -> bytes:
@@ -28,7 +31,8 @@ def to_json(value: Any) -> bytes:
 
 def unstructured(value: Any) -> Any:
     """Returns what `to_json` writes, as Python has JSON and bytes."""
-    return _converter.unstructure(value)
+    kind: Any = value.__class__
+    return _writer(kind)(value)
 
 
 def popped_to_json(popped: Iterable[Popped]) -> bytes:
@@ -113,105 +117,93 @@ def field_of(body: bytes, name: str) -> Any:
 def structured(kind: type[T], value: Any) -> T:
     """Reads a value of that kind from JSON, as `from_json` does."""
     try:
-        return _converter.structure(value, kind)
-    except BadRequest:
-        raise
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        wanted: Any = kind
+        read: T = _reader(wanted)(value)
+    except _WRONG as error:
         name = getattr(kind, "__name__", kind)
-        raise BadRequest(f"the body is no {name}: {error!r}") from error
+        raise BadRequest(f"the body is no {name}: {error}") from error
+    return read
 
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
 
 
-def _renamed(kind: type) -> dict[str, Any]:
-    resolved = attrs.resolve_types(kind)
-    return {
-        field.name: override(rename=camel(field.name))
-        for field in attrs.fields(resolved)
-    }
+@cache
+def _writer(kind: type) -> Callable[[Any], Any]:
+    """Returns what makes of values of a class what JSON has."""
+    if kind is MessageId:
+        return str
+    if attrs.has(kind):
+        return partial(_written, [(f.name, camel(f.name)) for f in attrs.fields(kind)])
+    if issubclass(kind, Mapping):
+        return lambda value: {name: unstructured(one) for name, one in value.items()}
+    if issubclass(kind, list | tuple):
+        return lambda value: [*map(unstructured, value)]
+    return lambda value: value
 
 
-def _writer(kind: type) -> Any:
-    return make_dict_unstructure_fn(kind, _converter, **_renamed(kind))
+def _written(names: Iterable[tuple[str, str]], value: object) -> dict[str, Any]:
+    found = {}
+    for here, there in names:
+        one = getattr(value, here)
+        found[there] = one if one.__class__ in _PLAIN else unstructured(one)
+    return found
 
 
-def _reader(kind: type) -> Any:
-    read: Any = make_dict_structure_fn(kind, _converter, **_renamed(kind))
-    return lambda value, of: read(_object(value), of)
+@cache
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    """Returns what makes a value of a kind; msgspec knows no other names of fields."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind is MessageId:
+        return MessageId.parse
+    if attrs.has(kind):
+        return partial(_read_object, kind)
+    if origin is Annotated:
+        return _reader(inner[0])
+    if origin in (list, Sequence):
+        return partial(_read_list, _reader(inner[0]))
+    if origin is tuple:
+        items = partial(_read_list, _reader(inner[0]))
+        return lambda value: tuple(items(value))
+    if origin in (dict, Mapping):
+        return partial(_read_mapping, _reader(inner[1]))
+    if origin in (Union, UnionType) and len(inner) == 2 and inner[1] is NoneType:
+        read = _reader(inner[0])
+        return lambda value: None if value is None else read(value)
+    return partial(msgspec.convert, type=kind)
 
 
-def _exactly(*kinds: type) -> Any:
-    """Returns a hook that takes a value as it is, and makes no other one of it."""
-
-    def check(value: Any, _: object) -> Any:
-        if type(value) not in kinds:
-            raise TypeError(f"{value!r:.100} is no {kinds[0].__name__}")
-        return float(value) if kinds[0] is float else value
-
-    return check
-
-
-def _bytes(value: Any, _: object) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    try:
-        return base64.b64decode(value, validate=True)
-    except (TypeError, ValueError, binascii.Error) as error:
-        raise TypeError(f"{value!r:.100} is no base64") from error
+@cache
+def _fields(kind: type) -> list[tuple[str, str, bool, Callable[[Any], Any]]]:
+    """Returns name, name in JSON, whether it has to be there, and reader of each."""
+    return [
+        (f.alias, camel(f.name), f.default is attrs.NOTHING, _reader(f.type))
+        for f in attrs.fields(attrs.resolve_types(kind))
+        if f.init
+    ]
 
 
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError(f"{value!r:.100} is no object")
-    return value
+def _read_object(kind: Any, value: Any) -> Any:
+    sent = checked_object(value, what=kind.__name__)
+    found = {}
+    for name, there, is_needed, read in _fields(kind):
+        if there in sent:
+            try:
+                found[name] = read(sent[there])
+            except _WRONG as error:
+                raise ValueError(f"{there}: {error}") from error
+        elif is_needed:
+            raise ValueError(f"it has no {there}")
+    return kind(**found)
 
 
-def _list(value: Any, kind: Any) -> list[Any]:
+def _read_list(read: Callable[[Any], T], value: Any) -> list[T]:
     if not isinstance(value, list):
         raise TypeError(f"{value!r:.100} is no list")
-    (item,) = get_args(kind)
-    return [_converter.structure(one, item) for one in value]
+    return [*map(read, value)]
 
 
-def _is_list(kind: Any) -> bool:
-    return get_origin(kind) in (list, Sequence)
-
-
-def _tuple(value: Any, kind: Any) -> tuple[Any, ...]:
-    return tuple(_list(value, list[get_args(kind)[0]]))  # type: ignore[misc]
-
-
-def _is_tuple(kind: Any) -> bool:
-    return get_origin(kind) in (tuple,)
-
-
-def _mapping(value: Any, kind: Any) -> dict[str, Any]:
-    _, item = get_args(kind)
-    fields = _object(value).items()
-    return {name: _converter.structure(one, item) for name, one in fields}
-
-
-def _is_mapping(kind: Any) -> bool:
-    return get_origin(kind) in (dict, Mapping)
-
-
-def _new_converter() -> cattrs.Converter:
-    converter = cattrs.Converter(detailed_validation=False)
-    for kind in (int, str, bool):
-        converter.register_structure_hook(kind, _exactly(kind))
-    converter.register_structure_hook(float, _exactly(float, int))
-    converter.register_structure_hook(MessageId, lambda v, _: MessageId.parse(v))
-    converter.register_structure_hook(bytes, _bytes)
-    converter.register_structure_hook_func(_is_list, _list)
-    converter.register_structure_hook_func(_is_mapping, _mapping)
-    converter.register_structure_hook_func(_is_tuple, _tuple)
-    converter.register_unstructure_hook(MessageId, str)
-    converter.register_unstructure_hook(bytes, lambda data: data)
-    converter.register_unstructure_hook_factory(attrs.has, _writer)
-    converter.register_structure_hook_factory(attrs.has, _reader)
-    return converter
-
-
-_converter = _new_converter()
+def _read_mapping(read: Callable[[Any], T], value: Any) -> dict[str, T]:
+    found = checked_object(value, what="it").items()
+    return {name: read(one) for name, one in found}
