@@ -53,6 +53,7 @@ from txaware.service.topic_handles import (
     TopicHandle,
     TopicHandles,
 )
+from txaware.service.write.interfaces import PublishesTo
 from txaware.service.write.message_cargo import (
     CarriedMessages,
     RowCargo,
@@ -187,42 +188,23 @@ class LocalService:
 
         To a topic of several partitions that is a piece for each that gets any.
         """
-        place = self._places.find(topic)
-        if isinstance(place, PartitionedTopic):
-            return self._publish_spread(place, messages, transaction, receipts)
-        payloads = self._payloads(messages)
+        place, payloads = self._places.find(topic), self._payloads(messages)
         receipts = None if receipts is None else checked_receipts(receipts)
+        publishing = self._publishing_to(place)
         if transaction is None:
             check_plain(payloads, receipts)
-            self._publishing.plain(place, payloads)
+            publishing.plain(place, payloads)
             return None
         pointer = self._writes.begun(transaction)
         if not len(payloads):
-            return self._publishing.reference(place, pointer, receipts)
+            return publishing.reference(place, pointer, receipts)
         if receipts is not None:
             raise BadRequest("a publish has messages or receipts, not both")
-        return self._publishing.transactional(place, payloads, pointer)
+        return publishing.transactional(place, payloads, pointer)
 
-    def _publish_spread(
-        self,
-        place: PartitionedTopic,
-        messages: Iterable[Payload],
-        transaction: Pointer | None,
-        receipts: Iterable[Receipt] | None,
-    ) -> PublishResponse | None:
-        """Does the same to a topic of several partitions, to each its part."""
-        payloads = self._payloads(messages)
-        receipts = None if receipts is None else checked_receipts(receipts)
-        if transaction is None:
-            check_plain(payloads, receipts)
-            self._spreading.plain(place, payloads)
-            return None
-        pointer = self._writes.begun(transaction)
-        if not len(payloads):
-            return self._spreading.reference(place, pointer, receipts)
-        if receipts is not None:
-            raise BadRequest("a publish has messages or receipts, not both")
-        return self._spreading.transactional(place, payloads, pointer)
+    def _publishing_to(self, place: Place) -> PublishesTo:
+        is_whole = isinstance(place, PartitionedTopic)
+        return self._spreading if is_whole else self._publishing
 
     def stored_in(self, topic: str, pointer: int) -> dict[bytes, int]:
         """Returns what a transaction has stored in one partition, by attempt."""
@@ -280,10 +262,7 @@ class LocalService:
         """
         payloads = self._payloads(messages)
         check_plain(payloads, None)
-        if isinstance(place, PartitionedTopic):
-            self._spreading.plain_soon(place, payloads, then)
-            return
-        self._publishing.plain_soon(place, payloads, then)
+        self._publishing_to(place).plain_soon(place, payloads, then)
 
     def publish_in_soon(
         self,
@@ -319,17 +298,12 @@ class LocalService:
         if not len(payloads):
             raise BadRequest("a store has messages")
         checked = checked_attempt(attempt)
-        if isinstance(place, PartitionedTopic):
-            return self._spreading.store(place, payloads, pointer, checked)
-        return self._publishing.store(place, payloads, pointer, checked)
+        return self._publishing_to(place).store(place, payloads, pointer, checked)
 
     def rollback(self, topic: str, response: PublishResponse) -> None:
         """Hides the rows of a publish from all who poll in a transaction."""
         place, checked = self._places.find(topic), checked_response(response)
-        if isinstance(place, PartitionedTopic):
-            self._spreading.roll_back(place, checked)
-            return
-        self._publishing.roll_back(place, checked)
+        self._publishing_to(place).roll_back(place, checked)
 
     def poll(
         self,
