@@ -43,6 +43,7 @@ from txaware.cli.bench import (
     end_with,
     help_text,
     show_all,
+    show_figures,
 )
 from txaware.cli.failures import Commands
 
@@ -140,11 +141,9 @@ def _measure(
 
     @benchmarks.command(name, help=help_text(method, measured.FIGURES))
     @bench_options(measured.LETTERS)
-    def show(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
-        with bench_trial(directory) as trial:
-            trial = attrs.evolve(trial, **{**usual, **(less if quick else {})})
-            kept = show_all(measured.figures(trial, only), only_json=only_json)
-        end_with(kept, quick=quick)
+    def show(*, quick: bool, **options: Any) -> None:
+        changes = {**usual, **(less if quick else {})}
+        show_figures(measured.figures, changes, quick=quick, **options)
 
 
 _measure("spark", SPARK_METHOD, spark_figures, less={"rounds": 2, "scale": 0.04})
@@ -193,16 +192,12 @@ _measure(
     help="Measure this HBase, in tables of new names that begin with PREFIX, and that "
     "are removed in the end.",
 )
-def hbase(
-    *, quick: bool, only: str, directory: Path, url: str | None, only_json: bool
-) -> None:
+def hbase(*, quick: bool, url: str | None, **options: Any) -> None:
     """Measures a store in HBase; the help is made of what is measured."""
-    with bench_trial(directory) as trial:
-        trial = attrs.evolve(trial, hbase=url, for_s=2.0)
-        if quick:
-            trial = attrs.evolve(trial, rounds=3, for_s=0.5, scale=0.1)
-        kept = show_all(hbase_figures.figures(trial, only), only_json=only_json)
-    end_with(kept, quick=quick)
+    changes: dict[str, Any] = {"hbase": url, "for_s": 2.0}
+    if quick:
+        changes |= {"rounds": 3, "for_s": 0.5, "scale": 0.1}
+    show_figures(hbase_figures.figures, changes, quick=quick, **options)
 
 
 @benchmarks.command(help=help_text(LARGE_METHOD, large_figures.FIGURES))
@@ -212,19 +207,14 @@ def hbase(
     type=click.IntRange(1000),
     help=f"How many messages g and h open; the default is {MANY_MESSAGES:,}.",
 )
-def large(
-    *, quick: bool, only: str, directory: Path, messages: int | None, only_json: bool
-) -> None:
+def large(*, quick: bool, messages: int | None, **options: Any) -> None:
     """Measures much data; the help is made of what is measured."""
-    with bench_trial(directory) as trial:
-        if quick:
-            trial = attrs.evolve(
-                trial, rounds=3, for_s=0.2, scale=0.04, messages=100_000
-            )
-        if messages is not None:
-            trial = attrs.evolve(trial, messages=messages)
-        kept = show_all(large_figures.figures(trial, only), only_json=only_json)
-    end_with(kept, quick=quick)
+    changes: dict[str, Any] = {}
+    if quick:
+        changes = {"rounds": 3, "for_s": 0.2, "scale": 0.04, "messages": 100_000}
+    if messages is not None:
+        changes["messages"] = messages
+    show_figures(large_figures.figures, changes, quick=quick, **options)
 
 
 @benchmarks.command(help=help_text(CLUSTER_METHOD, cluster_figures.FIGURES))

@@ -130,13 +130,10 @@ def bench() -> None:
 )
 @bench_options(embedded_figures.LETTERS)
 @click.option("--messages", hidden=True, callback=_large_moved, expose_value=False)
-def embedded(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
+def embedded(*, quick: bool, **options: Any) -> None:
     """Measures the embedded mode; the help is made of what is measured."""
-    with bench_trial(directory) as trial:
-        if quick:
-            trial = attrs.evolve(trial, rounds=3, for_s=0.2, scale=0.04)
-        kept = show_all(embedded_figures.figures(trial, only), only_json=only_json)
-    end_with(kept, quick=quick)
+    changes = {"rounds": 3, "for_s": 0.2, "scale": 0.04} if quick else {}
+    show_figures(embedded_figures.figures, changes, quick=quick, **options)
 
 
 @bench.command(
@@ -147,14 +144,12 @@ def embedded(*, quick: bool, only: str, directory: Path, only_json: bool) -> Non
     )
 )
 @bench_options(http_figures.LETTERS)
-def http(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
+def http(*, quick: bool, **options: Any) -> None:
     """Measures a server; the help is made of what is measured."""
-    with bench_trial(directory) as trial:
-        trial = attrs.evolve(trial, for_s=HTTP_FOR_S)
-        if quick:
-            trial = attrs.evolve(trial, rounds=2, for_s=HTTP_QUICK_S, scale=0.04)
-        kept = show_all(http_figures.figures(trial, only), only_json=only_json)
-    end_with(kept, quick=quick)
+    changes: dict[str, Any] = {"for_s": HTTP_FOR_S}
+    if quick:
+        changes = {"rounds": 2, "for_s": HTTP_QUICK_S, "scale": 0.04}
+    show_figures(http_figures.figures, changes, quick=quick, **options)
 
 
 @bench.command(
@@ -165,13 +160,10 @@ def http(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
     )
 )
 @bench_options(producer_figures.LETTERS)
-def producers(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
+def producers(*, quick: bool, **options: Any) -> None:
     """Measures producers; the help is made of what is measured."""
-    with bench_trial(directory) as trial:
-        if quick:
-            trial = attrs.evolve(trial, rounds=3, for_s=0.2, scale=0.1)
-        kept = show_all(producer_figures.figures(trial, only), only_json=only_json)
-    end_with(kept, quick=quick)
+    changes = {"rounds": 3, "for_s": 0.2, "scale": 0.1} if quick else {}
+    show_figures(producer_figures.figures, changes, quick=quick, **options)
 
 
 @bench.command(
@@ -196,6 +188,22 @@ def moved_hbase(arguments: tuple[str, ...]) -> None:
 def moved_spark(arguments: tuple[str, ...]) -> None:
     """Names the command that measures Spark."""
     raise click.UsageError(MOVED.format(name="spark"))
+
+
+def show_figures(
+    figures: Callable[[Trial, str], Iterable[Figure]],
+    changes: dict[str, Any],
+    *,
+    quick: bool,
+    only: str,
+    directory: Path,
+    only_json: bool,
+) -> None:
+    """Measures in a trial with these changes, and shows it; see `end_with`."""
+    with bench_trial(directory) as trial:
+        trial = attrs.evolve(trial, **changes)
+        kept = show_all(figures(trial, only), only_json=only_json)
+    end_with(kept, quick=quick)
 
 
 @contextmanager
