@@ -139,13 +139,13 @@ _Name = Annotated[str, places.QUEUE]
 
 def _read_push(format_: Format, body: bytes) -> dict[str, Any]:
     """Reads the items; a push has nothing else."""
-    asked = format_.publish_request(body)
-    if (asked.pointer, asked.receipts, asked.attempt) != (None, None, None):
+    request = format_.publish_request(body)
+    if (request.pointer, request.receipts, request.attempt) != (None, None, None):
         raise BadRequest(
             "a push has messages and nothing else; in a transaction they are "
             "published to a pipe"
         )
-    return {"messages": asked.messages}
+    return {"messages": request.messages}
 
 
 # They are checked with the limit of the server.
@@ -162,7 +162,7 @@ _FORMATS = BodyFormats(
         msgpack="PublishRequest",
     ),
     read=_read_push,
-    pack=lambda asked: encode_publish(PublishRequest(None, asked.messages)),
+    pack=lambda request: encode_publish(PublishRequest(None, request.messages)),
     has_messages=True,
     none="a push has items",
 )
@@ -358,19 +358,21 @@ ROLLBACK_JOB = Verb(
 )
 
 
-def check_pop(asked: Pop) -> None:
+def check_pop(request: Pop) -> None:
     """Refuses a pop that commits a job and waits, or is in a transaction."""
-    check_commits(asked.commits, wait_s=asked.wait_s, transaction=asked.transaction)
+    check_commits(
+        request.commits, wait_s=request.wait_s, transaction=request.transaction
+    )
 
 
-def _gives_back(asked: Pop) -> GiveBack[list[Popped]] | None:
+def _gives_back(request: Pop) -> GiveBack[list[Popped]] | None:
     """Has jobs wait again; those of a transaction wait for its end."""
-    if asked.transaction is not None:
+    if request.transaction is not None:
         return None
     return lambda popped: [
         (
             ROLLBACK_JOB,
-            RollbackJob(asked.name, one.id, one.lease, error="its pop was cancelled"),
+            RollbackJob(request.name, one.id, one.lease, error="its pop was cancelled"),
         )
         for one in popped
     ]

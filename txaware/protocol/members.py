@@ -230,9 +230,9 @@ class Correlates(Struct, kw_only=True):
     )
 
 
-def correlated(asked: Correlates, value: Any) -> Any:
+def correlated(request: Correlates, value: Any) -> Any:
     """Returns an answer with the number of its request, if that has one."""
-    number = asked.correlation_id
+    number = request.correlation_id
     return value if number is None else Correlated(value, number)
 
 

@@ -122,30 +122,30 @@ def _read_poll(format_: Format, body: bytes) -> dict[str, Any]:
     return {name: value for name, value in sent.items() if name in _POLLED}
 
 
-def _pack_poll(asked: Poll, *, compressions: frozenset[str] = frozenset()) -> bytes:
+def _pack_poll(request: Poll, *, compressions: frozenset[str] = frozenset()) -> bytes:
     return encode_poll(
         PollRequest(
-            start=asked.start,
-            inclusive=asked.inclusive,
-            limit=asked.limit,
-            transaction=asked.transaction,
-            isolation=asked.isolation,
-            wait_s=asked.wait_s,
-            columns=asked.columns,
+            start=request.start,
+            inclusive=request.inclusive,
+            limit=request.limit,
+            transaction=request.transaction,
+            isolation=request.isolation,
+            wait_s=request.wait_s,
+            columns=request.columns,
             compressions=compressions,
         )
     )
 
 
-def _pack_framed_poll(asked: Poll) -> bytes:
+def _pack_framed_poll(request: Poll) -> bytes:
     """Says also which batches may come as they are stored."""
-    return _pack_poll(asked, compressions=frozenset(usable_compressions()))
+    return _pack_poll(request, compressions=frozenset(usable_compressions()))
 
 
-def _unpack_page(asked: Poll, body: bytes) -> Any:
-    if asked.columns:
+def _unpack_page(request: Poll, body: bytes) -> Any:
+    if request.columns:
         return decode_columnar_page(body)
-    number = named_partition(asked.topic)[1] if "." in asked.topic else None
+    number = named_partition(request.topic)[1] if "." in request.topic else None
     return decode_page(body, partition=number or 0)
 
 
@@ -242,10 +242,10 @@ def _shown_latest(page: LatestPage) -> dict[str, Any]:
     }
 
 
-def _read_latest(asked: AskLatest, value: Any) -> LatestPage:
+def _read_latest(request: AskLatest, value: Any) -> LatestPage:
     sent = structured(dict[str, Any], value)
     messages = structured(list[dict[str, Any]], sent.get("messages"))
-    number = named_partition(asked.topic)[1]
+    number = named_partition(request.topic)[1]
     return LatestPage(
         in_partition(map(_read_message, messages), number or 0),
         structured(list[bytes], sent.get("gone")),
@@ -335,7 +335,7 @@ POLL = Verb(
     ),
     right=on_topic("consume"),
     waits="wait_s",
-    check=lambda asked: check_wait_of_poll(asked.wait_s, asked.transaction),
+    check=lambda request: check_wait_of_poll(request.wait_s, request.transaction),
     summary="Reads messages, and waits for some where it is asked to.",
     tag=TAG,
     example={"startFrom": None, "limit": 10, "page": True},

@@ -240,8 +240,8 @@ SEARCH = Verb(
     answer=SearchPage,
     right=on_topic("consume"),
     work=Work.SLOW,
-    check=lambda asked: Search.checked(
-        asked.key, asked.header, asked.header_value, asked.text, asked.until
+    check=lambda request: Search.checked(
+        request.key, request.header, request.header_value, request.text, request.until
     ),
     summary="Rows with a key, a header and a text, among those that one call looks at; "
     "`next` is where the following call begins.",
@@ -282,7 +282,9 @@ SPLITS = Verb(
     answer=In("ids", Annotated[list[MessageId], array(HEX_ID, maxItems=MOST_CUTS)]),
     right=on_topic("consume"),
     work=Work.PLANNING,
-    check=lambda asked: checked_wanted(asked.start, asked.stop, asked.part_bytes),
+    check=lambda request: checked_wanted(
+        request.start, request.stop, request.part_bytes
+    ),
     summary="Where to cut a range of a topic into parts of about equal size.",
     tag=TAG,
 )
@@ -295,7 +297,7 @@ FIRST_UNDECIDED = Verb(
     answer=In("id", Annotated[MessageId, HEX_ID]),
     right=on_topic("consume"),
     work=Work.PLANNING,
-    check=lambda asked: check_range(asked.start, asked.stop, asked.snapshot),
+    check=lambda request: check_range(request.start, request.stop, request.snapshot),
     summary="Where a reader with a snapshot stops in a range; sends no messages.",
     tag=TAG,
 )
@@ -461,7 +463,7 @@ REPORT_KEEPER = Verb(
     request=ReportKeeper,
     answer=Keeper,
     right=holder,
-    check=lambda asked: checked_report(asked.name, asked.smallest_pointer),
+    check=lambda request: checked_report(request.name, request.smallest_pointer),
     work=Work.COORDINATOR,
     summary="Registers one, or raises the least pointer that its rows may hold: "
     "nothing from there on is forgotten.",

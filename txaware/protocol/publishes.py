@@ -1,5 +1,6 @@
 """The verbs that write messages: publish, store, take back, and publish once."""
 
+import json
 from collections.abc import Iterable
 from typing import Annotated, Any
 
@@ -12,6 +13,9 @@ from txaware.model.interfaces import MessagingService
 from txaware.model.messages import MessageId, PublishResponse, Receipt
 from txaware.model.partitions import named_partition
 from txaware.model.producers import (
+    MAX_EPOCH,
+    MAX_PRODUCER_ID,
+    SEQUENCES,
     ProducerIdentity,
     ProducerService,
     checked_identity,
@@ -26,8 +30,11 @@ from txaware.model.requests import (
     checked_response,
 )
 from txaware.protocol import places
-from txaware.protocol.fields import Kind, by
+from txaware.protocol.fields import Body, Field, Kind, by, plain
 from txaware.protocol.formats import (
+    AVRO,
+    JSON,
+    MSGPACK,
     Format,
     OnceRequest,
     PublishRequest,
@@ -37,9 +44,9 @@ from txaware.protocol.formats import (
     encode_once,
     encode_publish,
     encode_rollback,
+    msgpack_format,
 )
-from txaware.protocol.formats.avro_format import AVRO
-from txaware.protocol.formats.publish_once import ONCE, read_once, write_ids
+from txaware.protocol.formats.json_format import MessageArrays
 from txaware.protocol.json_schema import (
     HEX_ID,
     INT_MAX,
@@ -50,6 +57,7 @@ from txaware.protocol.json_schema import (
     fields,
     ref,
 )
+from txaware.protocol.json_values import read_quickly
 from txaware.protocol.producers import TAG as PRODUCERS
 from txaware.protocol.rights import on_topic, to_publish
 from txaware.protocol.shape import BodyFormats, Described
@@ -170,45 +178,77 @@ def _read_store(format_: Format, body: bytes) -> dict[str, Any]:
     }
 
 
+_ONCE = Body(
+    "a PublishOnceRequest",
+    (
+        Field("producerId", plain(0, MAX_PRODUCER_ID)),
+        Field("epoch", plain(0, MAX_EPOCH)),
+        Field("sequence", plain(0, SEQUENCES - 1)),
+        Field("messages", MessageArrays(least=1)),
+    ),
+)
+
+
 def _read_once(format_: Format, body: bytes) -> dict[str, Any]:
-    sent = read_once(body, format_)
-    return {
-        "messages": sent.messages,
-        "producer": sent.producer,
-        "sequence": sent.sequence,
-    }
+    if format_ is MSGPACK:
+        sent = msgpack_format.read_once(body)
+        return {
+            "messages": sent.messages,
+            "producer": sent.producer,
+            "sequence": sent.sequence,
+        }
+    if format_ is AVRO:
+        raise BadRequest(
+            f"{AVRO.media_type} has no producer; {MSGPACK.media_type} and "
+            f"{JSON.media_type} have"
+        )
+    found = read_quickly(body, _ONCE.read)
+    producer = ProducerIdentity(found["producerId"], found["epoch"])
+    messages, sequence = found["messages"], found["sequence"]
+    return {"messages": messages, "producer": producer, "sequence": sequence}
 
 
-def _check_store(asked: Store) -> None:
-    if asked.transaction is None:
+def _check_store(request: Store) -> None:
+    if request.transaction is None:
         raise BadRequest("a store names the write pointer of its transaction")
 
 
-def _pack_publish(asked: Publish) -> bytes:
+def _pack_publish(request: Publish) -> bytes:
     sent = PublishRequest(
-        _number(asked.transaction), asked.messages, receipts=asked.receipts
+        _number(request.transaction), request.messages, receipts=request.receipts
     )
     return encode_publish(sent)
 
 
-def _pack_store(asked: Store) -> bytes:
+def _pack_store(request: Store) -> bytes:
     sent = PublishRequest(
-        _number(asked.transaction), asked.messages, attempt=asked.attempt
+        _number(request.transaction), request.messages, attempt=request.attempt
     )
     return encode_publish(sent)
 
 
-def _pack_once(asked: PublishOnce) -> bytes:
-    return encode_once(OnceRequest(asked.producer, asked.sequence, asked.messages))
+def _pack_once(request: PublishOnce) -> bytes:
+    return encode_once(
+        OnceRequest(request.producer, request.sequence, request.messages)
+    )
 
 
 def _number(pointer: Pointer | None) -> int | None:
     return None if pointer is None else checked_pointer(pointer)
 
 
-def _unpack_ids(asked: PublishOnce, body: bytes) -> list[MessageId]:
+def _write_ids(format_: Format, ids: list[MessageId]) -> bytes:
+    """Writes the ids of the messages, in order; nothing where there are none."""
+    if not ids:
+        return b""
+    if format_ is MSGPACK:
+        return msgpack_format.write_ids(ids)
+    return json.dumps({"ids": [str(one) for one in ids]}).encode()
+
+
+def _unpack_ids(request: PublishOnce, body: bytes) -> list[MessageId]:
     """Reads the ids; a plain publish, which our client makes of these, has none."""
-    is_told = asked.producer.is_sender or not asked.producer.by_client
+    is_told = request.producer.is_sender or not request.producer.by_client
     return decode_ids(body) if is_told else []
 
 
@@ -241,8 +281,8 @@ PUBLISH = Verb(
         write=lambda format_, response: (
             b"" if response is None else format_.publish_response(response)
         ),
-        unpack=lambda asked, body: (
-            None if asked.transaction is None else decode_publish_response(body)
+        unpack=lambda request, body: (
+            None if request.transaction is None else decode_publish_response(body)
         ),
         done_in_json=True,
         has_messages=True,
@@ -295,7 +335,7 @@ ROLLBACK = Verb(
             msgpack="PublishResponse",
         ),
         read=lambda format_, body: {"response": format_.rollback_request(body)},
-        pack=lambda asked: encode_rollback(asked.response),
+        pack=lambda request: encode_rollback(request.response),
         # CDAP's clients name none, and send what they were answered: Avro.
         unnamed=AVRO,
     ),
@@ -319,14 +359,14 @@ PUBLISH_ONCE = Verb(
     number=80,
     request=PublishOnce,
     formats=BodyFormats(
-        body=Described(schema=ONCE.schema, msgpack="PublishOnceRequest"),
+        body=Described(schema=_ONCE.schema, msgpack="PublishOnceRequest"),
         read=_read_once,
         pack=_pack_once,
         answer=Described(
             schema=any_of(fields({"ids": array(HEX_ID)}), fields({})),
             msgpack="PublishedIds",
         ),
-        write=lambda format_, ids: write_ids(ids, format_) if ids else b"",
+        write=_write_ids,
         unpack=_unpack_ids,
         has_messages=True,
     ),

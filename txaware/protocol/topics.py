@@ -195,7 +195,7 @@ def _shown_topic(topic: Topic) -> dict[str, Any]:
     return {"name": topic.name, "properties": {**topic.properties, **ours}}
 
 
-def _read_topic(asked: "OneTopic", value: Any) -> Topic:
+def _read_topic(request: "OneTopic", value: Any) -> Topic:
     """Reads what `_shown_topic` showed of a topic in that namespace."""
     sent = structured(dict[str, Any], value)
     name = structured(str, sent.get("name"))
@@ -204,7 +204,7 @@ def _read_topic(asked: "OneTopic", value: Any) -> Topic:
     ttl_s = checked_ttl_s(properties.pop("ttl", None))
     if not (generation.isascii() and generation.isdigit()):
         raise BadRequest(f"{generation!r} is no generation of a topic")
-    namespace = named_partition(asked.topic)[0].namespace
+    namespace = named_partition(request.topic)[0].namespace
     return Topic(TopicName(name, namespace), int(generation), ttl_s, properties)
 
 

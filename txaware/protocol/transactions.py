@@ -138,11 +138,11 @@ _PREPARED = Form(
 )
 
 
-def _check_beginning(asked: Any) -> None:
+def _check_beginning(request: Any) -> None:
     """Refuses what no transaction begins with."""
-    checked_beginning(asked.kind, asked.timeout_s)
-    if asked.timeout_s is not None:
-        checked_timeout_s(asked.timeout_s)
+    checked_beginning(request.kind, request.timeout_s)
+    if request.timeout_s is not None:
+        checked_timeout_s(request.timeout_s)
 
 
 STANDING = fields(
@@ -421,7 +421,7 @@ TRUNCATE = of_one(
     path=ROOT + "/truncate",
     number=102,
     request=Truncate,
-    check=lambda asked: checked_truncation(asked.before_ms, asked.pointers),
+    check=lambda request: checked_truncation(request.before_ms, request.pointers),
     answer=In("truncated", bool),
     right=operator,
     repeat=Repeat.NEVER,

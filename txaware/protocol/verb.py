@@ -306,18 +306,18 @@ class Verb(Generic[P, T]):
             return pack(self.answer.write(value))
         return pack(unstructured(value))
 
-    def unpacked(self, asked: Any, body: bytes) -> T:
+    def unpacked(self, request: Any, body: bytes) -> T:
         """Reads the answer to a request in a frame; `BadRequest` where it is none."""
         answer = self.answer
         if self.formats is not None:
-            return cast(T, self.formats.unpack(asked, body))
+            return cast(T, self.formats.unpack(request, body))
         if answer is None:
             return cast(T, None)
         if self.unpack is not None:
             return _read_packed(self.unpack, body)
         value = _read_packed(unpack, body)
         if isinstance(answer, Form):
-            return cast(T, answer.read(asked, value))
+            return cast(T, answer.read(request, value))
         if isinstance(answer, InBytes):
             return cast(T, answer.read(value))
         kind = answer.kind if isinstance(answer, In) else answer
@@ -328,13 +328,13 @@ class Verb(Generic[P, T]):
         value = _read_packed(unpack, body)
         return {self.answer.field: value} if isinstance(self.answer, In) else value
 
-    def answered(self, asked: Any, body: bytes) -> T:
+    def answered(self, request: Any, body: bytes) -> T:
         """Reads the answer to a request; raises `BadRequest` where it is none."""
         answer = self.answer
         if self.formats is not None:
-            return cast(T, self.formats.unpack(asked, body))
+            return cast(T, self.formats.unpack(request, body))
         if isinstance(answer, Form):
-            return cast(T, answer.read(asked, read_json(body)))
+            return cast(T, answer.read(request, read_json(body)))
         if isinstance(answer, InBytes):
             return cast(T, answer.read(body))
         if isinstance(answer, In):
