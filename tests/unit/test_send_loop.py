@@ -9,7 +9,7 @@ from txaware.model.messages import MessageId
 from txaware.publish.send_batch import Sent, SentFuture
 from txaware.publish.send_loop import SendLoop
 from txaware.publish.send_machine import Retries, SendLimits
-from txaware.publish.send_way import Counted, SendRequest, Told
+from txaware.publish.send_way import OnCounted, OnSent, SendRequest
 
 GIVE_UP_AFTER_S = 60
 
@@ -19,14 +19,14 @@ class Way:
 
     def __init__(self, steps: list[str]) -> None:
         self.steps = steps
-        self.sent: dict[str, Told] = {}
-        self.counted: dict[str, Counted] = {}
+        self.sent: dict[str, OnSent] = {}
+        self.counted: dict[str, OnCounted] = {}
 
-    def send(self, request: SendRequest, told: Told) -> None:
+    def send(self, request: SendRequest, told: OnSent) -> None:
         self.steps.append(f"send to {request.topic}")
         self.sent[request.topic] = told
 
-    def count(self, topic: str, told: Counted) -> None:
+    def count(self, topic: str, told: OnCounted) -> None:
         self.steps.append(f"count {topic}")
         self.counted[topic] = told
 

@@ -24,7 +24,7 @@ from txaware.service.monitor import alarm_rules
 
 
 @attrs.frozen
-class Attention:
+class Notice:
     """A thing that somebody should look at: what it is, and what to do."""
 
     what: str
@@ -43,7 +43,7 @@ class WaitingLetters:
 
 
 @attrs.frozen
-class Status:
+class StoreStatus:
     """The state of everything that this caller may see, at one time."""
 
     way: str
@@ -56,7 +56,7 @@ class Status:
     now_ms: int
 
     @classmethod
-    def of(cls, messaging: Messaging, more: tuple[str, ...] = ()) -> "Status":
+    def of(cls, messaging: Messaging, more: tuple[str, ...] = ()) -> "StoreStatus":
         """Looks at everything once; topics are looked into only if any may block.
 
         `more` are namespaces that may have no topic.
@@ -92,15 +92,15 @@ class Status:
         late = [group for group in self.metrics.groups if group.oldest_unread_ms]
         return max(late, key=lambda group: group.oldest_unread_ms or 0, default=None)
 
-    def attention(self) -> Iterator[Attention]:
+    def attention(self) -> Iterator[Notice]:
         """Yields what somebody should look at."""
         for topic in self.blocked:
-            yield Attention(
+            yield Notice(
                 *("topic", topic, "keeps its readers waiting for a transaction"),
                 alarm_rules.TOPIC_BLOCKED.to_do(),
             )
         for one in self.dead:
-            yield Attention(
+            yield Notice(
                 *("queue", one.queue),
                 f"has {counted(one.dead_letters, 'dead letter')}",
                 alarm_rules.DEAD_LETTERS.to_do(
@@ -110,27 +110,27 @@ class Status:
         for name, now in self.queues.items():
             if now.is_paused:
                 do = alarm_rules.QUEUE_PAUSED.to_do(queue=name)
-                yield Attention("queue", name, "is paused", do)
+                yield Notice("queue", name, "is paused", do)
             elif (
                 now.depth > now.delayed
                 and now.oldest_age_s > alarm_rules.QUEUE_LATE.limit_s
             ):
                 says = f"has jobs that wait for {duration_text(now.oldest_age_s)}"
                 do = alarm_rules.QUEUE_LATE.to_do()
-                yield Attention("queue", name, says, do)
+                yield Notice("queue", name, says, do)
         for group in self.metrics.groups:
             late_s = (group.oldest_unread_ms or 0) / 1000
             if late_s > alarm_rules.GROUP_LATE.limit_s:
                 says = f"is {duration_text(late_s)} late in {group.topic}"
                 do = alarm_rules.GROUP_LATE.to_do()
-                yield Attention("group", group.group, says, do)
+                yield Notice("group", group.group, says, do)
         yield from self._of_outboxes()
         yield from self._of_store()
 
-    def _of_outboxes(self) -> Iterator[Attention]:
+    def _of_outboxes(self) -> Iterator[Notice]:
         for one in self.outboxes:
             if one.set_aside:
-                yield Attention(
+                yield Notice(
                     *("outbox", one.database),
                     f"has {counted(one.set_aside, 'row')} set aside",
                     alarm_rules.OUTBOX_SET_ASIDE.to_do(database=one.database),
@@ -139,22 +139,22 @@ class Status:
             if silent_s > alarm_rules.OUTBOX_ALONE.limit_s:
                 says = f"was looked at last {duration_text(silent_s)} ago"
                 do = alarm_rules.OUTBOX_ALONE.to_do(database=one.database)
-                yield Attention("outbox", one.database, says, do)
+                yield Notice("outbox", one.database, says, do)
 
-    def _of_store(self) -> Iterator[Attention]:
+    def _of_store(self) -> Iterator[Notice]:
         writes, expired = self.metrics.writes, self.metrics.expired_unseen
         if writes is not None and writes.failed:
             says = f"failed to write {counted(writes.failed, 'time')} since its start"
             do = alarm_rules.FAILED_WRITES.to_do()
-            yield Attention("store", "data", says, do)
+            yield Notice("store", "data", says, do)
         for topic in expired:
             says = "lost messages that expired before readers could see them"
             do = alarm_rules.EXPIRED_UNSEEN.to_do(topic=topic)
-            yield Attention("topic", topic, says, do)
+            yield Notice("topic", topic, says, do)
         if self.metrics.prepared_transactions:
             count = counted(self.metrics.prepared_transactions, "transaction")
             do = alarm_rules.PREPARED.to_do()
-            yield Attention("transaction", "prepared", f"{count} wait", do)
+            yield Notice("transaction", "prepared", f"{count} wait", do)
 
     def as_json(self) -> dict[str, Any]:
         """Returns it as `--json` prints it."""
@@ -302,7 +302,7 @@ def status(
     """
     with session.open() as messaging, stopped_by_signal() as stop:
         while True:
-            found = Status.of(messaging, namespaces)
+            found = StoreStatus.of(messaging, namespaces)
             if as_json:
                 echo_json(found.as_json())
             else:
@@ -312,7 +312,7 @@ def status(
                 return
 
 
-def _echo(found: Status, *, clear: bool) -> None:
+def _echo(found: StoreStatus, *, clear: bool) -> None:
     if clear:
         click.echo(CLEAR, nl=False)
     click.echo(f"{found.way} at {time_text(found.now_ms)}")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from coordinator.interfaces import Then
 from txaware.errors import Unavailable
 from txaware.model.messages import MessageId
-from txaware.publish.send_way import Counted, SendRequest, Told
+from txaware.publish.send_way import OnCounted, OnSent, SendRequest
 from txaware.service.local import LocalService
 from txaware.service.producers.pipelines import Outcome, Pipelines, SenderRequest
 from txaware.service.topic_handles import TopicHandle
@@ -25,11 +25,11 @@ class LocalWay:
         self._loop = asyncio.get_running_loop()
         self._pipelines = Pipelines(service.producing, self._tell, _at_once)
 
-    def send(self, request: SendRequest, told: Told) -> None:
+    def send(self, request: SendRequest, callback: OnSent) -> None:
         """Publishes a batch."""
 
         def ended(outcome: Outcome) -> None:
-            told(outcome if isinstance(outcome, Exception) else outcome[0])
+            callback(outcome if isinstance(outcome, Exception) else outcome[0])
 
         name = request.name
         found = self._service.found_at_once(name)
@@ -45,19 +45,19 @@ class LocalWay:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(then, error)
 
-    def count(self, topic: str, told: Counted) -> None:
+    def count(self, topic: str, callback: OnCounted) -> None:
         """Counts the partitions of a topic."""
-        told(self._service.topic(topic).partitions)
+        callback(self._service.topic(topic).partitions)
 
     async def close(self) -> None:
         """Does nothing: the store is somebody else's."""
 
 
 def _at_once(
-    publish: Callable[[], list[MessageId]], told: Callable[[Outcome], None]
+    publish: Callable[[], list[MessageId]], callback: Callable[[Outcome], None]
 ) -> None:
     try:
         outcome: Outcome = publish()
     except Exception as error:
         outcome = error
-    told(outcome)
+    callback(outcome)

@@ -191,7 +191,7 @@ class SendLoop:
         payloads = batch.request(machine.limits.compression)
         begun = tracing.begun()
 
-        def told(outcome: MessageId | BaseException) -> None:
+        def callback(outcome: MessageId | BaseException) -> None:
             if begun is not None:
                 _tell(begun, batch.topic, payloads, outcome)
             with self.lock:
@@ -212,12 +212,12 @@ class SendLoop:
             max(left_s, LEAST_TRY_S),
         )
         try:
-            way.send(request, told)
+            way.send(request, callback)
         except BaseException as error:  # whatever it is, the loop goes on
-            told(error)
+            callback(error)
 
     def _begin_count(self, way: SendsBatches, topic: str) -> None:
-        def told(outcome: int | BaseException) -> None:
+        def callback(outcome: int | BaseException) -> None:
             with self.lock:
                 if self._is_over:
                     return
@@ -228,9 +228,9 @@ class SendLoop:
                     self.machine.counted(topic, outcome, self.clock_s())
 
         try:
-            way.count(topic, told)
+            way.count(topic, callback)
         except BaseException as error:
-            told(error)
+            callback(error)
 
     async def _until(self, event: asyncio.Event, time_s: float) -> None:
         if event.is_set():

@@ -1,4 +1,4 @@
-"""The way from a sender to the store: what a loop asks, and who is told of the end."""
+"""The way from a sender to the store: what a loop asks, and calls that it gets back."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,9 +22,9 @@ Pause = Callable[["asyncio.Event", float], Awaitable[None]]
 # A try goes on for so long, also where its messages are given up sooner.
 LEAST_TRY_S = 5.0
 
-# Is told the id of the first message, or why there is none; in the loop's thread.
-Told = Callable[[MessageId | BaseException], None]
-Counted = Callable[[int | BaseException], None]
+# Called with the id of the first message, or why there is none; in the loop's thread.
+OnSent = Callable[[MessageId | BaseException], None]
+OnCounted = Callable[[int | BaseException], None]
 
 
 @attrs.frozen
@@ -50,10 +50,10 @@ class SendsBatches(Protocol):
     A call may tell its end before it returns, and tells it once.
     """
 
-    def send(self, request: SendRequest, told: Told) -> None:
+    def send(self, request: SendRequest, callback: OnSent) -> None:
         """Begins to publish a batch; those of one partition come in their order."""
 
-    def count(self, topic: str, told: Counted) -> None:
+    def count(self, topic: str, callback: OnCounted) -> None:
         """Begins to ask how many partitions a topic has."""
 
     async def close(self) -> None:
@@ -70,14 +70,14 @@ class PlainWay:
         self._service: Any = service
         self._once = once and isinstance(service, KnowsRepeats)
 
-    def send(self, request: SendRequest, told: Told) -> None:
+    def send(self, request: SendRequest, callback: OnSent) -> None:
         """Publishes a batch."""
         messages = request.payloads.messages()
         # It may know nothing of partitions.
         name = request.name if request.partition else request.topic
         if not self._once:
             self._service.publish(name, messages)
-            told(MessageId())
+            callback(MessageId())
             return
         # One at a time, so that it never leaves a gap.
         producer = attrs.evolve(request.producer, is_sender=False)
@@ -87,11 +87,11 @@ class PlainWay:
             producer=producer,
             sequence=request.sequence,
         )
-        told(ids[0] if ids else MessageId())
+        callback(ids[0] if ids else MessageId())
 
-    def count(self, topic: str, told: Counted) -> None:
+    def count(self, topic: str, callback: OnCounted) -> None:
         """Takes a topic for one partition: it is for publishers to one topic."""
-        told(1)
+        callback(1)
 
     async def close(self) -> None:
         """Does nothing: nothing is under way between two calls."""

@@ -10,9 +10,9 @@ from txaware.client.link import Link
 from txaware.errors import Unavailable
 from txaware.publish.send_way import (
     LEAST_TRY_S,
-    Counted,
+    OnCounted,
+    OnSent,
     SendRequest,
-    Told,
     timed_out,
 )
 
@@ -31,31 +31,31 @@ class RemoteWay:
         """Makes a way with connections of its own."""
         return cls(AsyncTransport(link), is_own=True)
 
-    def send(self, request: SendRequest, told: Told) -> None:
+    def send(self, request: SendRequest, callback: OnSent) -> None:
         """Publishes a batch."""
-        self._begin(self._send(request, told))
+        self._begin(self._send(request, callback))
 
-    def count(self, topic: str, told: Counted) -> None:
+    def count(self, topic: str, callback: OnCounted) -> None:
         """Asks how many partitions a topic has."""
-        self._begin(self._count(topic, told))
+        self._begin(self._count(topic, callback))
 
-    async def _count(self, topic: str, told: Counted) -> None:
+    async def _count(self, topic: str, callback: OnCounted) -> None:
         try:
             async with asyncio.timeout(LEAST_TRY_S):
                 found = await self._transport.run(self._calls.topic(topic))
         except TimeoutError:
-            told(Unavailable(f"no answer about {topic} in {LEAST_TRY_S:g} s"))
+            callback(Unavailable(f"no answer about {topic} in {LEAST_TRY_S:g} s"))
         except Exception as error:
-            told(error)
+            callback(error)
         else:
-            told(found.partitions)
+            callback(found.partitions)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _send(self, request: SendRequest, told: Told) -> None:
+    async def _send(self, request: SendRequest, callback: OnSent) -> None:
         steps = self._calls.publish_once(
             request.name,
             request.payloads,
@@ -66,13 +66,13 @@ class RemoteWay:
             async with asyncio.timeout(request.timeout_s):
                 [first] = await self._transport.run(steps)
         except TimeoutError:
-            told(timed_out(request))
+            callback(timed_out(request))
         except BaseException as error:
-            told(error)
+            callback(error)
             if not isinstance(error, Exception):
                 raise
         else:
-            told(first)
+            callback(first)
 
     async def close(self) -> None:
         """Ends what is under way, and connections of its own."""
