@@ -54,12 +54,23 @@ def make_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str],
     return make
 
 
+@pytest.fixture
+def shop(make_shop: Callable[[str], Shop], kind: str) -> Shop:
+    """The shop of a test that has several kinds."""
+    return make_shop(kind)
+
+
+async def ordered(messaging: AsyncMessaging, shop: Shop, who: str) -> None:
+    async with messaging.transaction(shop.participant):
+        await shop.order(who)
+        await messaging.publisher("t").publish(who.encode())
+
+
 @pytest.mark.parametrize("kind", [*DECIDING, *PREPARED])
 @in_loop
 async def test_rows_and_messages_commit_together_or_not_at_all(
-    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+    store: ServedStore, shop: Shop, kind: str
 ) -> None:
-    shop = make_shop(kind)
     async with connect_async(store.url) as messaging, shop.opened(messaging):
         async with messaging.transaction(shop.participant):
             await shop.order("ann")
@@ -77,10 +88,7 @@ async def test_rows_and_messages_commit_together_or_not_at_all(
 
 @pytest.mark.parametrize("kind", DECIDING)
 @in_loop
-async def test_an_inbox_moves_with_the_rows(
-    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
-) -> None:
-    shop = make_shop(kind)
+async def test_an_inbox_moves_with_the_rows(store: ServedStore, shop: Shop) -> None:
     store.messaging.publish("t", [b"a", b"b"])
     async with connect_async(store.url) as messaging, shop.opened(messaging):
         inbox = shop.participant.consumer("t", group="g")
@@ -100,9 +108,8 @@ async def test_an_inbox_moves_with_the_rows(
 @pytest.mark.parametrize("kind", DECIDING)
 @in_loop
 async def test_items_popped_in_a_block_are_handled_once(
-    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+    store: ServedStore, shop: Shop
 ) -> None:
-    shop = make_shop(kind)
     store.messaging.queue("mail").push_all([b"a", b"b"])
     async with connect_async(store.url) as messaging, shop.opened(messaging):
         queue = await messaging.queue("mail")
@@ -123,9 +130,8 @@ async def test_items_popped_in_a_block_are_handled_once(
 @pytest.mark.parametrize("kind", [*DECIDING, *PREPARED])
 @in_loop
 async def test_loops_write_rows_in_the_blocks_of_their_handlers(
-    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+    store: ServedStore, shop: Shop
 ) -> None:
-    shop = make_shop(kind)
     store.messaging.publish("t", [b"a", b"b"])
     store.messaging.queue("mail").push(b"c")
     failed: list[bytes] = []
@@ -161,9 +167,8 @@ async def test_loops_write_rows_in_the_blocks_of_their_handlers(
 @pytest.mark.parametrize("kind", ["aiosqlite", "psycopg", "asyncpg prepared"])
 @in_loop
 async def test_a_worker_has_a_connection_for_each_that_it_handles_at_once(
-    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+    store: ServedStore, shop: Shop, kind: str
 ) -> None:
-    shop = make_shop(kind)
     store.messaging.queue("mail").push_all([b"%d" % one for one in range(6)])
     async with connect_async(store.url) as messaging:
         connections: dict[object, Any] = {}
@@ -209,15 +214,14 @@ async def test_a_worker_has_a_connection_for_each_that_it_handles_at_once(
 @pytest.mark.parametrize("kind", [*DECIDING, *PREPARED])
 @in_loop
 async def test_a_commit_that_is_cancelled_at_any_of_its_awaits_is_whole_or_nothing(
-    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+    store: ServedStore, shop: Shop, kind: str
 ) -> None:
     """Each try cancels before another step of a driver, a call or the thread."""
-    shop = make_shop(kind)
     async with connect_async(store.url) as messaging, shop.opened(messaging):
         steps = Steps()
         for number in range(60):
             who = f"n{number:03}"
-            task = asyncio.create_task(one_block(messaging, shop, who))
+            task = asyncio.create_task(ordered(messaging, shop, who))
             steps.cancel_at(task, number)
             with suppress(asyncio.CancelledError):
                 await task
@@ -235,27 +239,21 @@ async def test_a_commit_that_is_cancelled_at_any_of_its_awaits_is_whole_or_nothi
     assert "last" in published
 
 
-async def one_block(messaging: AsyncMessaging, shop: Shop, who: str) -> None:
-    async with messaging.transaction(shop.participant):
-        await shop.order(who)
-        await messaging.publisher("t").publish(who.encode())
-
-
 @pytest.mark.parametrize("kind", [*DECIDING, *PREPARED])
 @in_loop
 async def test_a_block_that_is_cancelled_at_any_await_is_whole_or_nothing(
-    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+    store: ServedStore, shop: Shop, kind: str
 ) -> None:
-    shop, numbers = make_shop(kind), count()
+    numbers = count()
     async with connect_async(store.url) as messaging, shop.opened(messaging):
         is_over = False
         while not is_over:
             number = next(numbers)
-            work = CancelledAt(one_block(messaging, shop, f"n{number:03}"), number)
+            work = CancelledAt(ordered(messaging, shop, f"n{number:03}"), number)
             with suppress(asyncio.CancelledError):
                 await asyncio.create_task(work.run())
             is_over = not work.is_cancelled
-        await one_block(messaging, shop, "last")
+        await ordered(messaging, shop, "last")
     if kind in DECIDING:
         shop.carry_over(store.messaging)
     assert next(numbers) > 4
@@ -334,9 +332,8 @@ def one_line(error: BaseException) -> str:
 @pytest.mark.parametrize("kind", ["aiosqlite", "psycopg", "asyncpg prepared"])
 @in_loop
 async def test_participants_and_blocks_of_the_other_kind_are_told_which_to_use(
-    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+    store: ServedStore, shop: Shop, kind: str
 ) -> None:
-    shop = make_shop(kind)
     async with connect_async(store.url) as messaging, shop.opened(messaging):
         with connect(store.url) as blocking:
             context: Any = blocking.transaction(shop.participant)
@@ -430,10 +427,10 @@ async def test_what_is_open_before_the_block_is_refused(
 @pytest.mark.parametrize("kind", DECIDING)
 @in_loop
 async def test_blocks_that_a_database_decides_share_no_threads(
-    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+    store: ServedStore, shop: Shop
 ) -> None:
     """With one thread in all, a second block is open within the first."""
-    shop, settings = make_shop(kind), ClientSettings(pool_connections=1)
+    settings = ClientSettings(pool_connections=1)
     async with (
         connect_async(store.url, settings=settings) as messaging,
         shop.opened(messaging),
@@ -445,18 +442,11 @@ async def test_blocks_that_a_database_decides_share_no_threads(
     assert store.committed() == [b"ann"]
 
 
-async def ordered(messaging: AsyncMessaging, shop: Shop, who: str) -> None:
-    async with messaging.transaction(shop.participant):
-        await shop.order(who)
-        await messaging.publisher("t").publish(who.encode())
-
-
 @pytest.mark.parametrize("kind", DECIDING)
 @in_loop
 async def test_a_block_goes_on_in_a_thread_once_it_needs_one(
-    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+    store: ServedStore, shop: Shop
 ) -> None:
-    shop = make_shop(kind)
     async with connect_async(store.url) as messaging, shop.opened(messaging):
         publisher = messaging.publisher("t")
         for end in ("commit", "abort", "commit"):
@@ -480,9 +470,8 @@ async def test_a_block_goes_on_in_a_thread_once_it_needs_one(
 @pytest.mark.parametrize("kind", DECIDING)
 @in_loop
 async def test_a_second_block_of_a_connection_is_refused_and_harms_nothing(
-    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+    store: ServedStore, shop: Shop
 ) -> None:
-    shop = make_shop(kind)
     async with connect_async(store.url) as messaging, shop.opened(messaging):
         async with messaging.transaction(shop.participant):
             await shop.order("ann")
@@ -497,9 +486,9 @@ async def test_a_second_block_of_a_connection_is_refused_and_harms_nothing(
 @pytest.mark.parametrize("kind", DECIDING)
 @in_loop
 async def test_an_abort_in_a_block_undoes_it_and_the_connection_goes_on(
-    store: ServedStore, make_shop: Callable[[str], Shop], kind: str
+    store: ServedStore, shop: Shop
 ) -> None:
-    shop, told = make_shop(kind), list[str]()
+    told: list[str] = []
     async with connect_async(store.url) as messaging, shop.opened(messaging):
         async with messaging.transaction(shop.participant) as block:
             block.on_rollback(lambda: told.append("rolled back"))
@@ -516,9 +505,8 @@ async def test_an_abort_in_a_block_undoes_it_and_the_connection_goes_on(
 @pytest.mark.parametrize("kind", [one for one in DECIDING if "session" in one])
 @in_loop
 async def test_a_session_that_is_ended_inside_of_its_block_is_refused(
-    store: ServedStore, make_shop: Callable[[str], Shop], kind: str, end: str
+    store: ServedStore, shop: Shop, end: str
 ) -> None:
-    shop = make_shop(kind)
     async with connect_async(store.url) as messaging, shop.opened(messaging):
 
         async def block() -> None:
@@ -542,10 +530,9 @@ async def test_a_session_that_is_ended_inside_of_its_block_is_refused(
 )
 @in_loop
 async def test_a_block_in_which_a_statement_failed_is_never_told_as_committed(
-    store: ServedStore, make_shop: Callable[[str], Shop], kind: str, publishes: str
+    store: ServedStore, shop: Shop, publishes: str
 ) -> None:
     """PostgreSQL answers its COMMIT with a rollback, and no error."""
-    shop = make_shop(kind)
     async with connect_async(store.url) as messaging, shop.opened(messaging):
 
         async def block() -> None:

@@ -10,6 +10,7 @@ import pytest
 import txaware
 from coordinator.outcome import Outcome
 from tests.support.cli_runs import error_of, run
+from tests.support.concurrency import at_once
 from tests.support.database_server import DatabaseServer
 from tests.support.database_shops import (
     Opened,
@@ -225,20 +226,11 @@ def test_it_is_in_one_block_at_a_time(
     messaging: Messaging, opened: Opened, request: pytest.FixtureRequest, kind: str
 ) -> None:
     shop = request.getfixturevalue(kind)
-    errors: list[Exception] = []
-
-    def elsewhere() -> None:
-        try:
-            order(messaging, shop, "bob")
-        except MisusedTransaction as error:
-            errors.append(error)
-
     with messaging.transaction(shop):
-        thread = threading.Thread(target=elsewhere)
-        thread.start()
-        thread.join()
+        [error] = at_once(lambda: order(messaging, shop, "bob"))
         shop.connection.execute("INSERT INTO orders VALUES ('ann')")
-    assert "a connection has one at a time" in str(errors[0])
+    assert isinstance(error, MisusedTransaction)
+    assert "a connection has one at a time" in str(error)
     assert orders(opened) == ["ann"]
 
 

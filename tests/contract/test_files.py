@@ -17,6 +17,7 @@ import pytest
 import txaware
 from coordinator.directory_lock import DirectoryInUse
 from coordinator.outcome import Outcome
+from tests.support.concurrency import at_once
 from tests.support.messagings import committed, payloads
 from txaware import participants
 from txaware.errors import (
@@ -270,19 +271,9 @@ def test_files_change_in_a_block_of_this_thread_only(
 ) -> None:
     with pytest.raises(MisusedTransaction, match="none is open here"):
         files.write("a", b"x")
-    errors: list[Exception] = []
-
-    def elsewhere() -> None:
-        try:
-            files.delete("a")
-        except MisusedTransaction as error:
-            errors.append(error)
-
     with messaging.transaction(files):
-        thread = threading.Thread(target=elsewhere)
-        thread.start()
-        thread.join()
-    assert len(errors) == 1
+        [error] = at_once(lambda: files.delete("a"))
+    assert isinstance(error, MisusedTransaction)
     with (
         txaware.connect("memory:") as other,
         pytest.raises(MisusedTransaction, match="this block is of another one"),

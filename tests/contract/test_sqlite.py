@@ -11,6 +11,7 @@ import pytest
 
 import txaware
 from coordinator.transaction import Status
+from tests.support.concurrency import at_once
 from tests.support.messagings import committed, payloads
 from txaware import Outgoing, participants
 from txaware.errors import BadRequest, MisusedTransaction, TransactionConflict
@@ -262,20 +263,11 @@ def test_a_participant_is_in_one_block_at_a_time(
     messaging: Messaging, opened: Callable[..., sqlite3.Connection]
 ) -> None:
     shop = participants.sqlite(messaging, opened(check_same_thread=False), relay=False)
-    errors: list[Exception] = []
-
-    def elsewhere() -> None:
-        try:
-            order(messaging, shop, "bob")
-        except MisusedTransaction as error:
-            errors.append(error)
-
     with messaging.transaction(shop):
-        thread = threading.Thread(target=elsewhere)
-        thread.start()
-        thread.join()
+        [error] = at_once(lambda: order(messaging, shop, "bob"))
         shop.connection.execute("INSERT INTO orders VALUES ('ann')")
-    assert "a connection has one at a time" in str(errors[0])
+    assert isinstance(error, MisusedTransaction)
+    assert "a connection has one at a time" in str(error)
     assert orders(shop.connection) == ["ann"]
 
 

@@ -18,7 +18,6 @@ from tests.support.fake_leveldb import (
     io_error,
 )
 from tests.support.store_lives import close, opened
-from tests.support.store_load import Store
 from txaware.errors import NotWritten, TransactionNotInProgress, Unavailable
 from txaware.model.messages import MessageId
 from txaware.store.leveldb import LevelDbTable
@@ -55,10 +54,7 @@ def test_a_commit_that_nobody_can_tell_is_undecided_until_the_disk_is_back(
     at: str, limit_bytes: int
 ) -> None:
     directory, clock = FakeDirectory(), Clock()
-    table = LevelDbTable(
-        "fake", directory.open, clock_ms=clock, sync_limit_bytes=limit_bytes
-    )
-    store = Store(table, clock)
+    store = opened(directory, clock, sync_limit_bytes=limit_bytes)
     tx = store.coordinator.start_short()
     store.service.publish("a", [b"one"], transaction=tx)
     down = [3]
@@ -102,10 +98,7 @@ def test_a_commit_that_was_not_written_can_be_asked_for_again(
 ) -> None:
     """And has all its rows, in memory or on disk, once."""
     directory, clock = FakeDirectory(), Clock()
-    table = LevelDbTable(
-        "fake", directory.open, clock_ms=clock, sync_limit_bytes=limit_bytes
-    )
-    store = Store(table, clock)
+    store = opened(directory, clock, sync_limit_bytes=limit_bytes)
     tx = store.coordinator.start_short()
     store.service.publish("a", [b"one"], transaction=tx)
     if persisted:
@@ -116,7 +109,7 @@ def test_a_commit_that_was_not_written_can_be_asked_for_again(
     with suppress(Unavailable, TransactionNotInProgress):
         store.coordinator.commit(tx)
     store.service.publish("a", [b"next"])
-    assert not table._held
+    assert not store.table._held
     for _ in range(2):
         page = store.service.poll("a", isolation="committed")
         assert [message.payload for message in page] == [b"one", b"next"]
@@ -172,10 +165,7 @@ def test_the_last_of_several_positions_of_a_transaction_counts(
 ) -> None:
     """Also where the first was held for the commit and the last is written at once."""
     directory, clock = FakeDirectory(), Clock()
-    table = LevelDbTable(
-        "fake", directory.open, clock_ms=clock, sync_limit_bytes=limit_bytes
-    )
-    store = Store(table, clock)
+    store = opened(directory, clock, sync_limit_bytes=limit_bytes)
     tx = store.coordinator.start_short()
     for number in range(1, 4):
         place = MessageId.of(number)
@@ -193,8 +183,7 @@ def test_the_last_of_several_positions_of_a_transaction_counts(
 def test_a_row_that_is_rolled_back_while_it_is_written_is_written_again() -> None:
     """Of one that timed out; forgotten as invalid, its row must still be hidden."""
     directory, clock = FakeDirectory(), Clock()
-    table = LevelDbTable("fake", directory.open, clock_ms=clock)
-    store = Store(table, clock)
+    store = opened(directory, clock)
     tx = store.coordinator.start_short()
     response = store.service.publish("a", [b"late"], transaction=tx)
     assert response is not None
@@ -221,15 +210,14 @@ def test_a_row_that_is_rolled_back_while_it_is_written_is_written_again() -> Non
 
 def test_what_was_rolled_back_stays_for_plain_readers_and_not_in_memory() -> None:
     directory, clock = FakeDirectory(), Clock()
-    table = LevelDbTable("fake", directory.open, clock_ms=clock)
-    store = Store(table, clock)
+    store = opened(directory, clock)
     tx = store.coordinator.start_short()
     response = store.service.publish("a", [b"undone"], transaction=tx)
     assert response is not None
     store.service.rollback("a", response)
     store.coordinator.abort(tx)
     store.service.publish("a", [b"plain"])
-    assert not table._held
+    assert not store.table._held
     for _ in range(2):
         assert [m.payload for m in store.service.poll("a")] == [b"undone", b"plain"]
         page = store.service.poll("a", isolation="committed")
@@ -242,7 +230,7 @@ def test_what_was_rolled_back_stays_for_plain_readers_and_not_in_memory() -> Non
 def test_what_a_crash_forgot_had_ids_that_nobody_gets_again() -> None:
     """A plain reader may have seen a row that only memory had."""
     directory, clock = FakeDirectory(), Clock()
-    store = Store(LevelDbTable("fake", directory.open, clock_ms=clock), clock)
+    store = opened(directory, clock)
     tx = store.coordinator.start_short()
     clock.advance_s(4)
     store.service.publish("a", [b"held"], transaction=tx)

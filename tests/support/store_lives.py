@@ -25,9 +25,14 @@ JUMPS_S = [0, 0, 0, 0.001, 0.001, 3, -10, 40, -5000, 3600]
 STEPS = 45
 
 
-def opened(directory: FakeDirectory, clock: Clock) -> Store:
+def opened(
+    directory: FakeDirectory,
+    clock: Clock,
+    *,
+    sync_limit_bytes: int = SYNC_LIMIT_BYTES,
+) -> Store:
     table = LevelDbTable(
-        "fake", directory.open, clock_ms=clock, sync_limit_bytes=SYNC_LIMIT_BYTES
+        "fake", directory.open, clock_ms=clock, sync_limit_bytes=sync_limit_bytes
     )
     return Store(table, clock)
 

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -37,6 +37,15 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
+def begun(pool: ThreadPoolExecutor) -> tuple[Slow, SharedCall[int], Future[int]]:
+    """Shares a call, the first of which is under way."""
+    slow = Slow()
+    shared = SharedCall(slow)
+    first = pool.submit(shared)
+    assert slow.begun.acquire(timeout=PATIENCE_S)
+    return slow, shared, first
+
+
 def wait_for_askers(shared: SharedCall[int], count: int) -> None:
     """Returns when so many wait for the next round; they cannot be seen otherwise."""
     for _ in range(2000):
@@ -51,10 +60,7 @@ def wait_for_askers(shared: SharedCall[int], count: int) -> None:
 def test_who_asks_after_the_call_was_sent_gets_a_later_one(
     pool: ThreadPoolExecutor,
 ) -> None:
-    slow = Slow()
-    shared = SharedCall(slow)
-    first = pool.submit(shared)
-    assert slow.begun.acquire(timeout=PATIENCE_S)
+    slow, shared, first = begun(pool)
     late = pool.submit(shared)
     slow.may_end.release()
     assert first.result(PATIENCE_S) == 1
@@ -65,10 +71,7 @@ def test_who_asks_after_the_call_was_sent_gets_a_later_one(
 def test_all_who_asked_before_the_call_was_sent_share_it(
     pool: ThreadPoolExecutor,
 ) -> None:
-    slow = Slow()
-    shared = SharedCall(slow)
-    first = pool.submit(shared)
-    assert slow.begun.acquire(timeout=PATIENCE_S)
+    slow, shared, first = begun(pool)
     later = [pool.submit(shared) for _ in range(5)]
     wait_for_askers(shared, 4)  # the fifth leads
     slow.may_end.release(2)
@@ -80,10 +83,7 @@ def test_all_who_asked_before_the_call_was_sent_share_it(
 def test_an_error_is_raised_for_all_of_its_round_and_the_next_one_works(
     pool: ThreadPoolExecutor,
 ) -> None:
-    slow = Slow()
-    shared = SharedCall(slow)
-    first = pool.submit(shared)
-    assert slow.begun.acquire(timeout=PATIENCE_S)
+    slow, shared, first = begun(pool)
     later = [pool.submit(shared) for _ in range(3)]
     wait_for_askers(shared, 2)
     slow.error = Unavailable("away")
