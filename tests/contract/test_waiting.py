@@ -224,7 +224,7 @@ def test_who_waits_behind_the_last_message_asks_for_no_snapshot() -> None:
 def test_what_happened_before_the_wait_began_is_not_missed() -> None:
     signal = Signal()
     seen = signal.count
-    signal.tell()
+    signal.notify()
     began_s = time.monotonic()
     signal.wait(seen, FOR_LONG_S)
     assert time.monotonic() - began_s < FOR_LONG_S / 2

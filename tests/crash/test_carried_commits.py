@@ -379,13 +379,13 @@ def test_a_snapshot_that_sees_a_commit_sees_it_in_all_topics(
         seen.append((reader.is_visible(tx.transaction_id), found))
         coordinator.abort(reader)
 
-    tell = Signal.tell
+    notify = Signal.notify
 
-    def look_and_tell(signal: Signal) -> None:
+    def look_and_notify(signal: Signal) -> None:
         elsewhere(look)
-        tell(signal)
+        notify(signal)
 
-    monkeypatch.setattr(Signal, "tell", look_and_tell)
+    monkeypatch.setattr(Signal, "notify", look_and_notify)
     coordinator.commit_with(tx, cargo)
     monkeypatch.undo()
     assert seen

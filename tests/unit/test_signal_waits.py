@@ -30,7 +30,7 @@ def test_who_is_cancelled_as_it_is_told_leaves_no_error_in_the_loop() -> None:
             signalled(signal, signal.count, 60, peer=peer, stopping=Stopping())
         )
         await asyncio.sleep(0)
-        signal.tell()
+        signal.notify()
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting

@@ -38,7 +38,7 @@ def over(threads: list[threading.Thread]) -> int:
 def test_so_many_are_woken_as_is_told(signal: Signal) -> None:
     threads = waiters(signal, 5)
     for told, woken in ((1, 1), (2, 3), (9, 5)):
-        signal.tell(told)
+        signal.notify(told)
         assert until(lambda woken=woken: over(threads) == woken)  # type: ignore
         assert signal._waiting == 5 - woken
 
@@ -51,19 +51,19 @@ def test_listeners_are_woken_where_no_thread_is_left(signal: Signal) -> None:
     ]
     for listener in listeners:
         assert signal.listen(signal.count, listener)
-    signal.tell(2)
+    signal.notify(2)
     assert called == ["a"]
     assert until(lambda: over(thread) == 1)
-    signal.tell()
+    signal.notify()
     assert called == ["a", "b", "c"]
 
 
 def test_all_are_woken_while_one_chooses(signal: Signal) -> None:
     threads = waiters(signal, 2) + waiters(signal, 1, chooses=True)
-    signal.tell(1)
+    signal.notify(1)
     assert until(lambda: over(threads) == 3)
     called: list[str] = []
     signal.listen(signal.count, partial(called.append, "a"), chooses=True)
     signal.listen(signal.count, partial(called.append, "b"))
-    signal.tell(1)
+    signal.notify(1)
     assert called == ["a", "b"]

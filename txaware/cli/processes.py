@@ -277,9 +277,9 @@ class Parent:
                 self._gone(child)
                 return
             child.heard_s = self._clock_s()
-            self._told(child, Sign.parse(packet))
+            self._note(child, Sign.parse(packet))
 
-    def _told(self, child: _Child, sign: Sign) -> None:
+    def _note(self, child: _Child, sign: Sign) -> None:
         if sign.failed is not None:
             self._failed = sign
         if sign.epoch is not None:

@@ -34,9 +34,9 @@ def retrying(
 
     def warn(state: tenacity.RetryCallState) -> None:
         pause_s = state.next_action.sleep if state.next_action else 0
-        tell(state, f"{fate()} in {pause_s:.1f} s")
+        log_failure(state, f"{fate()} in {pause_s:.1f} s")
 
-    def tell(state: tenacity.RetryCallState, what: str) -> None:
+    def log_failure(state: tenacity.RetryCallState, what: str) -> None:
         logger.warning(
             "%r: try %d in a row failed; %s",
             loop,
@@ -46,7 +46,7 @@ def retrying(
         )
 
     def stopped(state: tenacity.RetryCallState) -> None:
-        tell(state, f"{fate()} after the next start, as this loop ends")
+        log_failure(state, f"{fate()} after the next start, as this loop ends")
 
     def pause(pause_s: float) -> None:
         sleep(pause_s)

@@ -57,8 +57,8 @@ log = logging.getLogger(__name__)
 
 MOST_LAG = 10_000
 
-# Is told what a member got or lost, by topic.
-Told = Callable[[dict[str, list[int]]], object]
+# Called with what a member got or lost, by topic.
+OnPartitions = Callable[[dict[str, list[int]]], object]
 # Returns the partitions of each member, by topic, of what each has joined and of how
 # many partitions the topics have.
 Strategy = Callable[
@@ -114,8 +114,8 @@ class Member:
         topics: Iterable[str] = (),
         start: To | None = None,
         session_s: float | None = None,
-        on_assigned: Told | None = None,
-        on_revoked: Told | None = None,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
         static: str | None = None,
         autocommit: bool = False,
         assignment: Assignment | Strategy | None = None,
@@ -135,8 +135,8 @@ class Member:
         self._named: list[NamedPartition] = []
         self._start = checked_group_start(_in_ms(start))
         self._session_s = session_s
-        self._on_assigned = _told(on_assigned, what="on_assigned")
-        self._on_revoked = _told(on_revoked, what="on_revoked")
+        self._on_assigned = _callback(on_assigned, what="on_assigned")
+        self._on_revoked = _callback(on_revoked, what="on_revoked")
         self._static = None if static is None else checked_member(static)
         self._autocommit = autocommit
         self._assignment = assignment
@@ -726,8 +726,8 @@ class Member:
         return f"<Member: {self}>"
 
 
-def _told(call: Told | None, *, what: str) -> Told:
-    """Returns who is told, or somebody who does nothing."""
+def _callback(call: OnPartitions | None, *, what: str) -> OnPartitions:
+    """Returns a callback, or one that does nothing."""
     if call is None:
         return _nobody
     check_function(call, what=what)

@@ -18,7 +18,7 @@ from coordinator.fork_guard import guard
 from coordinator.optional_ports import begins_later
 from txaware.auth import AuditLog, Tokens
 from txaware.consume import Consumer, Member, consumer_of
-from txaware.consume.member import Strategy, To, Told
+from txaware.consume.member import OnPartitions, Strategy, To
 from txaware.errors import BadRequest, MisusedTransaction, Unavailable
 from txaware.messaging.addresses import open_parts, served_already
 from txaware.messaging.broadcast import (
@@ -526,8 +526,8 @@ class Messaging(
         topics: Iterable[str] = (),
         start: To | None = None,
         session_s: float | None = None,
-        on_assigned: Told | None = None,
-        on_revoked: Told | None = None,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
         static: str | None = None,
         autocommit: bool = False,
         assignment: Assignment | Strategy | None = None,

@@ -181,10 +181,10 @@ class MysqlLink(DatabaseLink):
         except (errors.OperationalError, errors.InterfaceError) as error:
             if is_away(error):
                 self._drop()
-                raise Unavailable(f"MySQL does not answer: {told(error)}") from error
-            raise BadRequest(f"MySQL refuses: {told(error)}") from error
+                raise Unavailable(f"MySQL does not answer: {text_of(error)}") from error
+            raise BadRequest(f"MySQL refuses: {text_of(error)}") from error
         except errors.Error as error:
-            raise BadRequest(f"MySQL refuses: {told(error)}") from error
+            raise BadRequest(f"MySQL refuses: {text_of(error)}") from error
 
     def _opened(self) -> Any:
         if self._is_closed:
@@ -259,6 +259,6 @@ def code_of(error: BaseException) -> int:
     return first if isinstance(first, int) else 0
 
 
-def told(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
     """Returns what an error of MySQL says, without its number."""
     return str(error.args[-1]).strip() or "the connection is lost"

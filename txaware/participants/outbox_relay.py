@@ -221,7 +221,7 @@ class OutboxRelay(Generic[Rows]):
             with self.messaging.transaction():
                 progress = self._progress.get(self._key) or b""
                 batch = self.rows.take(progress, limit=self._batch_rows)
-                self._tell(batch)
+                self._warn(batch)
                 chosen = choose(batch)
                 attempt = self._carried(batch, chosen)
         except REFUSALS as error:
@@ -280,7 +280,7 @@ class OutboxRelay(Generic[Rows]):
         except TxAwareError as error:  # nothing waits for it
             log.debug("%r cannot say how it stands: %s", self, error)
 
-    def _tell(self, batch: OutboxBatch) -> None:
+    def _warn(self, batch: OutboxBatch) -> None:
         for one in batch.newly:
             log.warning(
                 "%s: what is for %s is set aside, and the rest goes on: %s; "

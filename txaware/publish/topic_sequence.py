@@ -205,7 +205,7 @@ class TopicSequence:
         except BaseException as error:
             for call in calls:
                 if not call.is_over:
-                    call.error = _told(error)
+                    call.error = _error_for_all(error)
             if not isinstance(error, Exception):
                 raise
 
@@ -258,7 +258,7 @@ class TopicSequence:
             at += len(call.messages)
 
 
-def _told(error: BaseException) -> BaseException:
+def _error_for_all(error: BaseException) -> BaseException:
     """Returns the error for all calls of a request; an interrupt is of one thread."""
     if isinstance(error, Exception):
         return error

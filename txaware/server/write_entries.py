@@ -63,7 +63,7 @@ class _Writer:
             self.since, self.count = secrets.token_hex(4), 0
         self.ended.append(pointer)
         self.count += 1
-        self.signal.tell()
+        self.signal.notify()
 
     def after(self, number: int) -> list[int]:
         """Returns the ends after that number of them, and forgets those before."""

@@ -171,7 +171,7 @@ class Keepers:
         bounds = {name: row.smallest_pointer for name, row in rows.items()}
         for name, participant in live.items():
             if snapshot is not None:
-                bounds[name] = self._asked(name, participant, snapshot)
+                bounds[name] = self._smallest_of(name, participant, snapshot)
         return Kept(bounds, _unregistered(rows))
 
     def least_needed(self) -> int:
@@ -186,7 +186,9 @@ class Keepers:
                 rows = list(self._rows.values())
             return min([row.smallest_pointer for row in rows], default=NO_POINTER)
 
-    def _asked(self, name: str, participant: KeepsRows, snapshot: Transaction) -> int:
+    def _smallest_of(
+        self, name: str, participant: KeepsRows, snapshot: Transaction
+    ) -> int:
         try:
             smallest = checked_smallest(name, participant)
         except Exception as error:

@@ -304,7 +304,7 @@ class TopicHandles:
         for name, writer in [*self._writers.items()]:
             if not any(writer.table is one for one in here):
                 del self._writers[name]
-                writer.signal.tell()
+                writer.signal.notify()
         self._spread = {}
         self.topics.forget_all()
 
@@ -368,7 +368,7 @@ class TopicHandles:
         """Wakes the readers that wait in a topic, or in all; they look again."""
         for found, writer in list(self._writers.items()):
             if name is None or name == parent_of(found):
-                writer.signal.tell()
+                writer.signal.notify()
 
 
 def _no_pipe(_: str) -> None:

@@ -34,14 +34,14 @@ class Signal:
         """True while anybody waits."""
         return bool(self._waiting or self._listeners)
 
-    def tell(self, most: int | None = None) -> None:
+    def notify(self, most: int | None = None) -> None:
         """Counts one more, and wakes everybody who waits, or `most` of them.
 
         Whoever chooses may not take what is there, so while one does, all are woken.
         """
         self.count += 1  # read without the lock; a waiter looks again after taking it
         if self.also is not None:
-            self.also.tell()
+            self.also.notify()
         if not self.is_awaited:
             return
         with self._changed:
@@ -105,4 +105,4 @@ class Endings:
         """Tells the signals of transactions that are over, when all can see that."""
         for pointer in pointers:
             for signal in self.signals.pop(pointer, ()):
-                signal.tell()
+                signal.notify()

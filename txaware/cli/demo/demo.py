@@ -107,7 +107,7 @@ def rollback(messaging: Messaging, accounts: Accounts) -> None:
             tx.join(Last())  # says no when balances and message are written already
     except ParticipantFailed:
         *_, row = messaging.peek(TRANSFERS)
-        say("refused at its commit", told(row), "ann paid bob 7: rolled back")
+        say("refused at its commit", described(row), "ann paid bob 7: rolled back")
     say("afterwards", balances(messaging, accounts), "ann 95, bob 5")
     say("a consumer sees", seen(messaging), "ann paid bob 5")
 
@@ -140,10 +140,10 @@ def consumers(messaging: Messaging) -> None:
     first = messaging.consumer(TRANSFERS, group="billing")
     second = messaging.consumer(TRANSFERS, group="billing")
     paid = ["ann paid bob 5", "cid paid bob 1", "dan paid bob 2"]
-    say("billing, one member", taken(messaging, first, limit=2), ", ".join(paid[:2]))
-    say("billing, another one", taken(messaging, second), paid[2])
+    say("billing, one member", got_by(messaging, first, limit=2), ", ".join(paid[:2]))
+    say("billing, another one", got_by(messaging, second), paid[2])
     audit = messaging.consumer(TRANSFERS, group="audit")
-    say("audit sees all", taken(messaging, audit), ", ".join(paid))
+    say("audit sees all", got_by(messaging, audit), ", ".join(paid))
 
 
 def crash(path: Path) -> None:
@@ -163,16 +163,16 @@ def after_the_crash(path: Path) -> None:
     accounts = Accounts(path / "accounts")
     with connect(f"leveldb:{path / 'data'}", settings=Settings()) as messaging:
         *_, row = messaging.peek(TRANSFERS)
-        say("written in the topic", told(row), "ann paid bob 50: invalid")
+        say("written in the topic", described(row), "ann paid bob 50: invalid")
         heading(6, "The recovery: it never happened, and the program goes on")
         say("the balances are", balances(messaging, accounts), "ann 95, bob 5")
         audit = messaging.consumer(TRANSFERS, group="audit")
-        say("audit goes on with", taken(messaging, audit), "no messages")
+        say("audit goes on with", got_by(messaging, audit), "no messages")
         with messaging.transaction(accounts):
             accounts.move(5, "ann", "bob")
             messaging.publisher(TRANSFERS).publish(b"ann paid bob 5 again")
         say("a later transfer", balances(messaging, accounts), "ann 90, bob 10")
-        say("audit goes on with", taken(messaging, audit), "ann paid bob 5 again")
+        say("audit goes on with", got_by(messaging, audit), "ann paid bob 5 again")
 
 
 def heading(number: int, text: str) -> None:
@@ -198,13 +198,13 @@ def seen_outside(messaging: Messaging, topic: str) -> str:
     return listed(m.payload for m in messaging.poll(topic, isolation=COMMITTED))
 
 
-def taken(messaging: Messaging, consumer: Consumer, *, limit: int = 100) -> str:
+def got_by(messaging: Messaging, consumer: Consumer, *, limit: int = 100) -> str:
     """Returns what a member of a group gets; its position moves with the commit."""
     with messaging.transaction():
         return listed(m.payload for m in consumer.poll(limit))
 
 
-def told(row: Peeked) -> str:
+def described(row: Peeked) -> str:
     """Describes a row as it is, whoever may see it."""
     return f"{(row.payload or b'').decode()}: {row.state}"
 

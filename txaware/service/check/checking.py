@@ -185,7 +185,7 @@ def _check(
             f"date, and then it can be checked",
         )
         return
-    uncommitted = Uncommitted.told(() if invalid is None else invalid)
+    uncommitted = Uncommitted.named(() if invalid is None else invalid)
     if durable:
         if not _is_new(rows):
             check_state(scan, rows, findings)

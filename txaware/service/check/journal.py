@@ -79,7 +79,7 @@ class Uncommitted:
         )
 
     @classmethod
-    def told(cls, invalid: Collection[int]) -> "Uncommitted":
+    def named(cls, invalid: Collection[int]) -> "Uncommitted":
         """Makes one of what a snapshot calls invalid; `in` finds lost ones there, too.
 
         Its items are only those that the coordinator remembers one by one.

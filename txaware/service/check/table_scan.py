@@ -47,7 +47,7 @@ class CheckScan:
                 yield key, value
             start = rows[-1][0] + b"\0"
             self._done_rows += len(rows)
-            self._tell(first_byte, start)
+            self._report(first_byte, start)
         if self._size_bytes is not None:
             self._before_bytes += self._size_bytes(first_byte, first_byte + start)
 
@@ -68,7 +68,7 @@ class CheckScan:
             )
             return []
 
-    def _tell(self, first_byte: bytes, start: bytes) -> None:
+    def _report(self, first_byte: bytes, start: bytes) -> None:
         if self._progress is None:
             return
         part = None

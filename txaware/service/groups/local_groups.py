@@ -130,7 +130,7 @@ class LocalGroups:
     def _topics_changed(self) -> None:
         """Has members that wait look again."""
         for live in list(self._live.values()):
-            live.signal.tell()
+            live.signal.notify()
 
     # ---- operators
     def create_group(
@@ -219,7 +219,7 @@ class LocalGroups:
             state = self._state(live)
             if state is not None:
                 state.rewind(places)
-            live.signal.tell()
+            live.signal.notify()
         log.info("group %s was rewound in %s", live.name, name)
         return [PartitionPosition(*pair, at) for pair, at in places.items()]
 
@@ -404,7 +404,7 @@ class LocalGroups:
             state = self._state(live)
             if state is not None and state.is_member(member, incarnation):
                 state.hurry(member, self._now_s() + LOST_S)
-                live.signal.tell()  # others look again when that session ends
+                live.signal.notify()  # others look again when that session ends
 
     def leave_group(
         self, group: str, member: str, *, incarnation: int | None = None
@@ -629,7 +629,7 @@ class LocalGroups:
                 continue
             except BaseException:
                 live.state = None  # nobody knows what is kept: it is read again
-                live.signal.tell()
+                live.signal.notify()
                 raise
             break
         else:
@@ -641,7 +641,7 @@ class LocalGroups:
         is_sure = version == self._topics.version()
         live.state, live.topics = state, version if is_sure else None
         if is_new:
-            live.signal.tell()
+            live.signal.notify()
 
     def _write(
         self, live: LiveGroup, state: Membership, change: Change, joining: str | None
@@ -667,7 +667,7 @@ class LocalGroups:
     def _delete(self, live: LiveGroup) -> None:
         self._changes.write(live.name, Moves(live.name, lambda _: None, ()))
         live.state = None
-        live.signal.tell()
+        live.signal.notify()
         log.info("group %s is deleted", live.name)
 
     def _move(

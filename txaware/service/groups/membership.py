@@ -314,10 +314,12 @@ class Membership:
         for name in self.rewound.keys() - self.row.members.keys():
             del self.rewound[name]
         self._index()
-        return _told(before, self.row, change.moved)
+        return _moves_in_words(before, self.row, change.moved)
 
 
-def _told(before: GroupRow, now: GroupRow, moved: Iterable[Partition]) -> list[str]:
+def _moves_in_words(
+    before: GroupRow, now: GroupRow, moved: Iterable[Partition]
+) -> list[str]:
     """Says who lost what to whom."""
     lines = []
     for pair in moved:

@@ -215,7 +215,7 @@ class Overview:
                 self._report(moment, seen, chosen),
                 queues=[one for one in queues if chosen.has_other(one.queue)],
                 queue_count=moment.queues.count if sees is None else len(queues),
-                alarms=_told(moment.alarms, sight, chosen.seen),
+                alarms=_in_sight(moment.alarms, sight, chosen.seen),
                 tables=tables[:MOST_LISTED],
                 table_count=len(tables),
             )
@@ -482,7 +482,7 @@ def _seen(samples: Iterable[Sample], sees: Sight | None) -> list[Sample]:
     ]
 
 
-def _told(
+def _in_sight(
     alarms: Iterable[Alarm], sight: Sight, topics: Collection[str]
 ) -> list[Alarm]:
     """Leaves out what is about a topic or a queue that is out of sight."""

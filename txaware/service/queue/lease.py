@@ -196,7 +196,7 @@ class LeaseRun:
 
 
 @attrs.define
-class Taken:
+class LeasedItems:
     """The items that one pop has leased: one by one, and runs of them.
 
     Those that it `ended` are of the pop before.

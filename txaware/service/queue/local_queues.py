@@ -128,7 +128,7 @@ class LocalQueues:
                 with queue.state.lock:
                     queue.state.descriptor = made
         if queue is not None:
-            queue.state.signal.tell()
+            queue.state.signal.notify()
         return made
 
     def queue_descriptor(self, name: str) -> QueueDescriptor:
@@ -185,7 +185,7 @@ class LocalQueues:
         if queue is not None:
             with queue.state.lock:
                 queue.state.is_gone = True
-            queue.state.signal.tell()
+            queue.state.signal.notify()
 
     @whole
     def pause_queue(self, name: str, *, paused: bool) -> None:
@@ -196,7 +196,7 @@ class LocalQueues:
             self._topics.update(row_name(name), lambda _: made.topic())
             with queue.state.lock:
                 queue.state.descriptor = made
-        queue.state.signal.tell()
+        queue.state.signal.notify()
 
     @whole
     def push(

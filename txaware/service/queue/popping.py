@@ -11,9 +11,9 @@ from typing import NamedTuple
 from txaware.errors import Unavailable
 from txaware.service.queue.lease import (
     Lease,
+    LeasedItems,
     LeaseRun,
     LeaseState,
-    Taken,
     first_token,
     new_token,
 )
@@ -55,22 +55,22 @@ class Popping:
 
     def pop(
         self, popper: PopCaller, judge: Judge, now_ms: int, limit: int, batch: StepBatch
-    ) -> Taken:
+    ) -> LeasedItems:
         """Leases up to `limit` items."""
-        taken = Taken()
+        leased = LeasedItems()
         second = self._state.meter.at(now_ms)
         left_bytes = math.inf if popper.most_bytes is None else popper.most_bytes
-        while len(taken.popped) < limit and left_bytes > 0:
+        while len(leased.popped) < limit and left_bytes > 0:
             try:
                 found = self._next(popper, judge, now_ms, batch)
                 if found is None and self._state.source.more(now_ms, batch):
                     continue
             except Unavailable:
-                if not taken.popped:
+                if not leased.popped:
                     raise
-                return taken
+                return leased
             if found is None:
-                return taken
+                return leased
             lease, item = found
             second.popped += 1
             if not lease.deliveries:
@@ -80,17 +80,17 @@ class Popping:
             lease.pipe.counts.popped += 1
             batch.touch(lease.pipe)
             batch.writes.append(lease.write())
-            taken.add(lease, item)
+            leased.add(lease, item)
             if popper.most_bytes is not None:
                 left_bytes -= item.size_bytes
-            room = limit - len(taken.popped)
+            room = limit - len(leased.popped)
             if room and self._is_alone(lease.pipe, popper):
                 more = self._more_of(lease.pipe, judge, now_ms, room, left_bytes)
                 if popper.most_bytes is not None:
                     left_bytes -= sum([one.size_bytes for one in more])
                 if more:
-                    self._lease_run(lease.pipe, more, popper, now_ms, batch, taken)
-        return taken
+                    self._lease_run(lease.pipe, more, popper, now_ms, batch, leased)
+        return leased
 
     def _is_alone(self, pipe: Pipe, popper: PopCaller) -> bool:
         """Tells whether no other pipe has a turn, nor anything that came back."""
@@ -131,7 +131,7 @@ class Popping:
         popper: PopCaller,
         now_ms: int,
         batch: StepBatch,
-        taken: Taken,
+        leased: LeasedItems,
     ) -> None:
         """Leases items of one pipe that are popped for the first time."""
         run = LeaseRun(
@@ -154,8 +154,8 @@ class Popping:
         pipe.counts.popped += count
         self._state.pops += count
         batch.writes.append(run.write())
-        taken.runs.append(run)
-        taken.popped += popped
+        leased.runs.append(run)
+        leased.popped += popped
 
     def _until_ms(self, popper: PopCaller, now_ms: int) -> int:
         """Returns when a lease ends that begins now; in a transaction with that."""

@@ -53,10 +53,10 @@ class PipeSignal(Signal):
         self._pipe = pipe  # and nobody waits for this one
         self._of_queue = of_queue
 
-    def tell(self, most: int | None = None) -> None:
+    def notify(self, most: int | None = None) -> None:
         """Wakes poppers for what may be visible now."""
         if not self._pipe.pushing:
-            self._of_queue.tell(sum(self._pipe.undecided.values()) or 1)
+            self._of_queue.notify(sum(self._pipe.undecided.values()) or 1)
 
 
 class Pushing:
@@ -133,11 +133,11 @@ class Pushing:
             then(error)
 
         def hand_over(rows: Sequence[Write], settled: Then) -> Wait:
-            def told(error: Unavailable | None) -> None:
+            def on_written(error: Unavailable | None) -> None:
                 settled(error)
                 written(error)
 
-            self._table.hand_over(rows, told)
+            self._table.hand_over(rows, on_written)
             return _nothing
 
         try:
@@ -170,7 +170,7 @@ class Pushing:
 
     def _have_pushed(self, pushed: list[Pushed]) -> None:
         self._state.pushed_soon.extend(pushed)
-        self._state.signal.tell(sum(one.count for one in pushed))
+        self._state.signal.notify(sum(one.count for one in pushed))
 
     def _have_failed(self, shares: list[Share]) -> None:
         self._state.is_in_doubt = True
@@ -267,7 +267,7 @@ class Pushing:
             pipe.is_plain = False
             if pipe.is_final:  # its row is there before what is pushed now
                 pipe.is_final = False
-                self._table.hand_over([pipe.write()], self._told)
+                self._table.hand_over([pipe.write()], self._on_written)
             now_ms = self._clock.now_ms()
             pipe.lent_until_ms = now_ms + LENT_MS
             self._line_up_again(pipe, now_ms)
@@ -295,7 +295,7 @@ class Pushing:
                 pipe.hold(pointer, count)
                 if count:
                     self._state.watched.setdefault(pointer, set()).add(pipe)
-        self._state.signal.tell(count or None)
+        self._state.signal.notify(count or None)
 
     def _line_up_again(self, pipe: Pipe, now_ms: int) -> None:
         state = self._state
@@ -485,9 +485,9 @@ class Pushing:
     def _lay(self, pipe: Pipe) -> None:
         """Has a pipe that takes no more pushes leave the memory, if it may."""
         if self._state.pipes.get(pipe.id) is pipe and self._state.may_rest(pipe):
-            self._table.hand_over([self._state.lay(pipe)], self._told)
+            self._table.hand_over([self._state.lay(pipe)], self._on_written)
 
-    def _told(self, error: object) -> None:
+    def _on_written(self, error: object) -> None:
         """Hears how the last row of a pipe was written, which nobody waits for."""
         if error is not None:
             self._state.is_in_doubt = True

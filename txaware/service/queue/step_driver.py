@@ -127,12 +127,12 @@ class StepDriver:
             if step.is_nothing(answer):
                 return answer
 
-            def told(error: Unavailable | None) -> None:
+            def on_written(error: Unavailable | None) -> None:
                 self._is_over(step, answer, is_written=error is None)
                 then(error)
 
             try:
-                self._table.hand_over(self._writes(batch), told)
+                self._table.hand_over(self._writes(batch), on_written)
             except BaseException:
                 self._is_over(step, answer, is_written=False)
                 raise
@@ -144,7 +144,7 @@ class StepDriver:
         else:
             self.failed(step.leases(answer))
         if step.wakes:
-            self._state.signal.tell()
+            self._state.signal.notify()
 
     def failed(self, leases: Iterable[Lease | LeaseRun]) -> None:
         """Has the next step take back pops, or ends of jobs, that failed."""
@@ -224,9 +224,9 @@ class StepDriver:
         if not (batch.writes or batch.pipes or batch.drained):
             return  # nearly always
         if writes := self._writes(batch):
-            self._table.hand_over(writes, self._told)
+            self._table.hand_over(writes, self._on_written)
 
-    def _told(self, error: object) -> None:
+    def _on_written(self, error: object) -> None:
         """Hears how a write ended that nobody waits for; after a crash it comes again.
 
         One that failed leaves rows, which are found where pipes are read to their end.

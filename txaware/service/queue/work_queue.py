@@ -23,7 +23,7 @@ from txaware.model.queues import (
 )
 from txaware.model.requests import Payloads
 from txaware.service.queue.item_browser import ItemBrowser
-from txaware.service.queue.lease import Lease, LeaseState, Taken
+from txaware.service.queue.lease import Lease, LeasedItems, LeaseState
 from txaware.service.queue.pipe import Item
 from txaware.service.queue.pipe_reader import Judge, PipeReader
 from txaware.service.queue.popping import PopCaller, Popping
@@ -112,13 +112,13 @@ class WorkQueue:
         *,
         limit: int,
         commits: LeasedJob | None = None,
-    ) -> Step[Taken]:
+    ) -> Step[LeasedItems]:
         """Leases up to `limit` items, and has a job end for good."""
 
-        def pop(now_ms: int, batch: StepBatch) -> Taken:
+        def pop(now_ms: int, batch: StepBatch) -> LeasedItems:
             state = self.state
             if state.descriptor.is_paused:
-                return Taken()
+                return LeasedItems()
             if sum(map(len, state.lanes.values())) > MOST_PIPES:
                 batch.wait_here()
             judge, pops = Judge(partial(self._settling.judge, batch), tx), state.pops
@@ -128,25 +128,25 @@ class WorkQueue:
                 state.pops = pops
                 raise
 
-        def take(now_ms: int, batch: StepBatch) -> Taken:
+        def take(now_ms: int, batch: StepBatch) -> LeasedItems:
             if commits is None:
                 return pop(now_ms, batch)
             # What refuses comes first, then the pop, which may have to wait.
             lease = self._to_end(commits.id, commits.lease, batch)
-            taken = pop(now_ms, batch)
+            leased = pop(now_ms, batch)
             self._end(lease, now_ms, batch)
-            taken.ended.append(lease)
-            return taken
+            leased.ended.append(lease)
+            return leased
 
         return Step(
             take,
-            leases=lambda taken: [*taken.alone, *taken.runs, *taken.ended],
+            leases=lambda leased: [*leased.alone, *leased.runs, *leased.ended],
             ended=self._forget_ended,
-            is_nothing=lambda taken: not (taken.popped or taken.ended),
+            is_nothing=lambda leased: not (leased.popped or leased.ended),
         )
 
-    def _forget_ended(self, taken: Taken) -> None:
-        for lease in taken.ended:
+    def _forget_ended(self, leased: LeasedItems) -> None:
+        for lease in leased.ended:
             self._forget(lease)
 
     def pause_s(self) -> float:
@@ -209,7 +209,7 @@ class WorkQueue:
             batch.drained.append(lease.pipe)
             self.driver.hand_over(batch)
         if freed:
-            self.state.signal.tell()
+            self.state.signal.notify()
 
     def move(
         self, lease: Lease, state: LeaseState, target: "WorkQueue", payloads: Payloads

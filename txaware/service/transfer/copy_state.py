@@ -102,8 +102,8 @@ class Phases:
         self._done_rows = 0
         self._done_phases = 0
 
-    def tell(self, rows: Sequence[Row]) -> None:
-        """Tells the progress after some more rows."""
+    def report(self, rows: Sequence[Row]) -> None:
+        """Reports the progress after some more rows."""
         if self._progress is None or not rows:
             return
         self._done_rows += len(rows)

@@ -167,7 +167,7 @@ class _Copying:
         seen_by = _fresh_snapshot(self._target.coordinator)
         judged = JudgedRows(self._source.table, self._as_of, seen_by=seen_by)
         for rows in judged.pieces():
-            self._phases.tell(rows)
+            self._phases.report(rows)
         self._phases.next()
 
     def _begin(self) -> None:
@@ -223,7 +223,7 @@ class _Copying:
             self._digest.update(new)
             if new:
                 yield new
-            self._phases.tell(rows)
+            self._phases.report(rows)
         if place is not None:
             self._check_place(place)
         self._phases.next()
@@ -269,7 +269,7 @@ class _Copying:
         for whole in _rows_of(self._target.table):
             found.update(whole)
             found_expiring.update(whole)
-            self._phases.tell(whole)
+            self._phases.report(whole)
         self._compare(found, self._digest)
         if found.expiring or self._digest.expiring:
             for rows in JudgedRows(self._source.table, self._as_of).pieces():

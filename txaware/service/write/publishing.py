@@ -343,7 +343,7 @@ class Publishing:
             self._messages.negate(prefix, rows)
             self._cache.negate(prefix, [key for key, _ in rows])
         place.counters.rolled_back(pointer)
-        place.writer.signal.tell()
+        place.writer.signal.notify()
 
     def _publish(
         self,

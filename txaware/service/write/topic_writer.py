@@ -119,7 +119,7 @@ class TopicWriter:
             self._interrupted = True
             raise
         if held:
-            self.signal.tell()
+            self.signal.notify()
         return keys[0], keys[-1]
 
     def loading(self, count: int, rows: Rows, unsure: Callable[[], object]) -> Loading:
@@ -211,7 +211,7 @@ class TopicWriter:
         if error is not None:
             unsure()
         self._in_flight.popleft()  # as in `_settled`
-        return self.signal.tell
+        return self.signal.notify
 
     def _settle(self) -> None:
         """Cleans up after an interrupt, before or after rows were submitted.
@@ -231,4 +231,4 @@ class TopicWriter:
 
     def _settled(self, _: Unavailable | None) -> None:
         self._in_flight.popleft()  # without the lock: its holder may wait for us
-        self.signal.tell()
+        self.signal.notify()

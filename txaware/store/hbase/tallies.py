@@ -113,7 +113,7 @@ class Tallies:
         """Returns about how many bytes lie between two keys of the same table."""
         if start >= stop:
             return 0
-        told = self._told(start, stop)
+        told = self._by_tallies(start, stop)
         if told > COUNTED_BYTES:
             return told
         counted, is_all = self._counted(start, stop, scan)
@@ -129,7 +129,7 @@ class Tallies:
                 delete = methodcaller("deleteAllRow", self._table, key, {})
                 self._connections.repeat(delete)
 
-    def _told(self, start: bytes, stop: bytes) -> int:
+    def _by_tallies(self, start: bytes, stop: bytes) -> int:
         """Returns a size by the topic's tallies, whose bytes count as evenly spread."""
         topic = start[: topic_end(start)]
         if not topic or not stop.startswith(topic[:1]):
