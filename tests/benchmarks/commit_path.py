@@ -226,7 +226,7 @@ def _reader_steps(trial: Trial, transactions: int) -> list[Step]:
     with trial.connect("reader") as messaging, ExitStack() as patches:
         messaging.create_topic("t")
         for owner, name, before, after in (
-            (Signal, "tell", TOLD, ""),
+            (Signal, "notify", TOLD, ""),
             (Signal, "wait", "", RUNS),
             (Reading, "begin", "", LOOKS),
         ):

@@ -777,7 +777,7 @@ def test_a_push_wakes_as_many_poppers_as_it_has_items(
     assert isinstance(queues, LocalQueues)
     woken = list[int | None]()
     monkeypatch.setattr(
-        queues.signal("mail"), "tell", lambda most=None: woken.append(most)
+        queues.signal("mail"), "notify", lambda most=None: woken.append(most)
     )
     mail.push(b"a")
     mail.push_all(numbered(3))

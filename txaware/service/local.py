@@ -87,6 +87,10 @@ class LocalService:
         self._carried_messages = CarriedMessages(store_context)
         self._publishing = Publishing(store_context)
         self._spreading = Spreading(self._publishing, store_context)
+        self._publishing_to: dict[type[Place], PublishesTo] = {
+            TopicHandle: self._publishing,
+            PartitionedTopic: self._spreading,
+        }
         # A class derived from ours may replace any call.
         self._carrying = carrying(store_context) if type(self) is LocalService else None
         self._reading = Reading(store_context)
@@ -190,7 +194,7 @@ class LocalService:
         """
         place, payloads = self._places.find(topic), self._payloads(messages)
         receipts = None if receipts is None else checked_receipts(receipts)
-        publishing = self._publishing_to(place)
+        publishing = self._publishing_to[place.__class__]
         if transaction is None:
             check_plain(payloads, receipts)
             publishing.plain(place, payloads)
@@ -201,10 +205,6 @@ class LocalService:
         if receipts is not None:
             raise BadRequest("a publish has messages or receipts, not both")
         return publishing.transactional(place, payloads, pointer)
-
-    def _publishing_to(self, place: Place) -> PublishesTo:
-        is_whole = isinstance(place, PartitionedTopic)
-        return self._spreading if is_whole else self._publishing
 
     def stored_in(self, topic: str, pointer: int) -> dict[bytes, int]:
         """Returns what a transaction has stored in one partition, by attempt."""
@@ -262,7 +262,7 @@ class LocalService:
         """
         payloads = self._payloads(messages)
         check_plain(payloads, None)
-        self._publishing_to(place).plain_soon(place, payloads, then)
+        self._publishing_to[place.__class__].plain_soon(place, payloads, then)
 
     def publish_in_soon(
         self,
@@ -298,12 +298,14 @@ class LocalService:
         if not len(payloads):
             raise BadRequest("a store has messages")
         checked = checked_attempt(attempt)
-        return self._publishing_to(place).store(place, payloads, pointer, checked)
+        return self._publishing_to[place.__class__].store(
+            place, payloads, pointer, checked
+        )
 
     def rollback(self, topic: str, response: PublishResponse) -> None:
         """Hides the rows of a publish from all who poll in a transaction."""
         place, checked = self._places.find(topic), checked_response(response)
-        self._publishing_to(place).roll_back(place, checked)
+        self._publishing_to[place.__class__].roll_back(place, checked)
 
     def poll(
         self,
