@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import count
-from typing import ClassVar
+from typing import ClassVar, final
 
 import attrs
 
@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 KNOWN_NAMES = 100_000
 
 
+@final
 @attrs.frozen
 class TopicHandle:
     """A topic as it stands, with its writer and its counters.
@@ -97,6 +98,7 @@ class TopicHandle:
         return place_in(start, self.number)
 
 
+@final
 @attrs.frozen
 class PartitionedTopic:
     """A topic of several partitions as it stands, for who names none of them.
