@@ -4,6 +4,7 @@ import ctypes
 import fcntl
 import os
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 from coordinator.errors import Unavailable
@@ -20,9 +21,11 @@ _PLACE = struct.Struct(">QQ")
 class DirectoryInUse(Unavailable):
     """Another process owns the directory, or this one does already."""
 
-    def __init__(self, message: str, holder: str = "") -> None:
+    def __init__(
+        self, message: str, holder: str = "", *, is_here: bool = False
+    ) -> None:
         super().__init__(message)
-        self.holder = holder
+        self.holder, self.is_here = holder, is_here
 
 
 class DirectoryLock:
@@ -46,10 +49,13 @@ class DirectoryLock:
         except OSError as error:
             holder = os.pread(self._fd, 32, 0).decode("ascii", "replace").strip()
             self.release()
+            # Two containers may each have a process of that number.
+            is_here = holder == str(os.getpid()) and _is_open_here(directory / NAME)
+            by = f"process {holder or 'unknown'}{', this one' if is_here else ''}"
             raise DirectoryInUse(
-                f"{directory} is in use by process {holder or 'unknown'}; a directory "
-                f"has one owner at a time",
+                f"{directory} is in use by {by}; a directory has one owner at a time",
                 holder,
+                is_here=is_here,
             ) from error
         self.place = birth_of(self._fd)
         os.ftruncate(self._fd, 0)
@@ -70,6 +76,17 @@ class DirectoryLock:
         if self._fd is not None:
             fd, self._fd = self._fd, None
             os.close(fd)
+
+
+def _is_open_here(path: Path) -> bool:
+    """Tells whether this process has a file open, as far as the system lists that."""
+    with suppress(OSError):
+        found = path.stat()
+        for fd in os.listdir("/dev/fd"):
+            with suppress(OSError):  # that of the listing is closed by now
+                if os.path.samestat(found, os.fstat(int(fd))):
+                    return True
+    return False
 
 
 def birth_of(fd: int) -> bytes:

@@ -1,8 +1,10 @@
 """`connect` and the addresses of coordinators."""
 
+import os
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,6 +48,58 @@ def test_a_coordinator_of_the_callers_stays_open() -> None:
 def test_an_unknown_url_says_what_can_be_connected_to(url: str) -> None:
     with pytest.raises(txaware.BadRequest, match="cannot be connected to; memory:, "):
         txaware.connect(url)
+
+
+def test_a_closed_messaging_takes_nothing_that_it_could_not_write() -> None:
+    messaging = txaware.connect("memory:")
+    messaging.create_topic("t")
+    messaging.close()
+    for taking in (
+        messaging.sender,
+        partial(messaging.async_publisher, "t"),
+        partial(messaging.at_most_once_publisher, "t"),
+        messaging.serve,
+        messaging.__enter__,
+    ):
+        with pytest.raises(txaware.Unavailable, match="this Messaging is closed; make"):
+            taking()
+
+
+@pytest.mark.parametrize("port", [-1, 65_536, "80", None, True])
+def test_a_port_that_there_is_not_is_bad_input(port: Any) -> None:
+    wrong = pytest.raises(txaware.BadRequest, match=f"from 0 to 65535, not {port!r}")
+    with txaware.connect("memory:") as messaging, wrong:
+        messaging.serve(port=port)
+
+
+def test_a_directory_that_is_open_here_is_said_to_be_so(tmp_path: Path) -> None:
+    url = f"leveldb:{tmp_path / 'data'}"
+    with txaware.connect(url):
+        said = rf"by process {os.getpid()}, this one; .*share one Messaging"
+        with pytest.raises(txaware.Unavailable, match=said):
+            txaware.connect(url)
+
+
+def test_an_option_that_a_verb_does_not_have_is_named_in_its_words() -> None:
+    with txaware.connect("memory:") as messaging:
+        wrong: Any = {"ttl": 5}
+        said = r"^create_topic\(\) has no option ttl, but topic, ttl_s, properties, "
+        with pytest.raises(TypeError, match=said):
+            messaging.create_topic("t", **wrong)
+        nothing: Any = messaging.delete_topic
+        with pytest.raises(
+            TypeError, match=r"^delete_topic\(\): missing a required argument"
+        ):
+            nothing()
+
+
+def test_a_consumer_says_which_times_there_are() -> None:
+    with txaware.connect("memory:") as messaging:
+        messaging.create_topic("t")
+        with pytest.raises(
+            txaware.BadRequest, match=r"a time is from 0 to \d+ ms, not"
+        ):
+            messaging.consumer("t", start=-5).poll()
 
 
 @pytest.mark.parametrize("second", ["http://h:1", "HTTPS://h:1", "hbase://h:1/p"])

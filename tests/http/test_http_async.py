@@ -113,6 +113,22 @@ async def test_the_verbs_are_awaited(store: ServedStore) -> None:
 
 
 @in_loop
+async def test_once_closed_it_sends_nothing(store: ServedStore) -> None:
+    async with connect_async(store.server.url) as messaging:
+        await messaging.topics()
+    with pytest.raises(Unavailable, match="this Messaging is closed"):
+        messaging.sender()
+    with pytest.raises(Unavailable, match="this Messaging is closed"):
+        await messaging.__aenter__()
+
+
+@pytest.mark.parametrize("url", ["memory:", "leveldb:./data", "localhost:80"])
+def test_asyncio_goes_to_a_server(url: str) -> None:
+    with pytest.raises(BadRequest, match=r"is no URL of a server.* messaging.serve"):
+        connect_async(url)
+
+
+@in_loop
 async def test_store_reference_and_rollback(store: ServedStore) -> None:
     async with connect_async(store.url) as messaging:
         async with messaging.transaction() as tx:

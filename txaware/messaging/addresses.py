@@ -52,6 +52,7 @@ SERVED = (
     "To use it from several programs, start `txaware serve` on it first (or "
     "messaging.serve() in the one that has it): all others are then led there"
 )
+SHARED = "Any number of threads share one Messaging: hand it on, or close it first"
 
 # A path may have a comma, but hardly a server behind one.
 _WITH_A_SERVER = re.compile(r",\s*(?:https?|hbase)://", re.IGNORECASE)
@@ -117,7 +118,7 @@ def _server_of_directory(url: str, error: DirectoryInUse) -> Reach:
     """Returns the address and the token by which the owner of a directory serves it."""
     owner = read_server_file(Path(url.partition(":")[2]))
     if owner is None or str(owner.pid) != error.holder:
-        raise Unavailable(f"{error}. {SERVED}") from error
+        raise Unavailable(f"{error}. {SHARED if error.is_here else SERVED}") from error
     return Reach(
         owner.url, owner.token, owner.certificate, owner=f"process {owner.pid}"
     )

@@ -109,6 +109,7 @@ class Messaging(
         self._publishers: dict[str, Publisher] = {}
         self._known_queues: dict[str, Queue] = {}
         self._to_close: WeakSet[Closes] = WeakSet()
+        self._is_closed = False
         guard(self, parts.service, parts.coordinator, parts.administration)
 
     @property
@@ -417,6 +418,7 @@ class Messaging(
         `"zstd"`, whole batches go and are stored compressed. Readers see single
         messages as ever. With `encode`, such as `txaware.to_json`, it takes any values.
         """
+        self._require_open()
         limits = self._parts.ask_limits()
         limits.require_senders()
         sender: Sender[Any] = Sender(
@@ -445,6 +447,7 @@ class Messaging(
         give_up_after_s: float = 120,
     ) -> AsyncPublisher:
         """Returns a publisher that works in the background; see `AsyncPublisher`."""
+        self._require_open()
         publisher = AsyncPublisher(
             self._publishes_once,
             topic,
@@ -472,6 +475,7 @@ class Messaging(
         queue_limit_messages: int = 100_000,
     ) -> AtMostOncePublisher:
         """Returns a fast publisher in the background, which drops what fails."""
+        self._require_open()
         publisher = AtMostOncePublisher(
             self._service,
             topic,
@@ -611,6 +615,7 @@ class Messaging(
         # A server takes long to import, and most programs have none.
         from txaware.server.server import Access, HttpServer
 
+        self._require_open()
         if self._parts.served is None:
             raise served_already(self.reach())
         access = Access(
@@ -632,11 +637,18 @@ class Messaging(
 
         They lose nothing. A coordinator that the caller passed in stays open.
         """
+        self._is_closed = True
         for open_one in [self._kept_once, *self._to_close]:
             open_one.close()
         self._parts.close()
 
+    def _require_open(self) -> None:
+        """Raises `Unavailable` once it is closed: nothing would write what is taken."""
+        if self._is_closed:
+            raise Unavailable("this Messaging is closed; make another with connect()")
+
     def __enter__(self) -> Self:
+        self._require_open()
         return self
 
     def __exit__(self, *exc_info: object) -> None:

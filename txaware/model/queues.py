@@ -191,7 +191,10 @@ def described(
 ) -> QueueDescriptor:
     """Returns a queue as the caller describes it; else a `BadRequest`."""
     if unknown := options.keys() - {*SETTINGS}:
-        raise TypeError(f"{verb}() has no option {', '.join(sorted(unknown))}")
+        raise TypeError(
+            f"{verb}() has no option {', '.join(sorted(unknown))}, but "
+            f"{', '.join(SETTINGS)}"
+        )
     made = QueueDescriptor(str(QueueName.parse(name)), 1, **options)
     for option, most in (
         ("lease_s", MAX_LEASE_S),

@@ -54,9 +54,26 @@ def passed_on(
     name = verb.__name__
 
     def call(self: Any, *args: Any, **options: Any) -> Any:
-        return getattr(getattr(self, to), name)(*args, **options)
+        try:
+            return getattr(getattr(self, to), name)(*args, **options)
+        except TypeError as error:
+            check_arguments(verb, self, *args, **options)
+            raise error
 
     return signed_as(verb)(call)
+
+
+def check_arguments(verb: Callable[..., object], *args: Any, **options: Any) -> None:
+    """Raises a `TypeError` in the words of a verb unless it takes these arguments."""
+    signature = inspect.signature(verb)
+    try:
+        signature.bind(*args, **options)
+    except TypeError as error:
+        known = [name for name in signature.parameters if name != "self"]
+        wrong = ", ".join(sorted(options.keys() - {*known}))
+        said = f"has no option {wrong}, but {', '.join(known)}" if wrong else str(error)
+        name = f"{verb.__name__}()"
+        raise TypeError(f"{name} {said}" if wrong else f"{name}: {said}") from error
 
 
 def showing(verb: Callable[..., object]) -> Callable[[C], C]:

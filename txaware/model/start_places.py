@@ -69,7 +69,8 @@ def place_of(
             f"start is a MessageId, a time in ms, None, 'first', 'last' or 'next', "
             f"not {start!r}"
         )
-    return MessageId.of(start).before() if start else None
+    time_ms = cast(int, checked_start(start))
+    return MessageId.of(time_ms).before() if time_ms else None
 
 
 def _place_in_each(

@@ -64,6 +64,7 @@ log = logging.getLogger(__name__)
 BACKLOG = 2048
 # Programs of this machine find a server that listens at every address there.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+MOST_PORT = 65_535
 AUDIT_FLUSH_S = 1.0
 TICK_S = 1.0
 FIRST_PAUSE_S = 0.001
@@ -542,6 +543,8 @@ def _wrong_certificate(error: OSError) -> BadRequest:
 
 def bound(host: str, port: int, *, backlog: int | None = None) -> socket.socket:
     """Returns a socket at that address; it listens where it has a `backlog`."""
+    if type(port) is not int or not 0 <= port <= MOST_PORT:
+        raise BadRequest(f"a port is from 0 to {MOST_PORT}, not {port!r}")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         with ExitStack() as on_failure:

@@ -44,10 +44,11 @@ from txaware.client.calls.verb_calls import steps_of
 from txaware.client.link import Link
 from txaware.client.settings import ClientSettings
 from txaware.consume import Consumer, Subscriber
-from txaware.errors import PartitionNeeded
+from txaware.errors import BadRequest, PartitionNeeded
 from txaware.messaging import Messaging
 from txaware.messaging.broadcast import BroadcastConsumer
 from txaware.messaging.loop_verbs import LoopOptions
+from txaware.messaging.parts import is_http
 from txaware.messaging.processor import Made, Processor
 from txaware.messaging.remote_parts import parts_over
 from txaware.model.encoding import Decode, Encode
@@ -271,6 +272,7 @@ class AsyncMessaging(InThreads, AsyncService):
         It keeps the line full from this event loop; see `AsyncSender`. The options are
         those of `SenderOptions`.
         """
+        self._blocking._require_open()
         ask_limits = partial(self.in_thread, self._blocking._parts.ask_limits)
         said = SenderOptions(encode=encode, **options)
         return AsyncSender(self._transport, said, ask_limits, self._senders)
@@ -565,6 +567,7 @@ class AsyncMessaging(InThreads, AsyncService):
             await self._transport.close()
 
     async def __aenter__(self) -> Self:
+        self._blocking._require_open()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -591,6 +594,11 @@ def connect_async(
     Without a `token` it comes from the environment, as for `connect`; several servers
     may be named as there. `frames` says the same as there.
     """
+    if isinstance(url, str) and not is_http(url):
+        raise BadRequest(
+            f"{url!r} is no URL of a server, as http://HOST:PORT is; asyncio reaches "
+            f"what connect() opens in a process by its messaging.serve()"
+        )
     settings = settings or ClientSettings()
     settings = attrs.evolve(settings, frames=settings.frames and frames)
     return AsyncMessaging(Link(url, token=token_to_send(token), settings=settings))
