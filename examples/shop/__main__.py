@@ -14,8 +14,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import click
-from sqlalchemy import Engine, create_engine
-from sqlalchemy.orm import Session
+
+try:
+    from sqlalchemy import Engine, create_engine
+    from sqlalchemy.orm import Session
+except ImportError as error:  # pragma: no cover - it is a dependency of the example
+    raise SystemExit(
+        "the shop needs sqlalchemy: pip install -e '.[examples]'"
+    ) from error
 
 from examples.shop.async_loops import work as async_work
 from examples.shop.loops import keep_ledger, send_mails

@@ -676,7 +676,7 @@ def test_a_queue_that_makes_no_sense_is_refused(site: Site, options: Any) -> Non
 def test_an_option_that_a_queue_does_not_have_is_named(site: Site, option: str) -> None:
     options: Any = {option: 5}
     with pytest.raises(
-        TypeError, match=rf"create_queue\(\) has no option {option}, but lease_s"
+        TypeError, match=rf"create_queue\(\) has no option {option}, but "
     ):
         site.messaging.create_queue("mail", **options)
 

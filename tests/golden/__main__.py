@@ -3,7 +3,7 @@
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.golden.golden_files import NAMES, path_of, recorded
+from tests.golden.golden_files import NAMES, failures, path_of, recorded
 
 
 def main(asked: list[str]) -> None:
@@ -16,6 +16,8 @@ def main(asked: list[str]) -> None:
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(text)
                 print("new" if before is None else "changed", name)
+                for line in failures(text):
+                    print("  an error of the server:", line)
     if not asked:
         for path in sorted(
             {*path_of("x").parent.glob("*.txt")} - {*map(path_of, NAMES)}

@@ -18,6 +18,7 @@ ROUTES = {
     "refusals/" + re.sub("[ /{}]+", "-", f"{method}{path}").strip("-"): (method, path)
     for method, path in GOOD
 }
+_FAILED = re.compile(r"< 500\b|.* -> 500\b")
 NAMES = (*(f"wire/{name}" for name in CONVERSATIONS), PERMISSIONS, *ROUTES)
 
 
@@ -41,6 +42,11 @@ def recorded(name: str, closing: Executor) -> str:
         talk = Talk(served)
         what.say(talk)
     return _text([f"# {what.say.__doc__}", *talk.lines])
+
+
+def failures(text: str) -> list[str]:
+    """Returns the lines of a record that tell of an error of the server."""
+    return [line for line in text.splitlines() if _FAILED.match(line)]
 
 
 def _text(lines: Iterable[str]) -> str:

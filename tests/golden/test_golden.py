@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from tests.golden.golden_files import NAMES, ROOT, path_of, recorded
+from tests.golden.golden_files import NAMES, ROOT, failures, path_of, recorded
 from tests.golden.good_requests import GOOD
 from tests.golden.mutants import operations
 from txaware.server.exchange import Reply
@@ -54,6 +54,16 @@ def test_refusals_of_every_route_are_in_the_golden_files() -> None:
 def test_a_refusal_quotes_json_and_no_python(name: str) -> None:
     for message in ANSWER.findall(path_of(name).read_text()):
         assert not PYTHON.search(message), message
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_answer_is_an_error_of_the_server(name: str) -> None:
+    assert failures(path_of(name).read_text()) == []
+
+
+def test_an_error_of_the_server_is_found_in_a_record() -> None:
+    record = ["> GET /", "< 500", "limit = 500 -> 200", "a = 1 -> 500 Internal: x"]
+    assert failures("\n".join(record)) == [record[1], record[3]]
 
 
 def test_every_golden_file_is_made_by_something() -> None:

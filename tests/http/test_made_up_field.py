@@ -86,6 +86,8 @@ def test_a_declared_field_is_there_without_other_code(
         assert "traceId" in in_utf8["properties"]
         shown = run_json("poll", "t", obj=owner)
         assert (shown[0]["trace_id"], "trace_id" in shown[2]) == ("1", False)
+        run_command("publish", "t", "f", "--trace-id", "6", obj=owner)
+        assert owner.poll("t")[6].more == {"trace_id": b"6"}
         lines = run_command("poll", "t", obj=owner).output.splitlines()
         assert lines[0].endswith("trace_id=1  a")
         assert lines[1].endswith(r"[k] {h: v} trace_id=\xff  b")

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,13 +13,30 @@ from txaware.cli.show import counted, echo_json, note
 from txaware.cli.values import duration
 from txaware.errors import TxAwareError
 from txaware.messaging import Messaging
+from txaware.model.message_fields import tagged_fields
 from txaware.model.messages import Outgoing
 from txaware.model.requests import Payload
 
 READ_BYTES = 1 << 20
 
 
-@click.command(short_help="Publish arguments, lines or files.")
+class _Publish(click.Command):
+    """The command, with an option for each declared field of messages with a tag."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return [
+            *super().get_params(ctx),
+            *(
+                click.Option(
+                    [f"--{field.name.replace('_', '-')}"],
+                    help=f"The field {field.name} of every message of this call.",
+                )
+                for field in tagged_fields()
+            ),
+        ]
+
+
+@click.command(cls=_Publish, short_help="Publish arguments, lines or files.")
 @click.argument("topic")
 @click.argument("messages", metavar="[MESSAGE]...", nargs=-1)
 @click.option(
@@ -62,6 +79,7 @@ def publish(
     transaction: bool,
     timeout: float | None,
     as_json: bool,
+    **more: str | None,
 ) -> None:
     """Publish messages: the arguments, or the lines of standard input.
 
@@ -82,7 +100,7 @@ def publish(
     batches = batches_of(messages, files, b"\0" if null else b"\n")
     with session.open() as messaging:
         messaging.topic(topic)
-        sent = SentBatches(messaging, topic, labelled(key, headers))
+        sent = SentBatches(messaging, topic, labelled(key, headers, more))
         if transaction:
             pointer: int | None = sent.in_one_transaction(batches, timeout)
         else:
@@ -136,8 +154,10 @@ class SentBatches:
         self.bytes += sum(map(len, batch))
 
 
-def labelled(key: str | None, headers: Sequence[str]) -> Callable[[bytes], Payload]:
-    """Returns what gives a payload the key and the headers of the command line."""
+def labelled(
+    key: str | None, headers: Sequence[str], more: Mapping[str, str | None]
+) -> Callable[[bytes], Payload]:
+    """Returns what gives a payload the key, headers and fields of the command line."""
     named: dict[str, bytes] = {}
     for header in headers:
         name, given, value = header.partition("=")
@@ -146,10 +166,13 @@ def labelled(key: str | None, headers: Sequence[str]) -> Callable[[bytes], Paylo
         if name in named:
             raise click.UsageError(f"header {name} is there twice")
         named[name] = os.fsencode(value)
-    if key is None and not named:
+    fields = {
+        name: os.fsencode(value) for name, value in more.items() if value is not None
+    }
+    if key is None and not named and not fields:
         return bytes
     label = None if key is None else os.fsencode(key)
-    return lambda payload: Outgoing(payload, label, named)
+    return lambda payload: Outgoing(payload, label, named, more=fields)
 
 
 def batches_of(

@@ -130,8 +130,8 @@ class SearchFor(Struct, forbid_unknown_fields=True, rename="camel"):
     limit: Annotated[int, plain(1, MOST_FOUND, given=by(_checked_found))] = 100
 
 
-class OfTopic(Struct):
-    """Names a topic."""
+class Inspect(Struct):
+    """Names a topic to read all of."""
 
     topic: _Topic
     go_on: _Called = None
@@ -266,7 +266,7 @@ INSPECT = Verb(
     method="GET",
     path=TOPIC + "/inspect",
     number=6,
-    request=OfTopic,
+    request=Inspect,
     answer=TopicReport,
     right=on_topic("consume"),
     work=Work.SLOW,

@@ -300,7 +300,7 @@ def push(
       txaware queue push mail 'to eve' --at 2030-12-24T18:00+01:00
       cat addresses | txaware queue push mail
     """
-    label, count = labelled(key, headers), 0
+    label, count = labelled(key, headers, {}), 0
     with session.open() as messaging, messaging.queue(name).pusher() as pusher:
         for batch in batches_of(items, (), b"\n"):
             pusher.push_all(
