@@ -34,8 +34,8 @@ def open_coordinator(address: str, *, answer_timeout_s: float = 30) -> Coordinat
     if scheme == "tephra" and rest:
         return TephraCoordinator(rest)
     raise BadRequest(
-        f"{address!r} names no coordinator; use embedded, tephra:DIR, "
-        f"tephra://HOST:PORT or tephra+zk://HOSTS"
+        f"{address!r} names no coordinator; use embedded, {ELSEWHERE} or "
+        f"http://HOST:PORT"
     )
 
 

@@ -15,6 +15,7 @@ from tests.support.doubles import Recorder
 from tests.support.http_access import TRANSACTIONS, Caller
 from tests.support.messagings import payloads
 from tests.support.ports import free_port
+from txaware.client import ClientSettings
 
 PUBLISH = "/v1/namespaces/default/topics/t/publish"
 
@@ -93,6 +94,15 @@ def test_an_option_that_a_verb_does_not_have_is_named_in_its_words() -> None:
             nothing()
 
 
+@pytest.mark.parametrize("wrong", [{"cache_bytes": 5}, 5, ClientSettings()])
+def test_what_is_no_settings_is_bad_input(wrong: Any) -> None:
+    said = pytest.raises(
+        txaware.BadRequest, match=r"settings are a txaware\.Settings, not"
+    )
+    with said:
+        txaware.connect("memory:", settings=wrong)
+
+
 def test_a_consumer_says_which_times_there_are() -> None:
     with txaware.connect("memory:") as messaging:
         messaging.create_topic("t")
@@ -117,7 +127,7 @@ def test_data_and_a_server_in_one_address_are_refused_and_nothing_is_made(
 )
 def test_an_unknown_coordinator_says_which_there_are(address: str) -> None:
     with pytest.raises(
-        txaware.BadRequest, match=r"embedded, tephra:DIR, tephra://HOST"
+        txaware.BadRequest, match=r"use embedded, tephra:DIR, .* or http://HOST:PORT$"
     ):
         txaware.connect("memory:", coordinator=address)
 

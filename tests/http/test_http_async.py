@@ -36,6 +36,7 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.model.messages import Message
+from txaware.model.settings import Settings
 
 
 @pytest.fixture
@@ -126,6 +127,12 @@ async def test_once_closed_it_sends_nothing(store: ServedStore) -> None:
 def test_asyncio_goes_to_a_server(url: str) -> None:
     with pytest.raises(BadRequest, match=r"is no URL of a server.* messaging.serve"):
         connect_async(url)
+
+
+def test_the_settings_of_a_client_are_its_own_class() -> None:
+    wrong: Any = Settings()
+    with pytest.raises(BadRequest, match="settings are a ClientSettings, not Settings"):
+        connect_async("http://127.0.0.1:1", settings=wrong)
 
 
 @in_loop

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import plyvel
 import pytest
 
 from tests.support.doubles import Clock
+from txaware.errors import Unavailable
 from txaware.model.interfaces import Write
 from txaware.model.settings import Settings
 from txaware.store.keys import JOURNAL, MESSAGE, PAYLOAD, TOPIC, row_key
@@ -90,3 +92,40 @@ def test_who_reads_much_waits_for_its_turn_and_who_reads_little_does_not(
             with pytest.raises(TimeoutError):
                 much.result(0.05)
         assert len(much.result(5)) == PER_BATCH
+
+
+FULL = "IO error: 000005.ldb: No space left on device"
+
+
+def test_what_cannot_be_opened_again_says_why(
+    table: LevelDbTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = database_of(table)
+
+    def full() -> None:
+        raise plyvel.IOError(FULL.encode())
+
+    with monkeypatch.context() as broken:
+        broken.setattr(database, "_open", full)
+        with pytest.raises(plyvel.IOError):
+            database.reopen()
+        said = f"is closed, as it cannot be opened again: {FULL}$"
+        for asking in (lambda: database.get(b"k"), lambda: database.batch(1)):
+            with pytest.raises(Unavailable, match=said):
+                asking()
+        database.close()
+        with pytest.raises(Unavailable, match=r"is closed$"):
+            database.get(b"k")
+    database.reopen()
+    assert database.get(b"k") is None
+
+
+def test_a_directory_that_cannot_be_opened_says_so_in_text(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise plyvel.IOError(FULL.encode())
+
+    monkeypatch.setattr(plyvel, "DB", full)
+    with pytest.raises(Unavailable, match=f"cannot be opened: {FULL}$"):
+        LevelDbTable.open(tmp_path / "data", Settings(), clock_ms=clock)

@@ -733,5 +733,7 @@ def connect(
     HTTP/1.1 where not, or where `frames` is False.
     """
     settings = Settings.load() if settings is None else settings
+    if not isinstance(settings, Settings):
+        raise BadRequest(f"settings are a txaware.Settings, not {settings!r:.100}")
     parts = open_parts(url, coordinator, settings, clock_ms, token, frames=frames)
     return Messaging(parts)

@@ -115,7 +115,7 @@ class LevelDbTable(JournaledTable):
 def _mapped(path: Path, error: BaseException) -> BaseException:
     """Returns our error for one of LevelDB or the directory when it was opened."""
     if isinstance(error, OSError) and not isinstance(error, TxAwareError):
-        return Unavailable(f"{path} cannot be opened: {error.strerror or error}")
+        return Unavailable(f"{path} cannot be opened: {error.strerror or said(error)}")
     if not is_of_leveldb(error):
         return error
     if is_damage(error):

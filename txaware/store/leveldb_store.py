@@ -186,6 +186,7 @@ class Database:
         self._readers: set[object] = set()
         self._db: Any = None
         self._left: Any = None
+        self._why_closed = ""
         self._turn = threading.Lock()
         self.reopen()
 
@@ -267,7 +268,7 @@ class Database:
     def batch(self, number: int) -> Any:
         """Begins a batch to fill; it is on disk when its `write()` returns."""
         if self._db is None:
-            raise Unavailable(f"{self.name} is closed")
+            raise self._closed()
         batch = self._db.write_batch(sync=True)
         return batch if self._log is None else NamedBatch(batch, self._log)
 
@@ -308,12 +309,17 @@ class Database:
     def reopen(self) -> None:
         """Closes the database and opens it again; raises what LevelDB raises."""
         self.close()
-        self._db = self._open()
+        try:
+            self._db = self._open()
+        except Exception as error:
+            self._why_closed = f", as it cannot be opened again: {said(error)}"
+            raise
         if self._log is not None:
             self._log.follow()
 
     def close(self) -> None:
         """Gives the database back, once the last reader has left."""
+        self._why_closed = ""
         if self._db is not None:  # one step; what an interrupt leaves is closed next
             self._left, self._db = self._db, None
         while self._readers:
@@ -323,6 +329,9 @@ class Database:
             self._left = None
         if self._log is not None:
             self._log.close()
+
+    def _closed(self) -> Unavailable:
+        return Unavailable(f"{self.name} is closed{self._why_closed}")
 
     def _read(self, read: Callable[[Any], T], of: DamagedRange | None = None) -> T:
         """Reads with the database held open; `of` is where damage would be.
@@ -335,7 +344,7 @@ class Database:
             self._readers.add(reader)
             db = self._db
             if db is None:
-                raise Unavailable(f"{self.name} is closed")
+                raise self._closed()
             return read(db)
         except Exception as error:
             if is_damage(error):

@@ -599,6 +599,8 @@ def connect_async(
             f"{url!r} is no URL of a server, as http://HOST:PORT is; asyncio reaches "
             f"what connect() opens in a process by its messaging.serve()"
         )
-    settings = settings or ClientSettings()
+    settings = ClientSettings() if settings is None else settings
+    if not isinstance(settings, ClientSettings):
+        raise BadRequest(f"settings are a ClientSettings, not {settings!r:.100}")
     settings = attrs.evolve(settings, frames=settings.frames and frames)
     return AsyncMessaging(Link(url, token=token_to_send(token), settings=settings))
