@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import plyvel
 import pytest
 
 from tests.support.doubles import Clock
@@ -13,6 +12,7 @@ from txaware.model.interfaces import Write
 from txaware.model.settings import Settings
 from txaware.store.keys import JOURNAL, MESSAGE, PAYLOAD, TOPIC, row_key
 from txaware.store.leveldb import LevelDbTable
+from txaware.store.leveldb_binding import leveldb
 from txaware.store.leveldb_store import MANY_ROWS, Database
 
 TOPIC_PART = b"default:t:\0\0\0\1"
@@ -103,11 +103,11 @@ def test_what_cannot_be_opened_again_says_why(
     database = database_of(table)
 
     def full() -> None:
-        raise plyvel.IOError(FULL.encode())
+        raise leveldb().IOError(FULL.encode())
 
     with monkeypatch.context() as broken:
         broken.setattr(database, "_open", full)
-        with pytest.raises(plyvel.IOError):
+        with pytest.raises(leveldb().IOError):
             database.reopen()
         said = f"is closed, as it cannot be opened again: {FULL}$"
         for asking in (lambda: database.get(b"k"), lambda: database.batch(1)):
@@ -124,8 +124,8 @@ def test_a_directory_that_cannot_be_opened_says_so_in_text(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
-        raise plyvel.IOError(FULL.encode())
+        raise leveldb().IOError(FULL.encode())
 
-    monkeypatch.setattr(plyvel, "DB", full)
+    monkeypatch.setattr(leveldb(), "DB", full)
     with pytest.raises(Unavailable, match=f"cannot be opened: {FULL}$"):
         LevelDbTable.open(tmp_path / "data", Settings(), clock_ms=clock)

@@ -69,6 +69,7 @@ class _Publish(click.Command):
 @pass_session
 def publish(
     session: Session,
+    /,
     *,
     topic: str,
     messages: tuple[str, ...],
