@@ -246,7 +246,8 @@ class GroupCommit:
         It is for callers that must not wait, such as an event loop. A thread of ours
         leads the batch; where `turns` are set, once the turn of the caller is over.
         """
-        self._require_open()
+        if self._closed:
+            self._require_open()
         with self._queue:
             batch = self._forming
             batch.submit(records, end, rows)
@@ -264,7 +265,8 @@ class GroupCommit:
 
         They are not in an earlier batch than the notes made before, nor in a later one.
         """
-        self._require_open()
+        if self._closed:
+            self._require_open()
         with self._queue:
             self._forming.submit((), None, rows)
 
