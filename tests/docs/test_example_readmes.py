@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.forked_commands import forked_commands
+
 ROOT = Path(__file__).parents[2]
 READMES = sorted((ROOT / "examples").glob("*/README.md"))
 SHELL = re.compile(
@@ -39,15 +41,16 @@ def test_its_first_block_ends_by_itself(readme: Path, tmp_path: Path) -> None:
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     before, busy_s = changed(), processor_s()
-    ran = subprocess.run(
-        # With SIGTERM an example ends what it has begun.
-        ["timeout", str(TIMEOUT_S), "bash", "-euo", "pipefail", "-c", block[1]],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with forked_commands(tmp_path / "commands", environment) as environment:
+        ran = subprocess.run(
+            # With SIGTERM an example ends what it has begun.
+            ["timeout", str(TIMEOUT_S), "bash", "-euo", "pipefail", "-c", block[1]],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "Traceback" not in ran.stderr
     assert LAST.get(name_of(readme), "") in ran.stdout.rstrip().rpartition("\n")[2]
@@ -56,7 +59,10 @@ def test_its_first_block_ends_by_itself(readme: Path, tmp_path: Path) -> None:
 
 
 def processor_s() -> float:
-    """Returns the processor time of all processes that were started here and ended."""
+    """Returns the processor time of all processes that were started here and ended.
+
+    What is forked for the short run does not count.
+    """
     of = resource.getrusage(resource.RUSAGE_CHILDREN)
     return of.ru_utime + of.ru_stime
 

@@ -59,6 +59,8 @@ class Program:
                 filters = each
             case [sys.executable, *words]:
                 pass
+            case ["txaware", *arguments]:
+                words = ["-m", "txaware", *arguments]
             case _:
                 return None
         match words:

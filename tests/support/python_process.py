@@ -9,7 +9,7 @@ a test is about how a program begins.
 import os
 import select
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -57,8 +57,7 @@ class PythonProcess(subprocess.Popen[Any]):
     def __init__(self, command: Sequence[str | Path], **options: Any) -> None:
         words = [str(each) for each in command]
         env = options.get("env") or os.environ
-        read = {name for name in env if name.startswith("PYTHON")} - VARIABLES
-        is_forked = not (options.keys() - OPTIONS or read or AS_USUAL in os.environ)
+        is_forked = not options.keys() - OPTIONS and can_be_forked(env)
         self._program = Program.of(words, env) if is_forked else None
         self._end = -1  # whence it is read how a process ended that was forked
         super().__init__(words, **options)
@@ -73,7 +72,7 @@ class PythonProcess(subprocess.Popen[Any]):
         files = [number if one == -1 else one for number, one in enumerate(given)]
         self._end, ended = os.pipe()
         program = attrs.evolve(self._program, directory=directory)
-        self.pid = _forker(os.getpid()).fork(program, [*files, ended])
+        self.pid = fork(program, [*files, ended])
         os.close(ended)
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
@@ -104,6 +103,17 @@ class PythonProcess(subprocess.Popen[Any]):
         os.close(self._end)
         assert status, "the process that forks has ended"
         return self.pid, int.from_bytes(status)
+
+
+def can_be_forked(environment: Mapping[str, str]) -> bool:
+    """Tells whether a program of this run that has these variables may be forked."""
+    read = {name for name in environment if name.startswith("PYTHON")} - VARIABLES
+    return not read and AS_USUAL not in os.environ
+
+
+def fork(program: Program, files: Sequence[int]) -> int:
+    """Starts a program with standard files and one more, for how it ends."""
+    return _forker(os.getpid()).fork(program, files)
 
 
 @cache

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from tests.support.concurrency import until
+from tests.support.forked_commands import forked_commands
 from tests.support.ports import free_port
 from tests.support.python_process import PythonProcess
 
@@ -60,6 +61,8 @@ class Reader:
             ),
         }
         self._ends = ExitStack()
+        commands = forked_commands(directory / ".commands", self._environment)
+        self._environment = self._ends.enter_context(commands)
         self._python: subprocess.Popen[str] | None = None
         self._shell: subprocess.Popen[str] | None = None
 
