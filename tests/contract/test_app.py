@@ -206,6 +206,25 @@ def test_a_period_that_is_none_is_refused(period: Any, why: str) -> None:
         txaware.App("memory:").every(period)
 
 
+def test_two_functions_share_no_group_of_a_topic() -> None:
+    app = txaware.App("memory:")
+
+    def bill(message: txaware.Message) -> None:
+        """Gets all of them."""
+
+    def ship(message: txaware.Message) -> None:
+        """Would get none, or some."""
+
+    app.subscriber("orders", group="billing")(bill)
+    said = "^bill gets the messages of .*orders in group billing, and ship would share"
+    with pytest.raises(txaware.BadRequest, match=said):
+        app.subscriber("orders", group="billing")(ship)
+    app.subscriber("orders", group="shipping")(ship)
+    app.subscriber("orders")(bill)
+    app.subscriber("orders")(ship)
+    assert len(app.subscriptions) == 4
+
+
 def test_what_cannot_be_declared_is_refused_where_it_is_declared() -> None:
     app: Any = txaware.App("memory:")
     with pytest.raises(BadRequest, match="no function"):

@@ -218,6 +218,16 @@ def test_a_name_outside_of_the_directory_is_refused(
                 call(name)
 
 
+def test_what_is_no_directory_is_bad_input(
+    messaging: Messaging, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    wrong: list[Any] = [tmp_path / "file", tmp_path / "file" / "below", 5, None, b"x"]
+    for place in wrong:
+        with pytest.raises(BadRequest, match=r"is no directory|is a str or a Path"):
+            participants.files(messaging, place)
+
+
 def test_a_str_is_no_content(messaging: Messaging, files: Files) -> None:
     wrong: Any = "text"
     with messaging.transaction(), pytest.raises(BadRequest, match="in bytes"):

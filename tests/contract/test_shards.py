@@ -114,7 +114,7 @@ def test_a_store_without_further_shards_has_the_bytes_of_before(tmp_path: Path) 
         assert not isinstance(table, ShardedTable)
         assert b"shards" not in (table.get(TOPIC + b"default:orders:") or b"")
         with pytest.raises(
-            BadRequest, match=r"shard 1 is not there: .* txaware shards"
+            BadRequest, match=r"shard 1 is not there: .* txaware shard add"
         ):
             messaging.create_topic("more", shards=[1])
         assert (table.get(FORMAT) or b"") < b"txaware 5"

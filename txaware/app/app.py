@@ -122,9 +122,9 @@ class App:
             made: Callable[..., Any] = checked_handler(handler)
             if not options.get("together"):
                 made = taking_events(made, event_type)
-            self.subscriptions.append(
-                Declaration(full, made, event_type, dict(options))
-            )
+            declared = Declaration(full, made, event_type, dict(options))
+            self._require_own_group(declared)
+            self.subscriptions.append(declared)
             self.topics[full] = event_type or self.topics.get(full)
             letters = options.get("dead_letter_topic")
             if letters is not None:
@@ -132,6 +132,18 @@ class App:
             return handler
 
         return declare
+
+    def _require_own_group(self, new: Declaration) -> None:
+        """Raises `BadRequest` where another function has the messages of the group."""
+        group = new.options.get("group")
+        for known in self.subscriptions:
+            same = (known.source, known.options.get("group")) == (new.source, group)
+            if same and group is not None:
+                raise BadRequest(
+                    f"{known.name} gets the messages of {new.source} in group {group}, "
+                    f"and {new.name} would share them with it; each function has a "
+                    f"group of its own"
+                )
 
     def worker(
         self,

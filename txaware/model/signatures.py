@@ -56,9 +56,9 @@ def passed_on(
     def call(self: Any, *args: Any, **options: Any) -> Any:
         try:
             return getattr(getattr(self, to), name)(*args, **options)
-        except TypeError as error:
+        except TypeError:
             check_arguments(verb, self, *args, **options)
-            raise error
+            raise
 
     return signed_as(verb)(call)
 

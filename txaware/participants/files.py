@@ -43,7 +43,13 @@ def files(
     the log, and wait until `recover` or `skip` ends them; all others can be used.
     """
     checked_messaging(messaging, taker="participants.files")
-    opened = Files(messaging.coordinator, Path(directory).absolute(), name=name)
+    if not isinstance(directory, str | Path):
+        raise BadRequest(f"a directory is a str or a Path, not {directory!r:.100}")
+    path = Path(directory).absolute()
+    try:
+        opened = Files(messaging.coordinator, path, name=name)
+    except (NotADirectoryError, FileExistsError) as error:
+        raise BadRequest(f"{path} is no directory: {error}") from error
     try:
         messaging.register_keeper(opened)
         try:

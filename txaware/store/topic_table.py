@@ -55,7 +55,7 @@ def no_shard(number: int, shards: tuple[int, ...]) -> BadRequest:
     """Returns the error for a shard that a store does not have."""
     return BadRequest(
         f"shard {number} is not there: this store has {', '.join(map(str, shards))}; "
-        f"txaware shards add makes more"
+        f"txaware shard add makes more"
     )
 
 
