@@ -211,6 +211,19 @@ def test_an_open_transaction_holds_up_its_partitions_alone(parts: Messaging) -> 
         assert page.blocked_by.pointer == tx.transaction.transaction_id
 
 
+def test_who_polls_decides_what_is_seen_of_all_partitions(parts: Messaging) -> None:
+    """A snapshot sees nothing later, and a look at the uncommitted sees all."""
+    parts.publish("orders", [*SENT[:20]])
+    early = parts.coordinator.start_short()
+    with parts.transaction() as between:
+        parts.publish("orders", [*SENT[20:30]], transaction=between.transaction)
+    with parts.transaction() as tx:
+        parts.publish("orders", [*SENT[30:]], transaction=tx.transaction)
+        assert split(whole(parts, transaction=early)) == wanted(SENT[:20])
+        assert split(whole(parts, isolation="uncommitted")) == wanted(SENT)
+    parts.coordinator.abort(early)
+
+
 def test_a_poll_goes_on_in_each_partition(parts: Messaging) -> None:
     parts.publish("orders", [*SENT[:30]])
     page = parts.poll("orders", limit=1000)
