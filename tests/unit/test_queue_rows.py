@@ -6,8 +6,10 @@ import pytest
 
 from tests.support.messagings import Site
 from tests.support.queues import made, numbered
+from txaware.model.messages import MessageId
 from txaware.model.queues import QueueDescriptor
 from txaware.service.queue.item_browser import ItemBrowser
+from txaware.service.queue.lease import Lease
 from txaware.service.queue.loading import Loading
 from txaware.service.queue.queue_state import Pushed, QueueState
 from txaware.store.queue_table import PipeKind, lease_rows
@@ -27,6 +29,16 @@ def test_a_pipe_is_complete_with_its_last_push_and_closed() -> None:
     assert state.catch_up_pushes(0) == []
     state.pushed_soon.append(Pushed(pipe, 1))
     assert state.catch_up_pushes(0) == [pipe]
+
+
+def test_an_item_that_waits_again_waits_for_its_last_time() -> None:
+    state = QueueState(QueueDescriptor("mail", 1))
+    pipe = state.add_pipe(0, PipeKind.PUSHER)
+    lease = Lease(pipe, MessageId.of(1), None, None)
+    state.wait_again(lease, 5)
+    state.wait_again(lease, 50)
+    assert state.next_back(10) is None
+    assert state.next_back(50) is lease
 
 
 def test_items_of_a_pipe_that_is_gone_are_not_shown() -> None:
