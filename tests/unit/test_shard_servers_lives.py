@@ -1,16 +1,27 @@
 """A server of a store in HBase goes on where HBase was slow, and says why it did."""
 
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from txaware.cli import shard_servers
 from txaware.cli.shard_servers import in_lives
 from txaware.cli.stop import Stop
 from txaware.errors import BadRequest, Unavailable
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.ownership import StoreInUse
 from txaware.store.hbase.schema import create_tables
+
+
+class Table:
+    """The table of home."""
+
+    is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 class Pauses(Stop):
@@ -40,6 +51,47 @@ def test_a_life_that_hbase_ended_is_followed_by_another() -> None:
         "begins anew: another one has it",
     ]
     assert stop.paused_s == [1]
+
+
+def test_home_that_a_life_took_is_the_next_one_s_though_its_end_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its signs of life go on: the server would wait for itself for ever."""
+    stop, said, lived, home = Pauses(), list[str](), list[object](), Table()
+    listening: Any = SimpleNamespace(entry=SimpleNamespace(own="http://here"))
+
+    class Member:
+        """Takes home, and cannot end what it has open."""
+
+        def __init__(self, _: object, *, keep: Any) -> None:
+            self._keep = keep
+
+        def lived(self, *_: object) -> None:
+            self._keep(home)
+            raise Unavailable("store.s2 could not be written")
+
+    class Home:
+        """Is told to stop at once."""
+
+        def __init__(self, _: object, table: object) -> None:
+            lived.append(table)
+
+        def lived(self, *_: object) -> None:
+            stop.asked = True
+
+    monkeypatch.setattr(shard_servers, "_Member", Member)
+    monkeypatch.setattr(shard_servers, "_Home", Home)
+    monkeypatch.setattr(shard_servers, "_home_or_none", lambda *_: None)
+    with closing(shard_servers._Lives(listening, stop)) as lives:
+        in_lives(lives.live, stop, say=said.append)
+        assert said == ["begins anew in 1 s: store.s2 could not be written"]
+        assert lived == [home]
+    assert not home.is_closed, "the life that had it has closed it"
+    stop.asked = False
+    lives = shard_servers._Lives(listening, stop)
+    with pytest.raises(Unavailable), closing(lives):
+        lives.live()
+    assert home.is_closed, "no life has had it"
 
 
 def test_what_another_try_would_not_mend_ends_the_server() -> None:

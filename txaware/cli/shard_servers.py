@@ -146,7 +146,8 @@ def serve_shards(session: Session, options: dict[str, Any], stop: Stop) -> None:
             audit=opened.enter_context(closing(AuditLog(options["audit_log"]))),
         )
         _url_of_home(listening)  # raises where HBase is not there at all
-        in_lives(_Lives(listening, stop).live, stop, say=partial(click.echo, err=True))
+        lives = opened.enter_context(closing(_Lives(listening, stop)))
+        in_lives(lives.live, stop, say=partial(click.echo, err=True))
 
 
 def in_lives(
@@ -182,7 +183,19 @@ class _Lives:
         if home is not None:
             _Home(listening, home).lived(stop, self._said)
         else:
-            self._home = _Member(listening).lived(stop, self._said)
+            _Member(listening, keep=self._keep).lived(stop, self._said)
+
+    def close(self) -> None:
+        """Gives home back where no life had it any more."""
+        if self._home is not None:
+            self._home.close()
+
+    def _keep(self, home: HBaseTable) -> None:
+        """Keeps home for the next life, also where the end of this one fails.
+
+        It says that it lives from now on: nobody else would take it, nor this server.
+        """
+        self._home = home
 
 
 class _SaysOnce:
@@ -412,15 +425,15 @@ def _coordinator_of(
 class _Member:
     """A life of this server beside home, of which it hears what to have."""
 
-    def __init__(self, listening: _Listening) -> None:
+    def __init__(
+        self, listening: _Listening, *, keep: Callable[[HBaseTable], None]
+    ) -> None:
         self._listening = listening
+        self._keep = keep
         self._settings = listening.session.settings
 
-    def lived(self, stop: Stop, on_ready: Callable[[], None]) -> HBaseTable | None:
-        """Serves until it is told to stop, or may be home.
-
-        Returns the table of home, where that has become this server's own.
-        """
+    def lived(self, stop: Stop, on_ready: Callable[[], None]) -> None:
+        """Serves until it is told to stop, or is home: then it has that kept."""
         listening = self._listening
         url, secret, known = self._found_home(stop)
         with ExitStack() as opened:
@@ -455,10 +468,10 @@ class _Member:
                 if session.is_home_away:
                     found = self._home_or_moved(stop, server, member.membership)
                     if found is not None:
+                        self._keep(found)  # what is open here may end with an error
                         _forsake_home(server, member.membership, member.hosted)
-                        return found
+                        return
             _leave(session, holder)
-        return None
 
     def _holder(self, opened: ExitStack, member: _MemberParts) -> ShardHolder:
         """Returns what takes shards and gives them back, as home says."""
