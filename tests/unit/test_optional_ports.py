@@ -9,14 +9,26 @@ from pathlib import Path
 import pytest
 
 from coordinator import EmbeddedCoordinator, TephraCoordinator, ThriftCoordinator
+from coordinator.context import TransactionContext
+from coordinator.embedded.journal import MemoryJournal
 from coordinator.interfaces import Coordinator
-from coordinator.optional_ports import InProcess, TellsOutcomes, in_process
+from coordinator.optional_ports import (
+    InProcess,
+    KnowsLives,
+    NotesWriters,
+    TellsOutcomes,
+    in_process,
+)
+from coordinator.prepared_transactions import TwoPhases
 from coordinator.remote.client import RemoteCoordinator
 from tests.support.doubles import Clock
-from txaware.errors import BadRequest
+from txaware.errors import BadRequest, Unavailable
 from txaware.model.interfaces import OrderedTable
+from txaware.model.metrics import WriteCounters
+from txaware.model.shards import HOME
 from txaware.service.check.checking import check_table
 from txaware.service.transfer.backup import backup_chunks
+from txaware.shards.sharded_table import ShardedTable
 from txaware.store.hbase.table import HBaseTable
 from txaware.store.interfaces import (
     Announces,
@@ -26,10 +38,12 @@ from txaware.store.interfaces import (
     InHBase,
     KeepsJournal,
     RowStore,
+    journaled,
 )
 from txaware.store.journaled_table import JournaledTable
 from txaware.store.leveldb import LevelDbTable
 from txaware.store.memory import MemoryTable
+from txaware.testing import FailingCoordinator
 
 ROOT = Path(__file__).parent.parent.parent
 PORTS = (OrderedTable, RowStore, Coordinator)
@@ -92,6 +106,32 @@ def test_nobody_asks_for_the_class_of_a_table_or_a_coordinator() -> None:
 def test_a_table_offers_what_its_store_can_do(table: type, ports: set[type]) -> None:
     for port in (KeepsJournal, InDirectory, InHBase, Announces, HasView, ChecksKeys):
         assert (promised(port) <= set(dir(table))) == (port in ports), port
+
+
+def test_shards_keep_a_journal_where_the_first_one_does() -> None:
+    """In each version of Python: a port is there by its names, whatever they give."""
+    in_memory, on_disk = MemoryTable(clock_ms=Clock()), PlainTable()
+    vars(on_disk).update(
+        journal=MemoryJournal(), write_metrics=WriteCounters().snapshot
+    )
+    assert journaled(in_memory) is None
+    assert journaled(ShardedTable({}, in_memory)) is None
+    assert journaled(ShardedTable({HOME: in_memory, 1: in_memory})) is None
+    assert journaled(on_disk)
+    sharded = ShardedTable({HOME: on_disk})  # type: ignore[dict-item]
+    assert journaled(sharded)
+
+
+def test_a_coordinator_that_fails_offers_what_its_inner_one_does() -> None:
+    with EmbeddedCoordinator() as inner:
+        failing = FailingCoordinator(inner)
+        for port in (KnowsLives, NotesWriters, TwoPhases):
+            assert isinstance(failing, port)
+        assert in_process(failing) is None
+        failing.fail("commit")
+        with pytest.raises(Unavailable), TransactionContext(failing):
+            pass
+        assert failing.log[:1] == ["start_short"]
 
 
 def test_only_the_embedded_coordinator_answers_from_memory() -> None:

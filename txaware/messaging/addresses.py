@@ -42,7 +42,7 @@ from txaware.store.hbase.table import HBaseTable
 from txaware.store.interfaces import (
     Announces,
     InDirectory,
-    KeepsJournal,
+    journaled,
     stores_of,
 )
 from txaware.store.leveldb import LevelDbTable
@@ -358,8 +358,9 @@ def _coordinator(
 ) -> tuple[Coordinator, WriteBarrier | None]:
     """Returns the coordinator, and its barrier if its journal is in the same table."""
     if coordinator in (None, "embedded"):
+        kept = journaled(table)
         embedded = EmbeddedCoordinator(
-            table.journal if isinstance(table, KeepsJournal) else None,
+            None if kept is None else kept.journal,
             clock_ms=table.clock.now_ms,  # so that rows are never older than pointers
             elapsed_ms=table.clock.elapsed_ms,
             timeout_s=settings.transaction_timeout_s,

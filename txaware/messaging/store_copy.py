@@ -16,7 +16,7 @@ from txaware.service.transfer import copying
 from txaware.service.transfer.copy_state import check_whole
 from txaware.service.transfer.copying import Copied, CopySource, Target
 from txaware.store.hbase.ownership import StoreInUse
-from txaware.store.interfaces import KeepsJournal
+from txaware.store.interfaces import journaled
 from txaware.store.keys import COORDINATOR
 from txaware.store.leveldb import ROWS
 
@@ -61,7 +61,8 @@ def copy(
             source_named=coordinator,
             source_coordinator=deciding,
         )
-        journal = to_table.journal if isinstance(to_table, KeepsJournal) else None
+        kept = journaled(to_table)
+        journal = None if kept is None else kept.journal
         return copying.copy(
             CopySource(from_table, deciding),
             Target(target, to_table, journal, elsewhere, _address(target_coordinator)),

@@ -57,7 +57,7 @@ from txaware.service.retention.open_plans import OpenPlans
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import PartitionedTopic
 from txaware.service.transfer.backup import backup_chunks
-from txaware.store.interfaces import KeepsJournal, numbered_stores
+from txaware.store.interfaces import journaled, numbered_stores
 from txaware.store.keys import MESSAGE, PAYLOAD, after, row_key
 from txaware.store.packed_rows import count_messages
 
@@ -385,7 +385,7 @@ class Administration:
     def counts(self) -> Counts:
         """Returns the counts of this process; cheap, as it asks nobody."""
         cache, latencies = self._service.cache, self._service.latencies
-        table = self._table
+        kept = journaled(self._table)
         return Counts(
             topics=self._service.topic_metrics(),
             expired_unseen=dict(self._retention.expired_unseen),
@@ -394,7 +394,7 @@ class Administration:
             cache_misses=cache.misses,
             publish_latency_s=latencies.publish.snapshot(),
             poll_latency_s=latencies.poll.snapshot(),
-            writes=table.write_metrics() if isinstance(table, KeepsJournal) else None,
+            writes=None if kept is None else kept.write_metrics(),
             retention=self._retention.counters.snapshot(),
             producers=self._service.producing.metrics(),
         )

@@ -137,6 +137,17 @@ def table_of(table: OrderedTable, number: int) -> OrderedTable:
     return table.rows_of(number) if isinstance(table, HasShards) else table
 
 
+def journaled(table: object) -> KeepsJournal | None:
+    """Returns the table where it keeps its coordinator's journal, as its class says.
+
+    One of several stores does where its first one does.
+    """
+    first = table.store_of(HOME) if isinstance(table, HasShards) else table
+    if isinstance(first, KeepsJournal) and isinstance(table, KeepsJournal):
+        return table
+    return None
+
+
 @runtime_checkable
 class FindsLast(Protocol):
     """A table that finds the last row of a few with one look, and no more than that."""

@@ -1,6 +1,7 @@
 """A coordinator that fails on demand: before it acts, or with a lost answer."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from coordinator import interfaces
@@ -33,6 +34,10 @@ class FailingCoordinator:
         self.inner = inner
         self.log: list[str] = [] if log is None else log
         self.instead: dict[str, Instead] = {}
+        # Whoever asks for a port sees no `__getattr__`, from Python 3.12 on.
+        for name in dir(type(inner)):
+            if name[0] != "_" and callable(getattr(type(inner), name)):
+                vars(self)[name] = partial(self._called, name)
 
     def fail(self, call: str, error: BaseException | None = None) -> None:
         """Has a call do nothing and raise, by default `Unavailable`."""
@@ -47,18 +52,15 @@ class FailingCoordinator:
         self.instead.pop(_known(call), None)
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self.inner, name)
-        if name not in CALLS:
-            return method
+        found = getattr(self.inner, name)
+        return partial(self._called, name) if name in CALLS else found
 
-        def call(*args: Any, **options: Any) -> Any:
+    def _called(self, name: str, *args: Any, **options: Any) -> Any:
+        call = partial(getattr(self.inner, name), *args, **options)
+        if name in CALLS:
             self.log.append(name)
-            replaced = self.instead.get(name)
-            if replaced is None:
-                return method(*args, **options)
-            return replaced(lambda: method(*args, **options))
-
-        return call
+        replaced = self.instead.get(name)
+        return call() if replaced is None else replaced(call)
 
 
 def lost(error: BaseException) -> Instead:

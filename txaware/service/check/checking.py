@@ -37,7 +37,7 @@ from txaware.store.interfaces import (
     CheckedRows,
     ChecksKeys,
     HasShards,
-    KeepsJournal,
+    journaled,
 )
 from txaware.store.journaled_table import FIRST_FORMAT, FORMAT
 from txaware.store.keys import (
@@ -89,7 +89,7 @@ def check_table(
             return one.checked_keys(findings, KINDS.tables, go_on)
         return one
 
-    durable = isinstance(table, KeepsJournal | ChecksKeys)
+    durable = isinstance(table, ChecksKeys) or journaled(table) is not None
     shard_of: Callable[[int], CheckedRows | ChecksKeys] | None = beside
     home = looked_at(table.rows_of(HOME) if isinstance(table, HasShards) else table)
     if isinstance(table, HasShards):

@@ -57,7 +57,7 @@ from txaware.service.monitor.turns import Failures, Remembered
 from txaware.service.retention.clean_up import Retention
 from txaware.service.store_context import StoreContext
 from txaware.service.table_store import TableStore
-from txaware.store.interfaces import KeepsJournal
+from txaware.store.interfaces import journaled
 
 log = logging.getLogger(__name__)
 
@@ -299,8 +299,8 @@ class Overview:
         )
 
     def _writes(self) -> WriteMetrics | None:
-        table = self._store_context.table
-        return table.write_metrics() if isinstance(table, KeepsJournal) else None
+        kept = journaled(self._store_context.table)
+        return None if kept is None else kept.write_metrics()
 
     def _sample(self, moment: _Moment) -> None:
         """Keeps how things stand, when somebody looks: nothing wakes up for it."""

@@ -14,7 +14,7 @@ from txaware.model.requests import Pointer, checked_pointer
 from txaware.model.shards import HOME
 from txaware.service.wakeups import Endings
 from txaware.service.write.references import References
-from txaware.store.interfaces import KeepsJournal
+from txaware.store.interfaces import journaled
 
 # At most so many transactions of a coordinator elsewhere are remembered as persisted.
 REMEMBERED = 1000
@@ -149,9 +149,9 @@ class TransactionWrites:
             shard != HOME
             and entry is not None
             and not self.may_wait
-            and isinstance(self._table, KeepsJournal)
+            and (kept := journaled(self._table)) is not None
         ):
-            self._table.journal.sync(entry.transaction_id)
+            kept.journal.sync(entry.transaction_id)
 
     def _is_unknown(self, pointer: int) -> bool:
         """Tells whether a pointer of another coordinator is taken as it comes."""
