@@ -97,6 +97,41 @@ def test_a_copy_of_a_refused_commit_that_comes_to_the_next_life_is_not_carried_o
         assert found == ([b"refused"] if is_repeated else [])
 
 
+@pytest.mark.parametrize("verb", ["publish", "store"])
+def test_a_copy_of_a_write_that_comes_to_the_next_life_is_not_carried_out(
+    tmp_path: Path, verb: str
+) -> None:
+    """Its key was known in its own life alone, and its transaction goes on."""
+    clock = Clock()
+    with opened(tmp_path, clock) as first, first.serve() as server:
+        port = int(server.url.rpartition(":")[2])
+        client = txaware.connect(server.url, frames=False)
+        client.create_topic("t")
+        tx = client.coordinator.start_short(60)
+        client.publish("t", [b"once"], transaction=tx)
+    path = f"/v1/namespaces/default/topics/t/{verb}"
+    asked = {
+        "transactionWritePointer": tx.write_pointer,
+        "messages": [{"utf8": "once"}],
+    }
+    with opened(tmp_path, clock) as second, second.serve(port=port), client:
+        with closing(Caller(server.url, None)) as caller:
+            for sent_to in ("", server.instance):
+                headers = {"txaware-sent-to": sent_to} if sent_to else {}
+                copy = caller.ask("POST", path, asked, headers)
+                assert copy.headers["txaware-outcome"] == "unknown"
+                assert "it may be a copy" in copy.json["message"]
+        with pytest.raises(Unavailable, match="it may be a copy"):
+            client.publish("t", [b"lost"], transaction=tx)
+        client.publish("t", [b"it has heard of it"], transaction=tx)
+        with txaware.connect(server.url, frames=True) as other:
+            other.publish("t", [b"in frames"], transaction=tx)
+        client.coordinator.can_commit(tx, [])
+        client.coordinator.commit(tx)
+        found = payloads(client.poll("t", isolation="committed"))
+        assert found == [b"once", b"it has heard of it", b"in frames"]
+
+
 def test_the_transaction_of_a_client_that_disappeared_times_out(
     tmp_path: Path,
 ) -> None:

@@ -29,6 +29,7 @@ FAILURES = (
 _NOT_SENT = (httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.PoolTimeout)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 _INSTANCE, _OUTCOME = b"txaware-instance", b"txaware-outcome"
+_SENT_TO = b"Txaware-Sent-To"
 _RETRY_AFTER, _OWNER = b"retry-after", b"txaware-owner"
 # A proxy says this of a server that is not there.
 _GATEWAYS = (502, 503, 504)
@@ -107,6 +108,9 @@ class Retry(Generic[T]):
             self._http = (call.path, call.body)
         path, body = self._http
         headers = request.headers
+        if call.repeat.is_keyed and not self._in_doubt and self._asked is not None:
+            # A copy that comes to a later life of the server is known by it.
+            headers = [*headers, (_SENT_TO, self._asked)]
         if call.method != "GET":
             headers = [*headers, (b"Content-Length", b"%d" % len(body))]
             if body:

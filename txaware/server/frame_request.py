@@ -26,7 +26,7 @@ from txaware.server import exchange
 from txaware.server.admission import Full, Memory
 from txaware.server.direct_lane import DirectRequest, Lane
 from txaware.server.exchange import Again, Head, Headers, Reply, Send, Settable
-from txaware.server.idempotency import INSTANCE, KEY
+from txaware.server.idempotency import INSTANCE, KEY, SENT_TO
 from txaware.server.routes.verb_routes import FrameRoute
 from txaware.server.routing import Answer, Match
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 # The headers of the upgrade that all requests of its connection have.
 _OF_ALL = frozenset((b"authorization", b"host", b"origin", b"sec-fetch-site", SERVER))
 # Those that a request may have of its own.
-_OF_ONE = ("accept", "content-type")
+_OF_ONE = ("accept", "content-type", SENT_TO.decode())
 
 
 def shared_headers(upgrade: Head) -> dict[bytes, bytes]:
@@ -303,6 +303,8 @@ class RequestStream:
         own: list[tuple[bytes, bytes]] = []
         if asked.key is not None:
             own.append((KEY, asked.key.encode()))
+            if asked.connection:  # which no earlier life of the server had
+                own.append((SENT_TO, line.lane.rules.repeats.instance.encode()))
         if asked.instance is not None:
             own.append((INSTANCE, asked.instance.encode()))
         for name in _OF_ONE if asked.headers else ():

@@ -14,6 +14,8 @@ from txaware.server.admission import ClientGone
 from txaware.server.exchange import Reply
 
 KEY, INSTANCE = b"idempotency-key", b"txaware-instance"
+# The instance that a client had heard of last, when it sent a request the first time.
+SENT_TO = b"txaware-sent-to"
 UNKNOWN = (b"txaware-outcome", b"unknown")
 LONGEST_KEY = 64
 KEEP_S = 60.0

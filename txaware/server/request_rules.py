@@ -23,6 +23,7 @@ from txaware.server.failures import (
 from txaware.server.idempotency import (
     INSTANCE,
     KEY,
+    SENT_TO,
     Idempotency,
     KeyedRequest,
 )
@@ -34,7 +35,7 @@ _SINGLE = frozenset(
         *(b"authorization", b"host", b"origin", b"sec-fetch-site"),
         *(b"content-type", b"content-encoding"),
     )
-) | {KEY, INSTANCE}
+) | {KEY, INSTANCE, SENT_TO}
 
 # A browser says this of requests of the page itself, and of typed addresses.
 # Another port of this machine is the "same-site", and a program of somebody else.

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
@@ -25,6 +25,7 @@ from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.server_map import ServerMap, alone
 from txaware.server.exchange import Settable
 from txaware.server.failures import HiddenPaths
+from txaware.server.idempotency import INSTANCE, SENT_TO, OutcomeUnknown
 from txaware.server.owners import Owners
 from txaware.server.parts_elsewhere import PartsElsewhere
 from txaware.server.write_entries import WriteEntries
@@ -266,6 +267,26 @@ class ServerContext:
         """Tells whether asking the coordinator may take more than a moment."""
         here = self.coordinator_here
         return here is None or here.may_wait()
+
+    def refuse_copy(self, pointer: int, headers: Mapping[bytes, bytes]) -> None:
+        """Refuses a write that may be a copy of one which an earlier life has done.
+
+        That life alone knew the key. A client of ours says with its first try which one
+        it was sent to, and a connection of frames is of one life.
+        """
+        here = self.coordinator_here
+        if here is None or here.barrier.is_of_this_life(pointer):
+            return
+        membership = self.membership
+        instance = self.instance if membership is None else membership.map.instance
+        sent_to = headers.get(SENT_TO) or headers.get(INSTANCE)
+        if sent_to != instance.encode() and here.barrier.is_open(pointer):
+            raise OutcomeUnknown(
+                f"the server was started anew since transaction {pointer} began, and "
+                f"this does not say that it was sent since: it may be a copy of what "
+                f"is written already; {SENT_TO.decode()} names the instance that a "
+                f"client has heard of last"
+            )
 
     def writing_for(self, principal: Principal) -> AbstractContextManager[None]:
         """Has the writes of a block be those of a principal.

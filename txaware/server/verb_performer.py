@@ -140,11 +140,14 @@ def read(
 def check_own(
     server_context: ServerContext, verb: Verb[..., Any], caller: Caller, asked: Any
 ) -> None:
-    """Refuses a request in a transaction of somebody else."""
+    """Refuses a request in a transaction of somebody else, and a copy of before."""
     for name in verb.shape.own:
         if (named := getattr(asked, name)) is not None:
             caller.principal.require_transactions()
-            server_context.owners.used((_pointer_of(named),), caller.principal)
+            pointer = _pointer_of(named)
+            server_context.owners.used((pointer,), caller.principal)
+            if verb.repeat.is_keyed:
+                server_context.refuse_copy(pointer, caller.headers)
 
 
 def _pointer_of(named: Any) -> int:

@@ -35,7 +35,7 @@ class FailingCoordinator:
         self.log: list[str] = [] if log is None else log
         self.instead: dict[str, Instead] = {}
         # Whoever asks for a port sees no `__getattr__`, from Python 3.12 on.
-        for name in dir(type(inner)):
+        for name in {*dir(type(inner))} - {*dir(type(self))}:
             if name[0] != "_" and callable(getattr(type(inner), name)):
                 vars(self)[name] = partial(self._called, name)
 

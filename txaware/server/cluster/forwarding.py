@@ -32,7 +32,7 @@ from txaware.server.cluster.whole_metrics import together
 from txaware.server.cluster.whole_topics import PUBLISH_END, WholeTopics
 from txaware.server.dashboard import FILES
 from txaware.server.exchange import Reply, Request, Stream
-from txaware.server.idempotency import INSTANCE, KEY, OutcomeUnknown
+from txaware.server.idempotency import INSTANCE, KEY, SENT_TO, OutcomeUnknown
 from txaware.server.request_rules import RequestRules
 from txaware.server.routing import (
     Answer,
@@ -339,17 +339,21 @@ def _head_of(route: Route, request: Request) -> RequestHead:
         None if key is None else key.decode("latin-1"),
         None if instance is None else instance.decode("latin-1"),
     )
+    if request.verb == ANY_ROUTE:
+        named: tuple[bytes, ...] = (b"accept", b"content-type", SENT_TO)
+    else:
+        named = (SENT_TO,)
+    head.headers = {
+        name.decode(): request.headers[name].decode("latin-1")
+        for name in named
+        if name in request.headers
+    }
     if request.verb != ANY_ROUTE:
         return head
     path = _path(route.path, tuple(request.params.items()))
     if request.query_string:
         path += f"?{request.query_string.decode('latin-1')}"
     head.method, head.path = route.method, path
-    head.headers = {
-        name: request.headers[name.encode()].decode("latin-1")
-        for name in ("accept", "content-type")
-        if name.encode() in request.headers
-    }
     return head
 
 
