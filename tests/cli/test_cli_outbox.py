@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def test_an_absent_server_is_told_of_and_tried_again_each_five_seconds_at_least(
 
     monkeypatch.setattr(Stop, "wait", pause)
     monkeypatch.setattr(OutboxRelay, "carry_over", carry_over)
-    with sqlite3.connect("shop.db") as connection:
+    with closing(sqlite3.connect("shop.db")) as connection, connection:
         txaware.outbox(connection).publish("t", b"1")
     told = run("outbox", "relay", "shop.db", "--every", "1s").stderr
     assert pauses_s == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
@@ -88,7 +89,7 @@ def test_what_is_no_outbox_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
         "SQLite cannot read junk.db: file is not a database"
     )
     monkeypatch.setattr(sqlite_link, "WAIT_S", 0)
-    with sqlite3.connect("shop.db") as connection:
+    with closing(sqlite3.connect("shop.db")) as connection, connection:
         connection.execute("BEGIN IMMEDIATE")
         assert error_of(*relay, "shop.db", code=3) == (
             "SQLite cannot use shop.db: database is locked"

@@ -3,6 +3,7 @@
 import logging
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +216,7 @@ def test_beside_rows_it_is_undone_with_them(
 ) -> None:
     """The rows of the block, the item and the reason are one decision each time."""
     file = tmp_path / "shop.db"
-    with sqlite3.connect(file) as made:
+    with closing(sqlite3.connect(file)) as made, made:
         made.execute("CREATE TABLE mails (name TEXT)")
 
     opened: list[sqlite3.Connection] = []
@@ -231,7 +232,7 @@ def test_beside_rows_it_is_undone_with_them(
         opened[-1].execute("INSERT INTO mails VALUES (?)", (job.payload.name,))
 
     handled(site, orders, handler, 3, transaction=True, participants=[open_shop])
-    with sqlite3.connect(file) as found:
+    with closing(sqlite3.connect(file)) as found, found:
         assert found.execute("SELECT name FROM mails").fetchall() == [("ann",)]
     assert bytes_of(site, "orders-dead") == [b"no JSON"]
     assert orders.stats().depth == 0

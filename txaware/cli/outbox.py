@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -85,30 +85,29 @@ def relay(session: Session, *, database: str, every: float | None) -> None:
       txaware outbox relay shop.db
       txaware outbox relay postgresql://shop@localhost/shop --every 1s
     """
-    with session.open() as messaging, stopped_by_signal() as stop:
-        work = OutboxRelay(messaging, open_outbox(database))
-        cleaner = InboxCleaner(messaging, open_noted_items(database))
+    with (
+        session.open() as messaging,
+        stopped_by_signal() as stop,
+        closing(OutboxRelay(messaging, open_outbox(database))) as work,
+        closing(InboxCleaner(messaging, open_noted_items(database))) as cleaner,
+    ):
         pauses = Pauses()
-        try:
-            while not stop.asked:
-                try:
-                    count = work.carry_over()
-                    cleaner.clean()
-                    pauses.reset()
-                    if count or every is None:
-                        click.echo(f"carried over {counted(count, 'message')}")
-                    if every is None:
-                        return
-                    _wait(work.rows, every, stop)
-                except MAY_PASS as error:
-                    if every is None:
-                        raise
-                    pause_s = pauses.next_s()
-                    note(f"{_backlog(work.rows)}; again in {pause_s:g} s: {error}")
-                    stop.wait(pause_s)
-        finally:
-            work.close()
-            cleaner.close()
+        while not stop.asked:
+            try:
+                count = work.carry_over()
+                cleaner.clean()
+                pauses.reset()
+                if count or every is None:
+                    click.echo(f"carried over {counted(count, 'message')}")
+                if every is None:
+                    return
+                _wait(work.rows, every, stop)
+            except MAY_PASS as error:
+                if every is None:
+                    raise
+                pause_s = pauses.next_s()
+                note(f"{_backlog(work.rows)}; again in {pause_s:g} s: {error}")
+                stop.wait(pause_s)
 
 
 def _wait(rows: OutboxRows, every_s: float, stop: Stop) -> None:

@@ -45,7 +45,11 @@ class OutboxTables(ABC):
         self._link = link
         self._count = CountedLately()
         self.name = link.name
-        self.outbox_id = made_tables(link)
+        try:
+            self.outbox_id = made_tables(link)
+        except BaseException:
+            link.close()
+            raise
 
     def has_rows(self) -> bool:
         """Tells whether a row is there, carried over or not."""
