@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +60,13 @@ class TestSqlite(ParticipantContract):
     decides = True
 
     @pytest.fixture(autouse=True)
-    def place(self, tmp_path: Path) -> None:
+    def place(self, tmp_path: Path) -> Iterator[None]:
         self.path = tmp_path / "shop.db"
+        with ExitStack() as self.opened:
+            yield
 
     def make(self, messaging: Messaging) -> Any:
-        connection = sqlite3.connect(self.path)
+        connection = self.opened.enter_context(closing(sqlite3.connect(self.path)))
         connection.execute("CREATE TABLE pairs (key BLOB PRIMARY KEY, value BLOB)")
         return participants.sqlite(messaging, connection, relay=False)
 

@@ -198,8 +198,12 @@ print(os.waitpid(child, 0)[1])
 
 
 def test_a_forked_child_is_told_that_the_thread_stayed_behind() -> None:
+    warned = ("-W", "ignore:This process:DeprecationWarning")  # by Python, from 3.12 on
     ended = subprocess.run(
-        [sys.executable, "-c", FORK], capture_output=True, text=True, timeout=60
+        [sys.executable, *warned, "-c", FORK],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert (ended.stdout, ended.stderr) == ("True\nTrue\n0\n", "")
 

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import Mock
@@ -18,14 +19,27 @@ from txaware.server.routing import Match, Routes
 PAGE = "/dashboard"
 ANSWER = re.compile(r" -> 400 (.*)$", re.MULTILINE)
 PYTHON = re.compile(r"None|True|False|Error(?! -3)|\bdict|\b(str|bool)\b|_[A-Z]")
+# What Python says of its version, and from 3.13 on of a comma at the end.
+VERSION = re.compile(r'python="[0-9.]+"')
+BROKEN = re.compile(
+    r"(?:Illegal trailing comma before end of (?:object|array)|Expecting value|"
+    r"Expecting property name enclosed in double quotes)"
+    r": line [0-9]+ column [0-9]+ [(]char [0-9]+[)]"
+)
 REQUEST = re.compile(r"^> ([A-Z]+) (/[^?\s]*)", re.MULTILINE)
+
+
+def in_any_python(text: str) -> str:
+    """What is the same in each version of Python."""
+    text = VERSION.sub('python=""', text)
+    return BROKEN.sub("no JSON", text) if sys.version_info >= (3, 13) else text
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_wire_is_as_it_was(name: str) -> None:
-    before = path_of(name).read_text()
+    before = in_any_python(path_of(name).read_text())
     with ThreadPoolExecutor() as closing:
-        now = recorded(name, closing)
+        now = in_any_python(recorded(name, closing))
     if now != before:
         differs = difflib.unified_diff(
             before.splitlines(), now.splitlines(), "before", "now", lineterm="", n=12

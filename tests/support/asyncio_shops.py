@@ -1,8 +1,8 @@
 """A shop's database, and a connection of asyncio to it by each of the libraries."""
 
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from typing import Any
 
 import aiosqlite
@@ -41,11 +41,15 @@ class Shop:
             connection.execute("DROP TABLE IF EXISTS orders")
             connection.execute("CREATE TABLE orders (who text)")
 
-    def blocking(self) -> Any:
-        """Opens a connection beside it."""
+    @contextmanager
+    def blocking(self) -> Iterator[Any]:
+        """Opens a connection beside it, which commits at the end."""
         if is_postgres(self.database):
-            return psycopg.connect(self.database)
-        return sqlite3.connect(self.database)
+            with psycopg.connect(self.database) as connection:
+                yield connection
+        else:
+            with closing(sqlite3.connect(self.database)) as found, found:
+                yield found
 
     @asynccontextmanager
     async def opened(self, messaging: AsyncMessaging) -> AsyncIterator["Shop"]:
