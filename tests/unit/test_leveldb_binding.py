@@ -9,30 +9,26 @@ from packaging.requirements import Requirement
 from txaware.store.leveldb_binding import BINDING, is_of_leveldb, leveldb
 
 
-def test_what_is_imported_is_what_was_installed() -> None:
+def given(**environment: str) -> list[str]:
+    """The bindings that are installed in an environment: this one, if none is named."""
     wanted = [Requirement(text) for text in requires("txaware") or ()]
-    here = [
+    return [
         one.name
         for one in wanted
         if one.name.startswith("plyvel")
         and one.marker is not None
         # Of an extra no marker holds without its name.
-        and one.marker.evaluate({"extra": ""})
+        and one.marker.evaluate({"extra": "", **environment})
     ]
-    assert packages_distributions()[BINDING] == here
+
+
+def test_what_is_imported_is_what_was_installed() -> None:
+    assert packages_distributions()[BINDING] == given()
 
 
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
 def test_each_version_of_python_is_given_one(version: str) -> None:
-    wanted = [Requirement(text) for text in requires("txaware") or ()]
-    given = [
-        one.name
-        for one in wanted
-        if one.name.startswith("plyvel")
-        and one.marker is not None
-        and one.marker.evaluate({"python_version": version, "extra": ""})
-    ]
-    assert len(given) == 1
+    assert len(given(python_version=version)) == 1
 
 
 def test_an_error_of_leveldb_is_known_by_its_class(tmp_path: Path) -> None:

@@ -330,6 +330,11 @@ class Forwarding:
                 call.end()
 
 
+# The headers that go on with a request.
+_OF_VERBS = (SENT_TO,)
+_OF_ANY_ROUTE = (b"accept", b"content-type", SENT_TO)
+
+
 def _head_of(route: Route, request: Request) -> RequestHead:
     """Returns the head of the frame that a request goes on in."""
     key, instance = request.headers.get(KEY), request.headers.get(INSTANCE)
@@ -339,16 +344,13 @@ def _head_of(route: Route, request: Request) -> RequestHead:
         None if key is None else key.decode("latin-1"),
         None if instance is None else instance.decode("latin-1"),
     )
-    if request.verb == ANY_ROUTE:
-        named: tuple[bytes, ...] = (b"accept", b"content-type", SENT_TO)
-    else:
-        named = (SENT_TO,)
+    is_verb = request.verb != ANY_ROUTE
     head.headers = {
         name.decode(): request.headers[name].decode("latin-1")
-        for name in named
+        for name in (_OF_VERBS if is_verb else _OF_ANY_ROUTE)
         if name in request.headers
     }
-    if request.verb != ANY_ROUTE:
+    if is_verb:
         return head
     path = _path(route.path, tuple(request.params.items()))
     if request.query_string:
