@@ -188,7 +188,7 @@ def test_one_whose_body_comes_in_pieces_is_not_known_by_its_first(
     names, bodies = ("a", "b"), list[bytes]()
     for name in names:
         joined = groups.join_group(name, "me", topics=["orders"])
-        asked = HEARTBEAT.asked(
+        asked = HEARTBEAT.build_request(
             name,
             "me",
             incarnation=joined.incarnation,

@@ -183,7 +183,7 @@ def test_no_bytes_raise_anything_else(data: bytes) -> None:
     for read in (
         lambda: from_json(Metrics, data),
         lambda: from_json(list[Peeked], data),
-        lambda: DESCRIBE_TOPIC.answered(DESCRIBE_TOPIC.asked("t"), data),
+        lambda: DESCRIBE_TOPIC.answered(DESCRIBE_TOPIC.build_request("t"), data),
         lambda: read_json(data),
     ):
         try:
@@ -200,7 +200,7 @@ def test_a_topic_is_shown_as_cdap_shows_it() -> None:
         "name": "t",
         "properties": {"a": "b", "generation": "3", "ttl": "5"},
     }
-    assert DESCRIBE_TOPIC.answered(DESCRIBE_TOPIC.asked("n:t"), shown) == topic
+    assert DESCRIBE_TOPIC.answered(DESCRIBE_TOPIC.build_request("n:t"), shown) == topic
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_topic_is_shown_as_cdap_shows_it() -> None:
 def test_a_topic_without_its_properties_is_a_bad_request(properties: object) -> None:
     body = json.dumps({"name": "t", "properties": properties}).encode()
     with pytest.raises(BadRequest):
-        DESCRIBE_TOPIC.answered(DESCRIBE_TOPIC.asked("t"), body)
+        DESCRIBE_TOPIC.answered(DESCRIBE_TOPIC.build_request("t"), body)
 
 
 @given(
@@ -264,10 +264,10 @@ def test_a_popped_item_in_a_frame_that_is_none_is_a_bad_request(
 
 
 def test_a_default_that_is_passed_is_checked_where_its_check_makes_another() -> None:
-    assert STORE.asked("t", [b"a"], transaction=5, attempt=None).attempt == b""
-    assert PUSH.asked("q", [b"a"], delay_s=0).delay_s == 0
+    assert STORE.build_request("t", [b"a"], transaction=5, attempt=None).attempt == b""
+    assert PUSH.build_request("q", [b"a"], delay_s=0).delay_s == 0
     with pytest.raises(BadRequest):
-        PUSH.asked("q", [b"a"], delay_s=False)
+        PUSH.build_request("q", [b"a"], delay_s=False)
 
 
 @pytest.mark.parametrize("name", ["n:.", "n:a", "a"])

@@ -93,10 +93,10 @@ def test_a_publish_to_one_partition_here_is_read_once(
     for _ in range(3):  # the partition whose turn it is, is one that is here
         found = renamed(handles, {"messages": messages})
         assert found is not None
-        assert found.topic == found.asked.topic == "default:t.0"
-        assert found.asked.read().topic == "default:t.0"
-        assert found.asked.read() is found.asked.read()
-        assert len(found.asked.read().messages) == len(messages)
+        assert found.topic == found.arguments.topic == "default:t.0"
+        assert found.arguments.read().topic == "default:t.0"
+        assert found.arguments.read() is found.arguments.read()
+        assert len(found.arguments.read().messages) == len(messages)
 
 
 @pytest.mark.parametrize(

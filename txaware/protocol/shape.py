@@ -243,7 +243,7 @@ class Shape:
         )
 
     # ---- the client's half
-    def asked(self, *args: Any, **options: Any) -> Any:
+    def build_request(self, *args: Any, **options: Any) -> Any:
         """Returns the request of a call, each field checked as a program passed it."""
         request = self.request(*args, **options)
         for name, place in self.places.items():

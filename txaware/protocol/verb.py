@@ -250,10 +250,10 @@ class Verb(Generic[P, T]):
         """The name of the port whose method that is."""
         return self.does.__qualname__.partition(".")[0]
 
-    def asked(self, *args: P.args, **options: P.kwargs) -> Any:
+    def build_request(self, *args: P.args, **options: P.kwargs) -> Any:
         """Returns the request of a call, checked as far as a client can."""
         named = dict(zip(self._parameters, args, strict=False))
-        request = self.shape.asked(*args[len(named) :], **named, **options)
+        request = self.shape.build_request(*args[len(named) :], **named, **options)
         if self.check is not None:
             self.check(request)
         return request

@@ -151,8 +151,10 @@ def _head(scope: Scope) -> Head:
     )
 
 
-async def _reply(reply: Reply, asked: Mapping[bytes, bytes], send: Send) -> None:
-    body, headers = dressed(reply, asked)
+async def _reply(
+    reply: Reply, request_headers: Mapping[bytes, bytes], send: Send
+) -> None:
+    body, headers = dressed(reply, request_headers)
     await send(
         {"type": "http.response.start", "status": reply.status, "headers": headers}
     )

@@ -477,7 +477,7 @@ class FrameConnection(asyncio.Protocol):
         most = rules.limits.most_of_connection
         if len(self._streams) >= most:
             raise Full(f"{most:,} requests are under way on this connection")
-        size_bytes = stream.asked.size_bytes
+        size_bytes = stream.request_head.size_bytes
         limit = rules.settings.request_limit_bytes
         if not 0 <= size_bytes <= limit:
             raise RequestTooLarge(

@@ -106,7 +106,7 @@ class RequestStream:
     ) -> None:
         self.line: StreamLine = line
         self.number, self.came = number, came
-        self.asked = head
+        self.request_head = head
         self.holder: str | None = None
         self.loop, self.tasks = line.loop, line.tasks
         self._body = bytearray()
@@ -228,7 +228,7 @@ class RequestStream:
     # ---- the request
     def begin(self, body: bytes) -> None:
         """Takes the head and the beginning of the body."""
-        if len(body) == self.asked.size_bytes:
+        if len(body) == self.request_head.size_bytes:
             self._whole(body)
             return
         memory = self._memory = Memory(self.line.lane.rules.admission, self.stop_body)
@@ -243,7 +243,7 @@ class RequestStream:
         if memory is None:
             return
         self._came_bytes += len(data)
-        if self._came_bytes > self.asked.size_bytes:
+        if self._came_bytes > self.request_head.size_bytes:
             raise WrongFrame("a request has more bytes than it says")
         try:
             memory.came(len(data))
@@ -252,7 +252,7 @@ class RequestStream:
             return
         self._body += data
         self._untold_bytes += len(data)
-        if self._came_bytes == self.asked.size_bytes:
+        if self._came_bytes == self.request_head.size_bytes:
             body = bytes(self._body)
             self._forget_body()
             self._whole(body)
@@ -285,41 +285,41 @@ class RequestStream:
         self._request.go_on()
 
     def _match(self, body: bytes) -> Match | Reply:
-        asked, line = self.asked, self.line
-        if asked.verb == ANY_ROUTE:
-            path, routes = asked.path.partition("?")[0], line.lane.rules.routes
+        head, line = self.request_head, self.line
+        if head.verb == ANY_ROUTE:
+            path, routes = head.path.partition("?")[0], line.lane.rules.routes
             # Paths of transactions, each of which is new, are known by what is around
             # their number.
-            direct = routes.direct(path.encode()) if asked.method == "POST" else None
-            return routes.match(asked.method, path) if direct is None else direct[0]
-        route = line.routes.get(asked.verb)
+            direct = routes.direct(path.encode()) if head.method == "POST" else None
+            return routes.match(head.method, path) if direct is None else direct[0]
+        route = line.routes.get(head.verb)
         if route is None:
-            raise BadRequest(f"there is no verb {asked.verb}")
+            raise BadRequest(f"there is no verb {head.verb}")
         return route.match(body)
 
     def head(self, path: str | None = None) -> Head:
         """Returns the head that a request of HTTP has."""
-        asked, line = self.asked, self.line
+        head, line = self.request_head, self.line
         own: list[tuple[bytes, bytes]] = []
-        if asked.key is not None:
-            own.append((KEY, asked.key.encode()))
-            if asked.connection:  # which no earlier life of the server had
+        if head.key is not None:
+            own.append((KEY, head.key.encode()))
+            if head.connection:  # which no earlier life of the server had
                 own.append((SENT_TO, line.lane.rules.repeats.instance.encode()))
-        if asked.instance is not None:
-            own.append((INSTANCE, asked.instance.encode()))
-        for name in _OF_ONE if asked.headers else ():
-            if name in asked.headers:
-                own.append((name.encode(), asked.headers[name].encode()))
+        if head.instance is not None:
+            own.append((INSTANCE, head.instance.encode()))
+        for name in _OF_ONE if head.headers else ():
+            if name in head.headers:
+                own.append((name.encode(), head.headers[name].encode()))
         headers, listed = line.headers, line.listed
         if own:
             headers = {**headers, **dict(own)}
             listed = [*headers.items()]
-        route = line.routes.get(asked.verb)
+        route = line.routes.get(head.verb)
         if route is not None:
             method, path, query = route.verb.method, path or route.verb.path, ""
         else:
-            method = asked.method
-            found, _, query = asked.path.partition("?")
+            method = head.method
+            found, _, query = head.path.partition("?")
             path = path or found
         return Head(
             method,
@@ -328,7 +328,7 @@ class RequestStream:
             headers,
             listed,
             self,
-            asked.verb,
+            head.verb,
         )
 
     # ---- the answer
@@ -354,7 +354,7 @@ class RequestStream:
             told = {name.decode(): value.decode() for name, value in reply.headers}
             retry_after = told.pop("retry-after", None)
             is_unknown = told.pop("txaware-outcome", None) is not None
-        if self.asked.verb == ANY_ROUTE and reply.content_type is not None:
+        if self.request_head.verb == ANY_ROUTE and reply.content_type is not None:
             told["content-type"] = reply.content_type
         renamed = self.line.renamed
         if renamed is not None:

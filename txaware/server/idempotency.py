@@ -70,43 +70,43 @@ class Idempotency:
         self._size_bytes = 0
 
     async def once(
-        self, asked: KeyedRequest, perform: Callable[[], Awaitable[Reply]]
+        self, keyed_request: KeyedRequest, perform: Callable[[], Awaitable[Reply]]
     ) -> Reply:
         """Returns the first answer to that key, which may be under way."""
-        while (found := self.begin(asked)) is not None:
+        while (found := self.begin(keyed_request)) is not None:
             with suppress(ClientGone):  # the first: nothing was done for it
                 return await asyncio.shield(found)
         try:
             reply = await perform()
         except BaseException as error:
-            self.end(asked, error)
+            self.end(keyed_request, error)
             raise
-        self.end(asked, reply)
+        self.end(keyed_request, reply)
         return reply
 
-    def begin(self, asked: KeyedRequest) -> asyncio.Future[Reply] | None:
+    def begin(self, keyed_request: KeyedRequest) -> asyncio.Future[Reply] | None:
         """Returns the answer to the first request; None where this one is the first.
 
         `end` then has to be told its answer. Another request than the first is refused.
         """
-        scope = asked.scope
+        scope = keyed_request.scope
         if not 0 < len(scope[-1]) <= LONGEST_KEY:
             raise BadRequest(f"an Idempotency-Key has 1 to {LONGEST_KEY} characters")
         self._forget_old()
         first = self._under_way.get(scope) or self._remembered.get(scope)
         if first is not None:
-            if first.digest != asked.digest:
+            if first.digest != keyed_request.digest:
                 raise KeyReused
             return first.reply
-        if asked.instance is not None:
-            self._check_repeat(asked.instance)
+        if keyed_request.instance is not None:
+            self._check_repeat(keyed_request.instance)
         reply = asyncio.get_running_loop().create_future()
-        self._under_way[scope] = _First(asked.digest, reply)
+        self._under_way[scope] = _First(keyed_request.digest, reply)
         return None
 
-    def end(self, asked: KeyedRequest, outcome: Reply | BaseException) -> None:
+    def end(self, keyed_request: KeyedRequest, outcome: Reply | BaseException) -> None:
         """Remembers how the first request ended; a refusal may go better next time."""
-        scope = asked.scope
+        scope = keyed_request.scope
         future = self._under_way[scope].reply
         if isinstance(outcome, Reply):
             future.set_result(outcome)

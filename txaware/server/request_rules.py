@@ -161,7 +161,7 @@ class RequestRules:
             principal,
             head.peer,
             partial(self._allowed, match, head.headers),
-            match.asked,
+            match.arguments,
             head.verb,
         )
 

@@ -119,13 +119,13 @@ def _group(name: re.Match[str]) -> str:
 class Match:
     """The route of a request, its path, decoded, and the names in that.
 
-    `asked` is what a verb is asked, where that was read to know these names.
+    `arguments` is the verb's own request, where that was read to know these names.
     """
 
     route: Route
     path: str
     params: Mapping[str, str]
-    asked: Any = None
+    arguments: Any = None
 
 
 class Routes:

@@ -26,12 +26,12 @@ class AdminCalls(ServerCalls):
         self, topic: str, *, start: Start = None, limit: int = 100
     ) -> Steps[list[Peeked]]:
         """Asks for rows as they stand, as many as were asked for, in pieces."""
-        left = PEEK.asked(topic, start=start, limit=limit).limit
+        left = PEEK.build_request(topic, start=start, limit=limit).limit
         peeked: list[Peeked] = []
         while True:
             most = min(left, MOST_PEEKED)
-            asked = PEEK.asked(topic, start=start, limit=most)
-            piece: list[Peeked] = yield call_of(PEEK, asked)
+            request = PEEK.build_request(topic, start=start, limit=most)
+            piece: list[Peeked] = yield call_of(PEEK, request)
             peeked += piece
             left -= len(piece)
             if len(piece) < most or not left:
@@ -41,13 +41,13 @@ class AdminCalls(ServerCalls):
     def lag_ms(self, group: str, topic: str) -> Call[int]:
         """Asks how far a group is behind."""
         return attrs.evolve(
-            call_of(LAG, LAG.asked(group, topic)), read=_lag, framed=None
+            call_of(LAG, LAG.build_request(group, topic)), read=_lag, framed=None
         )
 
     def oldest_unread_ms(self, group: str, topic: str) -> Call[int]:
         """Asks for the age of the oldest message that a group may read and has not."""
         return attrs.evolve(
-            call_of(LAG, LAG.asked(group, topic)), read=_unread, framed=None
+            call_of(LAG, LAG.build_request(group, topic)), read=_unread, framed=None
         )
 
     def backup(self) -> Call[None]:

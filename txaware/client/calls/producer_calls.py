@@ -25,12 +25,12 @@ def _entering(
     """Returns the method that yields the call; `ahead` where no commit has the rows."""
 
     def steps(calls: ServerCalls, /, *args: P.args, **options: P.kwargs) -> Steps[T]:
-        asked = verb.asked(*args, **options)
+        request = verb.build_request(*args, **options)
         for name, value in named.items():
-            setattr(asked, name, value)
+            setattr(request, name, value)
         info = yield from calls.info()
-        asked.ahead = asked.ahead or not info.carried_bytes
-        answer: T = yield call_of(verb, asked)
+        request.ahead = request.ahead or not info.carried_bytes
+        answer: T = yield call_of(verb, request)
         return answer
 
     return signed_as(verb.does)(steps)
@@ -56,13 +56,13 @@ class ProducerCalls(TopicCalls):
         stored. So other messages may not have its sequence: it is `Unavailable`, and
         sent again.
         """
-        asked = PUBLISH_ONCE.asked(
+        request = PUBLISH_ONCE.build_request(
             topic, messages, producer=producer, sequence=sequence
         )
         info = yield from self.info()
-        asked = limited(PUBLISH_ONCE, asked, info)
-        check_plain(asked.messages, None)
+        request = limited(PUBLISH_ONCE, request, info)
+        check_plain(request.messages, None)
         try:
-            return (yield from performed(self, PUBLISH_ONCE, asked))
+            return (yield from performed(self, PUBLISH_ONCE, request))
         except NotWritten as error:
             raise Unavailable(str(error)) from error

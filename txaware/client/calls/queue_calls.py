@@ -43,19 +43,19 @@ class QueueCalls(ServerCalls):
 
     def pop(self, name: str, **options: Any) -> Steps[list[Popped]]:
         """Pops; a job is committed by a call of its own where a server is of before."""
-        asked = POP.asked(name, **options)
-        if (job := asked.commits) is not None:
+        request = POP.build_request(name, **options)
+        if (job := request.commits) is not None:
             info = yield from self.info()
             if not info.takes_commits:
-                commit = COMMIT_JOB.asked(name, job.id, job.lease)
+                commit = COMMIT_JOB.build_request(name, job.id, job.lease)
                 yield from performed(self, COMMIT_JOB, commit)
-                asked = structs.replace(asked, commits=None)
-        return (yield from performed(self, POP, asked))
+                request = structs.replace(request, commits=None)
+        return (yield from performed(self, POP, request))
 
     def pause_queue(self, name: str, *, paused: bool) -> Steps[None]:
         """Has pops get nothing, or go on."""
         verb = PAUSE_QUEUE if paused else RESUME_QUEUE
-        yield call_of(verb, verb.shape.asked(name))
+        yield call_of(verb, verb.shape.build_request(name))
 
 
 def _named(wanted: QueueDescriptor, named: Iterable[str]) -> dict[str, Any]:

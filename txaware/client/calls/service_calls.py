@@ -41,18 +41,18 @@ from txaware.publish.repeated_publish import OwnProducer
 BESIDE_BYTES = 32
 
 
-def cut_to_fit(asked: Store, info: ServerInfo) -> list[tuple[Store, bytes]]:
+def cut_to_fit(request: Store, info: ServerInfo) -> list[tuple[Store, bytes]]:
     """Returns one request where it fits, so that it is stored whole or not at all.
 
     Otherwise it returns several, of half of what the server takes at most, unless for a
     single large message. Each has its body.
     """
     packed = STORE.shape.packed_body
-    payloads, body = asked.messages, packed(asked)
+    payloads, body = request.messages, packed(request)
     if len(body) <= info.request_bytes and len(payloads) <= MAX_MESSAGES:
-        return [(asked, body)]
+        return [(request, body)]
     pieces = [
-        structs.replace(asked, messages=piece)
+        structs.replace(request, messages=piece)
         for piece in _pieces(payloads, info.request_bytes // 2)
     ]
     found = [(piece, packed(piece)) for piece in pieces]
@@ -105,23 +105,23 @@ class ServiceCalls(ProducerCalls):
         receipts: Iterable[Receipt] | None = None,
     ) -> Steps[PublishResponse | None]:
         """Makes one request, whatever its size, so that all stays in one piece."""
-        asked = PUBLISH.asked(
+        request = PUBLISH.build_request(
             topic, messages, transaction=transaction, receipts=receipts
         )
         info = yield from self.info()
-        asked = limited(PUBLISH, asked, info)
-        if asked.transaction is None:
-            check_plain(asked.messages, asked.receipts)
-        if len(asked.messages) and asked.receipts is not None:
+        request = limited(PUBLISH, request, info)
+        if request.transaction is None:
+            check_plain(request.messages, request.receipts)
+        if len(request.messages) and request.receipts is not None:
             raise BadRequest("a publish has messages or receipts, not both")
-        is_plain = asked.transaction is None and topic not in self._partitioned
+        is_plain = request.transaction is None and topic not in self._partitioned
         if is_plain and info.takes_producers:
             try:
-                yield from self._publish_own(topic, asked.messages)
+                yield from self._publish_own(topic, request.messages)
                 return None
             except PartitionNeeded:  # each partition has sequences of its own
                 self._partitioned.add(topic)
-        return (yield from performed(self, PUBLISH, asked))
+        return (yield from performed(self, PUBLISH, request))
 
     def _publish_own(self, topic: str, messages: Payloads) -> Steps[None]:
         """Publishes by a producer of this client: each request is stored once.
@@ -169,11 +169,13 @@ class ServiceCalls(ProducerCalls):
         Where one of several fails, others may be stored, and the attempt must not be
         named in a reference.
         """
-        asked = STORE.asked(topic, messages, transaction=transaction, attempt=attempt)
+        request = STORE.build_request(
+            topic, messages, transaction=transaction, attempt=attempt
+        )
         info = yield from self.info()
-        asked = limited(STORE, asked, info)
+        request = limited(STORE, request, info)
         receipts: list[Receipt] = []
-        for piece, body in cut_to_fit(asked, info):
+        for piece, body in cut_to_fit(request, info):
             receipts.append((yield call_of(STORE, piece, body=body)))
         return total_receipt(receipts)
 
@@ -187,15 +189,15 @@ class ServiceCalls(ProducerCalls):
         transaction: Transaction | None,
     ) -> Steps[ColumnarPage]:
         """Polls once, and returns the answer as columns."""
-        asked = POLL.asked(
+        request = POLL.build_request(
             topic,
             start=start,
             inclusive=inclusive,
             limit=limit,
             transaction=transaction,
         )
-        asked.columns = True
-        page: Any = yield call_of(POLL, asked)
+        request.columns = True
+        page: Any = yield call_of(POLL, request)
         return cast(ColumnarPage, page)
 
     def position(
@@ -205,8 +207,8 @@ class ServiceCalls(ProducerCalls):
         verb, options = POSITION, {}
         if transaction is not None:
             verb, options = POSITION_SEEN, {"transaction": transaction}
-        asked = verb.shape.asked(group, topic, **options)
-        position: MessageId | None = yield call_of(verb, asked)
+        request = verb.shape.build_request(group, topic, **options)
+        position: MessageId | None = yield call_of(verb, request)
         return position
 
     wait = steps_of(WAIT)

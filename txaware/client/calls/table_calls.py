@@ -54,11 +54,11 @@ class TableCalls(ServerCalls):
         A repeat writes the same versions again. They go in one request, all or none:
         more than that takes are refused, and `cut_rows` makes several calls of them.
         """
-        asked = SAVE_ROWS.asked(table, changes, transaction=transaction)
-        info, listed = (yield from self.info()), asked.changes
-        call = call_of(SAVE_ROWS, asked)
+        request = SAVE_ROWS.build_request(table, changes, transaction=transaction)
+        info, listed = (yield from self.info()), request.changes
+        call = call_of(SAVE_ROWS, request)
         if _BESIDE_BYTES + sum(map(json_bytes, listed)) > info.request_bytes:
-            body = encode_changes(asked.transaction, listed)
+            body = encode_changes(request.transaction, listed)
             call = msgpack_call(call.path, body, call.read, repeat=call.repeat)
         if len(call.body) > info.request_bytes or len(listed) > MAX_MESSAGES:
             raise RequestTooLarge(

@@ -30,10 +30,12 @@ def _described(
     def steps(
         calls: ServerCalls, /, *args: P.args, **options: P.kwargs
     ) -> Steps[Topic]:
-        asked = verb.asked(*args, **options)
+        request = verb.build_request(*args, **options)
         yield from calls.info()
-        yield call_of(verb, asked)
-        topic: Topic = yield call_of(DESCRIBE_TOPIC, DESCRIBE_TOPIC.asked(asked.topic))
+        yield call_of(verb, request)
+        topic: Topic = yield call_of(
+            DESCRIBE_TOPIC, DESCRIBE_TOPIC.build_request(request.topic)
+        )
         return topic
 
     return signed_as(verb.does)(steps)
@@ -59,20 +61,20 @@ class TopicCalls(ServerCalls):
         A server of version 0.1.0 knows only how to replace everything: it is told what
         it has, with the changes.
         """
-        asked = UPDATE_TOPIC.asked(
+        request = UPDATE_TOPIC.build_request(
             topic,
             ttl_s=ttl_s,
             properties=properties,
             compact=compact,
             partitions=partitions,
         )
-        update: Call[Any] = call_of(UPDATE_TOPIC, asked)
+        update: Call[Any] = call_of(UPDATE_TOPIC, request)
         yield from self.info()
         if not (yield attrs.evolve(update, read=_is_known)):
             found = yield from self.topic(topic)
             named = checked_changes(properties, compact)
-            found = found.changed(asked.ttl_s, named)
-            replaced = REPLACE_TOPIC.asked(
+            found = found.changed(request.ttl_s, named)
+            replaced = REPLACE_TOPIC.build_request(
                 topic, ttl_s=found.ttl_s, properties=found.properties
             )
             yield call_of(REPLACE_TOPIC, replaced)

@@ -98,21 +98,21 @@ def msgpack_call(
 
 def call_of(
     verb: Verb[P, T],
-    asked: Any,
+    request: Any,
     *,
     longer_s: float = 0,
     body: bytes | None = None,
     given_back: Callable[[T], Iterable[Steps[None]]] | None = None,
 ) -> Call[T]:
     """Returns the call of a verb with its request; `body` is one in msgpack."""
-    shape, path = verb.shape, partial(verb.shape.path_of, asked)
-    read = reading(partial(verb.answered, asked), partial(verb.unpacked, asked))
-    framed = _framed(verb, asked, body)
-    about = asked.topic if verb.is_of_partition else ""
+    shape, path = verb.shape, partial(verb.shape.path_of, request)
+    read = reading(partial(verb.answered, request), partial(verb.unpacked, request))
+    framed = _framed(verb, request, body)
+    about = request.topic if verb.is_of_partition else ""
     if verb.formats is not None:
         return msgpack_call(
             path,
-            partial(shape.packed_body, asked) if body is None else body,
+            partial(shape.packed_body, request) if body is None else body,
             read,
             repeat=verb.repeat,
             longer_s=longer_s,
@@ -124,7 +124,7 @@ def call_of(
         verb.method,
         path,
         read,
-        partial(shape.body_of, asked),
+        partial(shape.body_of, request),
         accept=verb.media_type.encode(),
         repeat=verb.repeat,
         longer_s=LONG_S if verb.work.is_long else longer_s,
@@ -138,70 +138,70 @@ def steps_of(verb: Verb[P, T]) -> Callable[Concatenate[Any, P], Steps[T]]:
     """Returns the method that yields the calls of a verb."""
 
     def steps(calls: ServerCalls, /, *args: P.args, **options: P.kwargs) -> Steps[T]:
-        return performed(calls, verb, verb.asked(*args, **options))
+        return performed(calls, verb, verb.build_request(*args, **options))
 
     return signed_as(verb.does)(steps)
 
 
-def performed(calls: ServerCalls, verb: Verb[P, T], asked: Any) -> Steps[T]:
+def performed(calls: ServerCalls, verb: Verb[P, T], request: Any) -> Steps[T]:
     """Yields the calls of a verb with its request, and returns the answer.
 
     A keyed call names the instance of the server, which is asked for first. A verb that
     waits is asked again where the server waits for less.
     """
     waits = verb.waits
-    longest_s = 0.0 if waits is None else getattr(asked, waits)
+    longest_s = 0.0 if waits is None else getattr(request, waits)
     until_s = calls.clock_s() + longest_s if longest_s > 0 else 0.0
     if verb.repeat.is_keyed:
         yield from calls.info()
     answer: T
     if verb.formats is not None and verb.formats.has_messages:
         info = yield from calls.info()
-        asked = limited(verb, asked, info)
-        body = verb.shape.packed_body(asked)
-        require_fit(len(asked.messages), len(body), info)
-        answer = yield call_of(verb, asked, body=body)
+        request = limited(verb, request, info)
+        body = verb.shape.packed_body(request)
+        require_fit(len(request.messages), len(body), info)
+        answer = yield call_of(verb, request, body=body)
         return answer
-    give_back = verb.gives_back(asked)
+    give_back = verb.gives_back(request)
     given_back = None if give_back is None else partial(_given_back, calls, give_back)
     if waits is None or longest_s <= 0:
-        answer = yield call_of(verb, asked, given_back=given_back)
+        answer = yield call_of(verb, request, given_back=given_back)
         return answer
     while True:
         wait_s, is_last = yield from calls.turn(longest_s, until_s)
-        turn = msgspec.structs.replace(asked, **{waits: wait_s})
+        turn = msgspec.structs.replace(request, **{waits: wait_s})
         answer = yield call_of(verb, turn, longer_s=wait_s, given_back=given_back)
         if answer or is_last:
             return answer
 
 
-def limited(verb: Verb[..., Any], asked: Any, info: ServerInfo) -> Any:
+def limited(verb: Verb[..., Any], request: Any, info: ServerInfo) -> Any:
     """Returns the request with its messages as a server takes them.
 
     A batch that it cannot unpack becomes single messages again.
     """
-    payloads = checked_payloads(asked.messages, limit_bytes=info.message_bytes)
+    payloads = checked_payloads(request.messages, limit_bytes=info.message_bytes)
     packed = payloads.packed
     if packed is not None and packed.compression not in info.compressions:
         payloads = attrs.evolve(payloads, packed=None)
     none = None if verb.formats is None else verb.formats.none
     if none is not None and not len(payloads):
         raise BadRequest(none)
-    return msgspec.structs.replace(asked, messages=payloads)
+    return msgspec.structs.replace(request, messages=payloads)
 
 
 def _framed(
-    verb: Verb[P, T], asked: Any, body: bytes | None = None
+    verb: Verb[P, T], request: Any, body: bytes | None = None
 ) -> Callable[[], tuple[int, bytes]] | None:
     """Returns what makes the number and the fields of a request in a frame."""
     number = verb.number
     if number is None:
         return None
-    return lambda: (number, verb.shape.packed(asked, body))
+    return lambda: (number, verb.shape.packed(request, body))
 
 
 def _given_back(
     calls: ServerCalls, give_back: GiveBack[T], value: T
 ) -> Iterator[Steps[None]]:
-    for verb, asked in give_back(value):
-        yield performed(calls, verb, asked)
+    for verb, request in give_back(value):
+        yield performed(calls, verb, request)

@@ -56,9 +56,13 @@ def parts_route(server_context: ServerContext, membership: ClusterPart) -> Route
     )
 
     def write(sent: SentPart) -> None:
-        asked = MSGPACK.publish_request(sent.request)
+        publish_request = MSGPACK.publish_request(sent.request)
         with entered_by_the_server(sent.since, sent.ticket):
-            service.publish(sent.partition, asked.messages, transaction=asked.pointer)
+            service.publish(
+                sent.partition,
+                publish_request.messages,
+                transaction=publish_request.pointer,
+            )
 
     async def take(request: Request) -> Reply:
         require_server(request.headers)

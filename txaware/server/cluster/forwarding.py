@@ -149,7 +149,7 @@ class Forwarding:
                     return self._at_home(match, request)
                 if end == PUBLISH_END:
                     route = self._publishing(route, topic, place)
-                    return Match(route, match.path, match.params, match.asked)
+                    return Match(route, match.path, match.params, match.arguments)
                 return _with(match, partial(self._whole.handle, end, place))
             if place is None:
                 return self._elsewhere(match, request, topic, None)
@@ -159,7 +159,7 @@ class Forwarding:
             if uses is None or topic is None:
                 return match
             counting = uses.counting(route, shard)
-            return Match(counting, match.path, match.params, match.asked)
+            return Match(counting, match.path, match.params, match.arguments)
         return self._elsewhere(match, request, topic, shard)
 
     def _publishing(self, route: Route, topic: str, place: PartitionedTopic) -> Route:
@@ -198,9 +198,9 @@ class Forwarding:
         plain = attrs.evolve(request, headers={**request.headers, b"accept": _PLAIN})
         head = _head_of(route, plain)
         others = [one for one in self._membership.map.servers if not self._is_own(one)]
-        asked = [self._asked(one, head, plain) for one in others]
+        calls = [self._ask(one, head, plain) for one in others]
         found = await asyncio.gather(
-            route.handle(plain), *asked, return_exceptions=True
+            route.handle(plain), *calls, return_exceptions=True
         )
         own, *parts = found
         if not isinstance(own, Reply):
@@ -220,7 +220,7 @@ class Forwarding:
         if SERVER in request.headers:
             return _with(match, partial(_moved, shard))
         route = self._passing(match.route, of_topic=topic is not None)
-        return Match(route, match.path, match.params, match.asked)
+        return Match(route, match.path, match.params, match.arguments)
 
     def _passing(self, route: Route, *, of_topic: bool) -> Route:
         """Returns the route that passes on what another one is asked.
@@ -280,7 +280,7 @@ class Forwarding:
                     at = await self._shards.found(topic)
                 owner = self._membership.map.owner(at)
                 if owner is not None:
-                    answer = await self._asked(owner, head, request)
+                    answer = await self._ask(owner, head, request)
                     if answer is not None:
                         return answer
                     why = f"{owner.own} has it no more"
@@ -305,7 +305,7 @@ class Forwarding:
                 )
             await self._membership.next_map(min(left_s, _PAUSE_S))
 
-    async def _asked(
+    async def _ask(
         self, owner: ServerEntry, head: RequestHead, request: Request
     ) -> Answer | None:
         """Returns the answer of a server; None where it does not have the shard."""

@@ -23,7 +23,7 @@ _AHEAD_MS = 1 << 62
 T = TypeVar("T")
 
 
-class AskedRows(msgspec.Struct, array_like=True):
+class RowsRequest(msgspec.Struct, array_like=True):
     """The rows to read of a shard: one by its `key`, or a range, or a range's size."""
 
     shard: int
@@ -54,7 +54,7 @@ class AskedRows(msgspec.Struct, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_asked = msgspec.msgpack.Decoder(AskedRows).decode
+_decode_request = msgspec.msgpack.Decoder(RowsRequest).decode
 _value = reading(msgspec.msgpack.Decoder(bytes | None).decode)
 _size = reading(msgspec.msgpack.Decoder(int).decode)
 _rows = reading(msgspec.msgpack.Decoder(list[tuple[bytes, bytes]]).decode)
@@ -65,12 +65,12 @@ def rows_route(server_context: ServerContext, membership: ClusterPart) -> Route:
 
     async def read(request: Request) -> Reply:
         require_server(request.headers)
-        asked = _asked(request.body)
+        rows_request = _decode_request(request.body)
         copies = membership.copies
-        if copies is None or not membership.has(asked.shard):
-            raise ShardAway(f"shard {asked.shard} is not at this server")
-        table = copies.rows(asked.shard)
-        found = await server_context.in_monitor_thread(asked.read, table)
+        if copies is None or not membership.has(rows_request.shard):
+            raise ShardAway(f"shard {rows_request.shard} is not at this server")
+        table = copies.rows(rows_request.shard)
+        found = await server_context.in_monitor_thread(rows_request.read, table)
         return Reply(200, _encode(found))
 
     return Route("POST", ROWS_PATH, read, operator, harmless=True)
@@ -88,7 +88,7 @@ class RemoteRows:
 
     def get(self, key: bytes) -> bytes | None:
         """Returns the value of a key; None if it has none."""
-        found: bytes | None = self._ask(AskedRows(self._shard, key), _value)
+        found: bytes | None = self._ask(RowsRequest(self._shard, key), _value)
         return found
 
     def scan(
@@ -102,28 +102,28 @@ class RemoteRows:
         reverse: bool = False,
     ) -> list[Row]:
         """Reads the rows whose key begins with `prefix`, in order, without that."""
-        asked = AskedRows(
+        rows_request = RowsRequest(
             *(self._shard, None, prefix, start, stop),
             *(limit, max_bytes, reverse),
         )
-        return list(self._ask(asked, _rows))
+        return list(self._ask(rows_request, _rows))
 
     def size_bytes(self, start: bytes, stop: bytes) -> int:
         """Returns about the size of a range."""
-        asked = AskedRows(self._shard, start=start, stop=stop, is_size=True)
-        found: int = self._ask(asked, _size)
+        rows_request = RowsRequest(self._shard, start=start, stop=stop, is_size=True)
+        found: int = self._ask(rows_request, _size)
         return found
 
     def outline(self, _: bytes) -> Emptiness | None:
         """Returns None: a look into each topic tells more."""
         return None
 
-    def _ask(self, asked: AskedRows, read: Any) -> Any:
+    def _ask(self, rows_request: RowsRequest, read: Any) -> Any:
         call = Call(
             "POST",
             ROWS_PATH,
             read,
-            _encode(asked),
+            _encode(rows_request),
             content_type=b"application/octet-stream",
             repeat=Repeat.HARMLESS,
         )

@@ -25,7 +25,7 @@ from txaware.service.transfer.backup_format import BackupReading, Chunks
 VIEW_PATH, READ_PATH = "/v1/cluster/view", "/v1/cluster/view/read"
 
 
-class AskedView(msgspec.Struct, array_like=True):
+class ViewRequest(msgspec.Struct, array_like=True):
     """A view of a shard's rows; `name` is what its reader calls it."""
 
     shard: int
@@ -33,7 +33,7 @@ class AskedView(msgspec.Struct, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_asked = msgspec.msgpack.Decoder(AskedView).decode
+_decode_request = msgspec.msgpack.Decoder(ViewRequest).decode
 
 
 class ViewRoutes:
@@ -58,13 +58,13 @@ class ViewRoutes:
 
     async def _view(self, request: Request) -> Stream:
         require_server(request.headers)
-        asked, copies = _asked(request.body), self._membership.copies
-        if copies is None or not self._membership.has(asked.shard):
-            raise ShardAway(f"shard {asked.shard} is not at this server")
-        table = copies.rows(asked.shard)
+        view_request, copies = _decode_request(request.body), self._membership.copies
+        if copies is None or not self._membership.has(view_request.shard):
+            raise ShardAway(f"shard {view_request.shard} is not at this server")
+        table = copies.rows(view_request.shard)
         chunks = await self._server_context.in_slow_thread(backup_chunks, table)
         stream = streamed(self._server_context, chunks)
-        pieces = self._once_asked(asked.name, request.peer, stream.pieces)
+        pieces = self._once_asked(view_request.name, request.peer, stream.pieces)
         return attrs.evolve(stream, pieces=pieces)
 
     async def _once_asked(
@@ -84,10 +84,12 @@ class ViewRoutes:
 
     async def _read(self, request: Request) -> Reply:
         require_server(request.headers)
-        asked = _asked(request.body)
-        waiting = self._waiting.get(asked.name)
+        view_request = _decode_request(request.body)
+        waiting = self._waiting.get(view_request.name)
         if waiting is None:
-            raise ShardAway(f"shard {asked.shard} has no such view at this server")
+            raise ShardAway(
+                f"shard {view_request.shard} has no such view at this server"
+            )
         waiting.set()
         return DONE
 
@@ -97,7 +99,7 @@ class RemoteView:
 
     def __init__(self, shard: int, calls: SealedCalls) -> None:
         self._calls = calls
-        self._asked = AskedView(shard, secrets.token_hex(8))
+        self._view_request = ViewRequest(shard, secrets.token_hex(8))
         self._chunks = calls.stream(shard, self._call(VIEW_PATH))
         with self._away():
             self._reading = BackupReading(Chunks(self._chunks))
@@ -108,7 +110,7 @@ class RemoteView:
             "POST",
             path,
             done,
-            _encode(self._asked),
+            _encode(self._view_request),
             content_type=b"application/octet-stream",
             accept=b"application/octet-stream",
             repeat=Repeat.NEVER,
@@ -117,7 +119,7 @@ class RemoteView:
     def pieces(self, _: int) -> Iterator[list[Row]]:
         """Reads all rows in order, in the pieces that the owner makes."""
         with self._away():
-            self._calls.perform(self._asked.shard, self._call(READ_PATH))
+            self._calls.perform(self._view_request.shard, self._call(READ_PATH))
             yield from self._reading.pieces()
 
     def part(self, _: bytes) -> float:
@@ -136,5 +138,5 @@ class RemoteView:
             raise
         except Unavailable as error:
             raise ShardAway(
-                f"shard {self._asked.shard} is away just now: {error}"
+                f"shard {self._view_request.shard} is away just now: {error}"
             ) from error

@@ -157,7 +157,7 @@ class _Parts:
             query_string=query,
             body=body,
             peer=_PartPeer(self),
-            asked=None,
+            arguments=None,
             verb=ANY_ROUTE,
         )
         answer = await self.perform(match, part)
@@ -274,11 +274,11 @@ class WholeTopics:
         is_first = KEY not in headers and INSTANCE not in headers
         if not is_first or len(request.body) > QUICK_BYTES:
             return None
-        unread: Unread = _asked_of(PUBLISH, request)
-        asked: Publish = unread.read()
-        if asked.transaction is not None or asked.receipts is not None:
+        unread: Unread = _arguments_of(PUBLISH, request)
+        arguments: Publish = unread.read()
+        if arguments.transaction is not None or arguments.receipts is not None:
             return None
-        asked.messages = payloads = self._checked(asked.messages)
+        arguments.messages = payloads = self._checked(arguments.messages)
         number, spread = self._alone(place, payloads), self._spread(place)
         if number is None:
             return None
@@ -286,8 +286,8 @@ class WholeTopics:
         if not self._membership.has(shard):
             return None
         words = {**request.params, "topic": name}
-        asked.topic = f"{words['namespace']}:{name}"
-        return shard, request.of_partition(words, unread.known_as(asked))
+        arguments.topic = f"{words['namespace']}:{name}"
+        return shard, request.of_partition(words, unread.known_as(arguments))
 
     async def handle(
         self, end: str, place: PartitionedTopic, request: Request
@@ -311,10 +311,10 @@ class WholeTopics:
     # ---- writing
     async def _publish(self, parts: _Parts) -> Answer:
         format_, body = _formatted(parts.request)
-        asked = format_.publish_request(body)
-        if asked.pointer is None:
-            payloads = self._checked(asked.messages)
-            check_plain(payloads, asked.receipts)
+        publish_request = format_.publish_request(body)
+        if publish_request.pointer is None:
+            payloads = self._checked(publish_request.messages)
+            check_plain(payloads, publish_request.receipts)
             _check_repeat(parts.request, payloads)
             split = self._split(parts.place, payloads)
             if len(split) == 1:  # as it came
@@ -323,14 +323,14 @@ class WholeTopics:
             else:
                 await self._publish_parts(parts, split, None)
             return _answer_in(parts.request, PUBLISH, format_, None)
-        if len(asked.messages) and asked.receipts is not None:
+        if len(publish_request.messages) and publish_request.receipts is not None:
             raise BadRequest("a publish has messages or receipts, not both")
-        if len(asked.messages):
-            payloads = self._checked(asked.messages)
+        if len(publish_request.messages):
+            payloads = self._checked(publish_request.messages)
             split = self._split(parts.place, payloads)
-            answers = await self._publish_parts(parts, split, asked.pointer)
+            answers = await self._publish_parts(parts, split, publish_request.pointer)
         else:
-            answers = await self._refer(parts, asked)
+            answers = await self._refer(parts, publish_request)
         found = [decode_publish_response(one) for one in answers]
         return _answer_in(parts.request, PUBLISH, format_, _together(found))
 
@@ -366,18 +366,20 @@ class WholeTopics:
     async def _store(self, parts: _Parts) -> Answer:
         topic = parts.place.topic.topic
         format_, sent = _formatted(parts.request)
-        asked = format_.publish_request(sent)
-        if asked.pointer is None:
+        publish_request = format_.publish_request(sent)
+        if publish_request.pointer is None:
             raise BadRequest("a store names the write pointer of its transaction")
-        payloads = self._checked(asked.messages)
+        payloads = self._checked(publish_request.messages)
         if not len(payloads):
             raise BadRequest("a store has messages")
-        pointer, attempt = asked.pointer, asked.attempt or b""
+        pointer, attempt = publish_request.pointer, publish_request.attempt or b""
         answers = await parts.all(
             parts.ask(
                 number,
                 "store",
-                encode_publish(PublishRequest(pointer, each, attempt=asked.attempt)),
+                encode_publish(
+                    PublishRequest(pointer, each, attempt=publish_request.attempt)
+                ),
             )
             for number, each in self._split(parts.place, payloads).items()
         )
@@ -386,14 +388,18 @@ class WholeTopics:
         receipt = Receipt(pointer, str(topic), attempt, len(payloads))
         return _answer_in(parts.request, STORE, format_, receipt)
 
-    async def _refer(self, parts: _Parts, asked: PublishRequest) -> list[bytes]:
+    async def _refer(
+        self, parts: _Parts, publish_request: PublishRequest
+    ) -> list[bytes]:
         """Publishes what was stored in each partition, with a reference there."""
         topic, numbers = parts.place.topic.topic, range(parts.place.partitions)
-        if asked.receipts is None:  # none of them takes anything more
-            body = encode_publish(PublishRequest(asked.pointer, []))
+        if publish_request.receipts is None:  # none of them takes anything more
+            body = encode_publish(PublishRequest(publish_request.pointer, []))
             return await parts.all(parts.ask(n, "publish", body) for n in numbers)
-        assert asked.pointer is not None
-        question = json.dumps({"transactionWritePointer": asked.pointer}).encode()
+        assert publish_request.pointer is not None
+        question = json.dumps(
+            {"transactionWritePointer": publish_request.pointer}
+        ).encode()
         answers = await parts.all(
             (parts.ask(number, "stored", question, JSON) for number in numbers),
             writes=False,
@@ -407,15 +413,19 @@ class WholeTopics:
             if (found := json.loads(answer))
         }
         listed = receipts_by_partition(
-            str(topic), asked.pointer, asked.receipts, stored
+            str(topic), publish_request.pointer, publish_request.receipts, stored
         )
         bodies = {
             number: encode_publish(
-                PublishRequest(asked.pointer, [], receipts=listed[names[number]])
+                PublishRequest(
+                    publish_request.pointer, [], receipts=listed[names[number]]
+                )
             )
             for number in numbers
             if names[number] in listed
-        } or {0: encode_publish(PublishRequest(asked.pointer, [], receipts=[]))}
+        } or {
+            0: encode_publish(PublishRequest(publish_request.pointer, [], receipts=[]))
+        }
         return await parts.all(
             parts.ask(number, "publish", body) for number, body in bodies.items()
         )
@@ -434,44 +444,44 @@ class WholeTopics:
         format_, sent = _formatted(parts.request)
         if format_ is AVRO:
             raise partition_needed(parts.place.topic)
-        asked = format_.poll_request(sent)
-        if asked.wait_s and asked.transaction is not None:
+        poll_request = format_.poll_request(sent)
+        if poll_request.wait_s and poll_request.transaction is not None:
             raise BadRequest(
                 "a poll in a transaction cannot wait: its snapshot sees nothing that "
                 "commits later; wait before the transaction begins"
             )
-        until_s = asyncio.get_running_loop().time() + asked.wait_s
-        page = await self._page(parts, asked)
-        while not page.count and asked.wait_s:
+        until_s = asyncio.get_running_loop().time() + poll_request.wait_s
+        page = await self._page(parts, poll_request)
+        while not page.count and poll_request.wait_s:
             left_s = until_s - asyncio.get_running_loop().time()
             if left_s <= 0 or parts.request.peer.is_gone:
                 break
-            await self._await_any(parts, asked, left_s)
-            page = await self._page(parts, asked)
-        return Reply(200, page.written(format_, asked), format_.media_type)
+            await self._await_any(parts, poll_request, left_s)
+            page = await self._page(parts, poll_request)
+        return Reply(200, page.written(format_, poll_request), format_.media_type)
 
-    async def _page(self, parts: _Parts, asked: PollRequest) -> "_WholePage":
+    async def _page(self, parts: _Parts, poll_request: PollRequest) -> "_WholePage":
         """Polls the partitions, the one whose place is the oldest first."""
-        place, snapshot = parts.place, asked.transaction
-        if snapshot is None and asked.isolation == COMMITTED:
+        place, snapshot = parts.place, poll_request.transaction
+        if snapshot is None and poll_request.isolation == COMMITTED:
             snapshot = await self._snapshot()
         limit = self._settings.poll_limit_messages
-        if asked.limit is not None:
-            limit = min(limit, asked.limit)
+        if poll_request.limit is not None:
+            limit = min(limit, poll_request.limit)
         page = _WholePage()
         starts = {
-            number: _start_in(place, number, asked.start)
+            number: _start_in(place, number, poll_request.start)
             for number in range(place.partitions)
         }
         order = sorted(starts, key=lambda number: (_place(starts[number]), number))
-        inclusive = dict.fromkeys(order, asked.inclusive)
+        inclusive = dict.fromkeys(order, poll_request.inclusive)
         while order and page.count < limit and page.size_bytes < self._most_bytes:
             share = max(1, (limit - page.count) // len(order))
             turn = order[: limit - page.count]
             bodies = {
                 number: encode_poll(
                     attrs.evolve(
-                        asked,
+                        poll_request,
                         start=starts[number],
                         inclusive=inclusive[number],
                         limit=share,
@@ -506,7 +516,7 @@ class WholeTopics:
         )
 
     async def _await_any(
-        self, parts: _Parts, asked: PollRequest, timeout_s: float
+        self, parts: _Parts, poll_request: PollRequest, timeout_s: float
     ) -> bool:
         """Returns once a partition has something, or at that time."""
         place = parts.place
@@ -516,11 +526,11 @@ class WholeTopics:
                     number,
                     "wait",
                     WAIT.shape.body_of(
-                        WAIT.shape.asked(
+                        WAIT.shape.build_request(
                             partition_name(str(place.topic.topic), number),
-                            start=_start_in(place, number, asked.start),
-                            inclusive=asked.inclusive,
-                            isolation=asked.isolation,
+                            start=_start_in(place, number, poll_request.start),
+                            inclusive=poll_request.inclusive,
+                            isolation=poll_request.isolation,
                             timeout_s=timeout_s,
                         )
                     ),
@@ -545,16 +555,18 @@ class WholeTopics:
                     await one
 
     async def _wait(self, parts: _Parts) -> Answer:
-        asked = _asked_of(WAIT, parts.request)
+        arguments = _arguments_of(WAIT, parts.request)
         poll = PollRequest(
-            start=asked.start, inclusive=asked.inclusive, isolation=asked.isolation
+            start=arguments.start,
+            inclusive=arguments.inclusive,
+            isolation=arguments.isolation,
         )
-        is_ready = await self._await_any(parts, poll, asked.timeout_s)
+        is_ready = await self._await_any(parts, poll, arguments.timeout_s)
         return _verb_answer(parts.request, WAIT, is_ready)
 
     async def _offsets(self, parts: _Parts) -> Answer:
-        asked = _asked_of(OFFSETS, parts.request)
-        _, _, query = OFFSETS.shape.path_of(asked).partition("?")
+        arguments = _arguments_of(OFFSETS, parts.request)
+        _, _, query = OFFSETS.shape.path_of(arguments).partition("?")
         answers = await parts.all(
             (
                 parts.ask(
@@ -568,7 +580,7 @@ class WholeTopics:
         )
         found: dict[int, MessageId | None] = {}
         for answer in answers:
-            found |= OFFSETS.answered(asked, answer)
+            found |= OFFSETS.answered(arguments, answer)
         return _verb_answer(parts.request, OFFSETS, found)
 
 
@@ -592,9 +604,9 @@ class _WholePage:
             self.size_bytes += sum(len(one.payload) for one in found)
             self._runs.append((number, [*found]))
 
-    def written(self, format_: Format, asked: PollRequest) -> bytes:
+    def written(self, format_: Format, poll_request: PollRequest) -> bytes:
         """Returns the answer."""
-        writer = format_.page_writer(asked)
+        writer = format_.page_writer(poll_request)
         written = [writer.begin()]
         for number, messages in self._runs:
             writer.partition = number
@@ -626,8 +638,8 @@ def _formatted(
     request: Request, *, unnamed: Format | None = None
 ) -> tuple[Format, bytes]:
     """Returns the format of a body, and the body, which a frame has as a field."""
-    if isinstance(request.asked, Unread):
-        return request.asked.format, request.asked.body
+    if isinstance(request.arguments, Unread):
+        return request.arguments.format, request.arguments.body
     if request.content_type is None and unnamed is not None:
         return unnamed, request.body
     return format_of(request.content_type), request.body
@@ -642,10 +654,10 @@ def _answer_in(
     return in_its_format(request, verb, format_, value)
 
 
-def _asked_of(verb: Verb[..., Any], request: Request) -> Any:
+def _arguments_of(verb: Verb[..., Any], request: Request) -> Any:
     """Returns the fields of a verb's request, which a frame has read already."""
-    if request.asked is not None:
-        return request.asked
+    if request.arguments is not None:
+        return request.arguments
     return verb.shape.read(
         request.params, request.query, request.body, request.content_type
     )

@@ -90,7 +90,7 @@ class DashboardRoutes:
 
     async def _rights(self, request: Request) -> Reply:
         refused = {}
-        for right, require in _asked(request.principal, request.query()):
+        for right, require in _rights_to_check(request.principal, request.query()):
             try:
                 require()
             except NotAuthorized as error:
@@ -98,7 +98,7 @@ class DashboardRoutes:
         return json_reply({"principal": request.principal.name, "refused": refused})
 
 
-def _asked(
+def _rights_to_check(
     principal: Principal, names: Mapping[str, str]
 ) -> Iterator[tuple[str, Callable[[], None]]]:
     """Yields what somebody may want to do with these, and what refuses it."""

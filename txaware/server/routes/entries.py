@@ -39,19 +39,19 @@ class _Lost:
 
 
 def _enter(
-    server_context: ServerContext, caller: Caller, asked: EnterWrite, _: ToldValue
+    server_context: ServerContext, caller: Caller, arguments: EnterWrite, _: ToldValue
 ) -> Any:
     """Has a write enter: at once where another one of its transaction was let in."""
-    entries, pointer = _entries(server_context), asked.transaction
+    entries, pointer = _entries(server_context), arguments.transaction
     server_context.owners.used((pointer,), caller.principal)
-    if asked.principal is not None:
-        server_context.owners.check_named((pointer,), asked.principal)
+    if arguments.principal is not None:
+        server_context.owners.check_named((pointer,), arguments.principal)
     line = caller.peer.connection
     is_own = caller.peer.when_lost(_Lost(entries, server_context.threads, line))
     enter = partial(
         entries.enter,
-        _writer(caller, asked),
-        asked.write,
+        _writer(caller, arguments),
+        arguments.write,
         pointer,
         line if is_own else None,
     )
@@ -61,34 +61,36 @@ def _enter(
 
 
 def _leave(
-    server_context: ServerContext, caller: Caller, asked: LeaveWrites, _: ToldValue
+    server_context: ServerContext, caller: Caller, arguments: LeaveWrites, _: ToldValue
 ) -> None:
-    _entries(server_context).leave(_writer(caller, asked), asked.writes)
+    _entries(server_context).leave(_writer(caller, arguments), arguments.writes)
 
 
 def _greet(
-    server_context: ServerContext, caller: Caller, asked: Greet, _: ToldValue
+    server_context: ServerContext, caller: Caller, arguments: Greet, _: ToldValue
 ) -> None:
     if server_context.membership is not None:
         require_server(caller.headers)  # no operator can say it in place of a server
-    _entries(server_context).greet(_writer(caller, asked), asked.shards)
+    _entries(server_context).greet(_writer(caller, arguments), arguments.shards)
 
 
 async def _ends(
-    server_context: ServerContext, caller: Caller, asked: AwaitEnds, _: ToldValue
+    server_context: ServerContext, caller: Caller, arguments: AwaitEnds, _: ToldValue
 ) -> Ends:
-    entries, name = _entries(server_context), _writer(caller, asked)
+    entries, name = _entries(server_context), _writer(caller, arguments)
     peer, stopping = caller.peer, server_context.stopping
-    until_s = time.monotonic() + min(asked.wait_s, server_context.settings.long_poll_s)
+    until_s = time.monotonic() + min(
+        arguments.wait_s, server_context.settings.long_poll_s
+    )
     while True:
         signal = entries.signal(name)
         seen = signal.count
-        since, ended = entries.ends(name, asked.since, asked.after)
+        since, ended = entries.ends(name, arguments.since, arguments.after)
         left_s = until_s - time.monotonic()
-        is_other = since != asked.since
+        is_other = since != arguments.since
         is_over = left_s <= 0 or peer.is_gone or stopping.is_set
         if ended or is_other or is_over:
-            known = 0 if is_other else asked.after
+            known = 0 if is_other else arguments.after
             return Ends(since, known + len(ended), tuple(ended))
         await signalled(signal, seen, left_s, peer=peer, stopping=stopping)
 
@@ -102,14 +104,14 @@ def _entries(server_context: ServerContext) -> WriteEntries:
     return found
 
 
-def _writer(caller: Caller, asked: Any) -> WriterName:
+def _writer(caller: Caller, arguments: Any) -> WriterName:
     """Returns the writer that a request names; others cannot name it."""
-    return caller.principal.name, asked.writer
+    return caller.principal.name, arguments.writer
 
 
-def _by_thread(_: ServerContext, __: Caller, asked: Any) -> NoReturn:
+def _by_thread(_: ServerContext, __: Caller, arguments: Any) -> NoReturn:
     """Is never called: the event loop does all of these."""
-    raise AssertionError(asked)
+    raise AssertionError(arguments)
 
 
 SOON: dict[Verb[..., Any], Soon] = {

@@ -10,24 +10,26 @@ from txaware.server.verb_performer import LATER, Act, Caller, Soon, ToldValue
 from txaware.service.wakeups import WouldWait
 
 
-def _lag(server_context: ServerContext, _: Request, asked: Any) -> dict[str, int]:
+def _lag(server_context: ServerContext, _: Request, arguments: Any) -> dict[str, int]:
     administration = server_context.administration
     return {
-        "lagMs": administration.lag_ms(asked.group, asked.topic),
-        "oldestUnreadMs": administration.oldest_unread_ms(asked.group, asked.topic),
+        "lagMs": administration.lag_ms(arguments.group, arguments.topic),
+        "oldestUnreadMs": administration.oldest_unread_ms(
+            arguments.group, arguments.topic
+        ),
     }
 
 
 def _save_position(
-    server_context: ServerContext, _: Caller, asked: NewPosition, told: ToldValue
+    server_context: ServerContext, _: Caller, arguments: NewPosition, told: ToldValue
 ) -> object:
     """Saves in the event loop; what takes a position back reads, and has a thread."""
     service = server_context.service
-    if asked.position is None or service.reads_wait:
+    if arguments.position is None or service.reads_wait:
         raise WouldWait
     is_begun = service.save_position_soon(
-        *(asked.group, asked.topic, asked.position),
-        transaction=asked.transaction,
+        *(arguments.group, arguments.topic, arguments.position),
+        transaction=arguments.transaction,
         tell=server_context.outcomes.tell,
         then=told,
     )

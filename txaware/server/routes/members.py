@@ -43,9 +43,9 @@ LONG_S, TOGETHER_S = 1.0, 0.1
 
 
 def _seen(
-    server_context: ServerContext, request: Request, asked: Any
+    server_context: ServerContext, request: Request, arguments: Any
 ) -> list[GroupDescription]:
-    may_use, namespace = request.principal.may_use_group, asked.namespace
+    may_use, namespace = request.principal.may_use_group, arguments.namespace
     found = server_context.groups.groups(namespace)
     return [one for one in found if may_use(namespace, one.group)]
 
@@ -57,48 +57,53 @@ def _require(caller: Caller, group: str, topics: Iterable[str]) -> None:
         caller.principal.require("consume", TopicName.parse(f"{namespace}:{topic}"))
 
 
-def _join(server_context: ServerContext, caller: Caller, asked: Join) -> Any:
-    _require(caller, asked.group, asked.topics)
-    _require(caller, asked.group, (one.topic for one in asked.partitions))
-    member, is_static = asked.member, bool(asked.static)
-    if isinstance(asked.static, str):
-        member = asked.static
+def _join(server_context: ServerContext, caller: Caller, arguments: Join) -> Any:
+    _require(caller, arguments.group, arguments.topics)
+    _require(caller, arguments.group, (one.topic for one in arguments.partitions))
+    member, is_static = arguments.member, bool(arguments.static)
+    if isinstance(arguments.static, str):
+        member = arguments.static
     joined = server_context.groups.join_group(
-        asked.group,
+        arguments.group,
         member,
         static=is_static,
-        topics=asked.topics,
-        partitions=asked.partitions,
-        start=asked.start,
-        session_s=asked.session_s,
-        client=asked.client,
-        own_positions=asked.own_positions,
+        topics=arguments.topics,
+        partitions=arguments.partitions,
+        start=arguments.start,
+        session_s=arguments.session_s,
+        client=arguments.client,
+        own_positions=arguments.own_positions,
         is_here=False,
     )
-    return correlated(asked, joined)
+    return correlated(arguments, joined)
 
 
-def _positions(server_context: ServerContext, caller: Caller, asked: OfMember) -> Any:
-    _require(caller, asked.group, (one.topic for one in asked.partitions))
-    options = MEMBER_POSITIONS.shape.options(asked)
+def _positions(
+    server_context: ServerContext, caller: Caller, arguments: OfMember
+) -> Any:
+    _require(caller, arguments.group, (one.topic for one in arguments.partitions))
+    options = MEMBER_POSITIONS.shape.options(arguments)
     return server_context.groups.member_positions(**options)
 
 
-def _rewind(server_context: ServerContext, caller: Caller, asked: Rewind) -> Any:
-    _require(caller, asked.group, [asked.topic])
+def _rewind(server_context: ServerContext, caller: Caller, arguments: Rewind) -> Any:
+    _require(caller, arguments.group, [arguments.topic])
     groups = server_context.groups
-    return correlated(asked, groups.rewind_group(asked.group, asked.topic, to=asked.to))
-
-
-def _create(server_context: ServerContext, _: Caller, asked: NewGroup) -> Any:
-    created = server_context.groups.create_group(
-        asked.group,
-        session_s=asked.session_s,
-        heartbeat_s=asked.heartbeat_s,
-        ephemeral=asked.ephemeral,
-        assignment=asked.assignment,
+    return correlated(
+        arguments,
+        groups.rewind_group(arguments.group, arguments.topic, to=arguments.to),
     )
-    return correlated(asked, created)
+
+
+def _create(server_context: ServerContext, _: Caller, arguments: NewGroup) -> Any:
+    created = server_context.groups.create_group(
+        arguments.group,
+        session_s=arguments.session_s,
+        heartbeat_s=arguments.heartbeat_s,
+        ephemeral=arguments.ephemeral,
+        assignment=arguments.assignment,
+    )
+    return correlated(arguments, created)
 
 
 def beats_end_s(now_s: float, wait_s: float) -> float:
@@ -122,14 +127,14 @@ class Beating:
         self,
         server_context: ServerContext,
         caller: Caller,
-        asked: Heartbeat,
+        arguments: Heartbeat,
         told: ToldValue,
     ) -> None:
         self._server_context = server_context
         self._caller = caller
-        self._asked = asked
+        self._arguments = arguments
         self._told = told
-        self._wait_s = min(asked.wait_s, server_context.settings.long_poll_s)
+        self._wait_s = min(arguments.wait_s, server_context.settings.long_poll_s)
         self._until_s = beats_end_s(time.monotonic(), self._wait_s)
         self._is_first = self._was_let_in = True
         self._task: asyncio.Task[None] | None = None
@@ -147,7 +152,7 @@ class Beating:
     async def _look_in_turn(self) -> None:
         context = self._server_context
         try:
-            async with context.turn_in(self._asked.group):
+            async with context.turn_in(self._arguments.group):
                 look = await context.in_coordinator_thread(self._look)
             self._answer_or_wait(look, look.pause_s)
         except Exception as error:
@@ -157,7 +162,7 @@ class Beating:
         stopping = self._server_context.stopping
         left_s = self._until_s - time.monotonic()
         if look.is_news or stopping.is_set:
-            self._told(correlated(self._asked, look.beat))
+            self._told(correlated(self._arguments, look.beat))
         elif min(left_s, pause_s) <= 0:
             self._tell_no_news(look)
         else:
@@ -171,7 +176,7 @@ class Beating:
             )
 
     def _tell_no_news(self, look: Look) -> None:
-        beat = correlated(self._asked, look.beat)
+        beat = correlated(self._arguments, look.beat)
         self._told(MayComeAgain(beat, partial(self._again, look)))
 
     def _again(self, look: Look) -> bool:
@@ -198,12 +203,12 @@ class Beating:
         if not isinstance(error, ClientGone):
             self._told(error)
             return
-        context, asked = self._server_context, self._asked
+        context, arguments = self._server_context, self._arguments
         lost = partial(
             context.groups.lost,
-            asked.group,
-            asked.member,
-            incarnation=asked.incarnation,
+            arguments.group,
+            arguments.member,
+            incarnation=arguments.incarnation,
         )
         context.told_by_coordinator_thread(lost, lambda _: self._told(error))
 
@@ -218,13 +223,13 @@ class Beating:
     def _look(self, *, at_once: bool = False) -> Look:
         """Looks once; its client has to be there, and may ask."""
         self._require_there()
-        asked = self._asked
+        arguments = self._arguments
         look = self._server_context.groups.look(
-            asked.group,
-            asked.member,
-            incarnation=asked.incarnation,
-            generation=asked.generation,
-            owned=asked.owned,
+            arguments.group,
+            arguments.member,
+            incarnation=arguments.incarnation,
+            generation=arguments.generation,
+            owned=arguments.owned,
             is_first=self._is_first,
             at_once=at_once,
             allow=self._allow,
@@ -238,9 +243,9 @@ class Beating:
 
 
 def _heartbeat(
-    server_context: ServerContext, caller: Caller, asked: Any, told: ToldValue
+    server_context: ServerContext, caller: Caller, arguments: Any, told: ToldValue
 ) -> object:
-    return Beating(server_context, caller, asked, told).begin()
+    return Beating(server_context, caller, arguments, told).begin()
 
 
 ACTS: dict[Verb[..., Any], Act] = {

@@ -68,52 +68,56 @@ def _publish_here(
     unread: Unread,
     told: ToldValue,
 ) -> Any:
-    asked: Publish = read(server_context, PUBLISH, caller, unread)
-    is_plain = asked.transaction is None and asked.receipts is None
+    arguments: Publish = read(server_context, PUBLISH, caller, unread)
+    is_plain = arguments.transaction is None and arguments.receipts is None
     if not is_plain or KEY in caller.headers:
-        if _is_begun(server_context, place, asked, told):
+        if _is_begun(server_context, place, arguments, told):
             return LATER
-        return server_context.in_thread(_publish, server_context, caller, asked)
-    _check_pipe(asked)
+        return server_context.in_thread(_publish, server_context, caller, arguments)
+    _check_pipe(arguments)
     tell = server_context.outcomes.tell
-    server_context.service.publish_soon(place, asked.messages, partial(tell, told))
+    server_context.service.publish_soon(place, arguments.messages, partial(tell, told))
     return LATER
 
 
 def _is_begun(
-    server_context: ServerContext, place: Place, asked: Publish, told: ToldValue
+    server_context: ServerContext, place: Place, arguments: Publish, told: ToldValue
 ) -> bool:
     """Publishes in a transaction; False, with nothing done, where that may wait."""
-    tx, refers = asked.transaction, asked.receipts is not None
+    tx, refers = arguments.transaction, arguments.receipts is not None
     if tx is None or refers or server_context.service.reads_wait:
         return False
     then = partial(server_context.outcomes.call, told)
     return server_context.service.publish_in_soon(
-        place, asked.messages, checked_pointer(tx), then
+        place, arguments.messages, checked_pointer(tx), then
     )
 
 
-def _check_pipe(asked: Publish) -> None:
-    if asked.transaction is None and pipe_of(asked.topic) is not None:
+def _check_pipe(arguments: Publish) -> None:
+    if arguments.transaction is None and pipe_of(arguments.topic) is not None:
         raise BadRequest(
-            f"{asked.topic} is a pipe, which takes items in transactions only; "
+            f"{arguments.topic} is a pipe, which takes items in transactions only; "
             f"push others to its queue"
         )
 
 
 def _publish(
-    server_context: ServerContext, caller: Caller, asked: Publish
+    server_context: ServerContext, caller: Caller, arguments: Publish
 ) -> PublishResponse | None:
     """Publishes in a thread; a key stands for a producer, which publishes once."""
-    _check_pipe(asked)
-    keyed, service = _producer_of(caller, asked.topic), server_context.service
-    if keyed is not None and asked.transaction is None and asked.receipts is None:
+    _check_pipe(arguments)
+    keyed, service = _producer_of(caller, arguments.topic), server_context.service
+    if (
+        keyed is not None
+        and arguments.transaction is None
+        and arguments.receipts is None
+    ):
         service.producing.publish_alone(
-            asked.topic, asked.messages, producer=keyed, caller=caller.principal
+            arguments.topic, arguments.messages, producer=keyed, caller=caller.principal
         )
         return None
     with server_context.writing_for(caller.principal):
-        return service.publish(**PUBLISH.shape.options(asked))
+        return service.publish(**PUBLISH.shape.options(arguments))
 
 
 def _producer_of(caller: Caller, topic: str) -> ProducerIdentity | None:

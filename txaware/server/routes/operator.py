@@ -17,9 +17,9 @@ from txaware.server.verb_performer import Act
 from txaware.service.monitor.overview import sight
 
 
-def _peek(server_context: ServerContext, _: Request, asked: Any) -> list[Peeked]:
+def _peek(server_context: ServerContext, _: Request, arguments: Any) -> list[Peeked]:
     return server_context.administration.peek(
-        asked.topic, start=asked.start, limit=min(asked.limit, MOST_PEEKED)
+        arguments.topic, start=arguments.start, limit=min(arguments.limit, MOST_PEEKED)
     )
 
 
@@ -29,12 +29,12 @@ def _metrics(server_context: ServerContext, request: Request, _: Any) -> Metrics
 
 
 def _report_keeper(
-    server_context: ServerContext, request: Request, asked: Any
+    server_context: ServerContext, request: Request, arguments: Any
 ) -> Keeper:
     """Notes who reported: the server cannot ask a keeper of somebody else."""
     return server_context.administration.report_keeper(
-        asked.name,
-        asked.smallest_pointer,
+        arguments.name,
+        arguments.smallest_pointer,
         principal=request.principal.name,
         is_operator=request.principal.is_operator,
     )

@@ -56,8 +56,8 @@ class Polls:
         if place is None or len(unread.body) > QUICK_BYTES:
             return self._poll_elsewhere(caller, unread)
         _check_format(place, unread.format)
-        asked = unread.format.poll_request(unread.body)
-        poll = self._asked(caller, unread, asked)
+        poll_request = unread.format.poll_request(unread.body)
+        poll = self._pending(caller, unread, poll_request)
         scan = self._long_polls.at_once(poll.look, place)
         if scan is None or scan.is_paused or (poll.look.wait_s and not scan.count):
             return self._poll_on(poll, scan)
@@ -67,20 +67,20 @@ class Polls:
         _check_format(await self._server_context.place(unread.topic), unread.format)
         read = unread.format.poll_request
         if len(unread.body) > QUICK_BYTES:  # a snapshot with very many invalid ids
-            asked = await self._server_context.in_thread(read, unread.body)
+            poll_request = await self._server_context.in_thread(read, unread.body)
         else:
-            asked = read(unread.body)
-        return await self._poll_on(self._asked(caller, unread, asked), None)
+            poll_request = read(unread.body)
+        return await self._poll_on(self._pending(caller, unread, poll_request), None)
 
     async def _poll_on(self, poll: "PendingPoll", scan: AnyScan | None) -> Answer:
         scan = await self._long_polls.first_piece(poll.look, scan)
         return self._answer(poll, scan)
 
-    def _asked(
-        self, caller: Caller, unread: Unread, asked: PollRequest
+    def _pending(
+        self, caller: Caller, unread: Unread, poll_request: PollRequest
     ) -> "PendingPoll":
-        page = PollAnswer(unread.format.page_writer(asked))
-        look = self._look(caller, unread.topic, asked, page.read)
+        page = PollAnswer(unread.format.page_writer(poll_request))
+        look = self._look(caller, unread.topic, poll_request, page.read)
         return PendingPoll(page, look, unread.format.media_type)
 
     def _answer(self, poll: "PendingPoll", scan: AnyScan) -> Answer:
@@ -102,22 +102,22 @@ class Polls:
         yield page.end(scan)
 
     def _look(
-        self, caller: Caller, topic: str, asked: PollRequest, read: Read
+        self, caller: Caller, topic: str, poll_request: PollRequest, read: Read
     ) -> PollLook:
-        _check_wait(asked)
+        _check_wait(poll_request)
         return PollLook(
             topic,
-            partial(self._begin, caller, asked),
+            partial(self._begin, caller, poll_request),
             read,
-            wait_s=asked.wait_s,
-            asks_coordinator=asked.isolation == COMMITTED,
+            wait_s=poll_request.wait_s,
+            asks_coordinator=poll_request.isolation == COMMITTED,
             peer=caller.peer,
         )
 
     def _begin(
         self,
         caller: Caller,
-        asked: PollRequest,
+        poll_request: PollRequest,
         place: Place,
         *,
         woken: bool = False,
@@ -125,41 +125,41 @@ class Polls:
         caller.ask_again()  # it may have waited since, and its token be gone
         return self._service.begin_poll(
             place,
-            start=asked.start,
-            inclusive=asked.inclusive,
-            limit=NO_LIMIT if asked.limit is None else asked.limit,
-            transaction=asked.transaction,
-            isolation=asked.isolation,
+            start=poll_request.start,
+            inclusive=poll_request.inclusive,
+            limit=NO_LIMIT if poll_request.limit is None else poll_request.limit,
+            transaction=poll_request.transaction,
+            isolation=poll_request.isolation,
             woken=woken,
         )
 
     def wait(
-        self, _: ServerContext, caller: Caller, asked: Wait, told: ToldValue
+        self, _: ServerContext, caller: Caller, arguments: Wait, told: ToldValue
     ) -> Coroutine[Any, Any, bool]:
         """Returns what waits for a message, without a thread."""
-        return self._waited(caller, asked)
+        return self._waited(caller, arguments)
 
-    async def _waited(self, caller: Caller, asked: Wait) -> bool:
-        await self._server_context.place(asked.topic)
+    async def _waited(self, caller: Caller, arguments: Wait) -> bool:
+        await self._server_context.place(arguments.topic)
         found = Messages()
         poll = PollRequest(
-            start=asked.start,
-            inclusive=asked.inclusive,
+            start=arguments.start,
+            inclusive=arguments.inclusive,
             limit=1,
-            isolation=asked.isolation,
-            wait_s=asked.timeout_s,
+            isolation=arguments.isolation,
+            wait_s=arguments.timeout_s,
         )
-        look = self._look(caller, asked.topic, poll, partial(_read, found))
+        look = self._look(caller, arguments.topic, poll, partial(_read, found))
         await self._long_polls.first_piece(look)
         return bool(found)
 
     def bounds(
-        self, context: ServerContext, _: Caller, asked: AskBounds, told: ToldValue
+        self, context: ServerContext, _: Caller, arguments: AskBounds, told: ToldValue
     ) -> Coroutine[Any, Any, Bounds]:
         """Returns what reads the ends of a topic; a snapshot is the coordinator's."""
-        is_committed = asked.isolation == COMMITTED
+        is_committed = arguments.isolation == COMMITTED
         in_thread = context.in_coordinator_thread if is_committed else context.in_thread
-        return in_thread(self._service.bounds, **BOUNDS.shape.options(asked))
+        return in_thread(self._service.bounds, **BOUNDS.shape.options(arguments))
 
 
 @attrs.frozen
@@ -239,10 +239,10 @@ def _check_format(place: Place, format_: Format) -> None:
         raise partition_needed(place.topic)
 
 
-def _check_wait(asked: PollRequest) -> None:
-    if asked.wait_s < 0:
-        raise BadRequest(f"waitMs is 0 or more, not {asked.wait_s * 1000:.0f}")
-    check_wait_of_poll(asked.wait_s, asked.transaction)
+def _check_wait(poll_request: PollRequest) -> None:
+    if poll_request.wait_s < 0:
+        raise BadRequest(f"waitMs is 0 or more, not {poll_request.wait_s * 1000:.0f}")
+    check_wait_of_poll(poll_request.wait_s, poll_request.transaction)
 
 
 # A page is read and sent in pieces of at most that many messages.

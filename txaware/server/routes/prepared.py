@@ -25,23 +25,23 @@ def _list(
 
 
 def _end(verb: Verb[..., Any]) -> Act:
-    def act(server_context: ServerContext, caller: Caller, asked: Any) -> None:
-        principal, pointer = caller.principal, asked.transaction_id
+    def act(server_context: ServerContext, caller: Caller, arguments: Any) -> None:
+        principal, pointer = caller.principal, arguments.transaction_id
         if not principal.is_operator:
-            pointer = _own(server_context, principal, asked)
+            pointer = _own(server_context, principal, arguments)
         engine = server_context.engine(verb.port)
-        getattr(engine, verb.name)(asked.name, transaction_id=pointer)
+        getattr(engine, verb.name)(arguments.name, transaction_id=pointer)
 
     return act
 
 
-def _own(server_context: ServerContext, principal: Principal, asked: Any) -> int:
+def _own(server_context: ServerContext, principal: Principal, arguments: Any) -> int:
     """Returns the id of what a request names; raises where the caller may not end it.
 
     The name may be another one's when it ends. An earlier, lost request may have ended
     it: then the id has to be the caller's.
     """
-    name, pointer = asked.name, asked.transaction_id
+    name, pointer = arguments.name, arguments.transaction_id
     found = next((one for one in _all(server_context) if one.name == name), None)
     if found is None:
         if pointer is None:

@@ -30,18 +30,18 @@ from txaware.service.topic_handles import PartitionedTopic, Place, TopicHandle
 
 
 def _open(
-    server_context: ServerContext, request: Request, asked: Any
+    server_context: ServerContext, request: Request, arguments: Any
 ) -> ProducerOpened:
     """Opens a producer of the caller, who has to have the right to its name."""
-    principal, name = request.principal, asked.transactional_id
+    principal, name = request.principal, arguments.transactional_id
     if name is not None:
         with_transactional_id(principal, {"transactional_id": name})
     producing = server_context.service.producing
     return producing.open_producer(name, owner=principal.name)
 
 
-def _forget(server_context: ServerContext, request: Request, asked: Any) -> None:
-    principal, producer_id = request.principal, asked.producer_id
+def _forget(server_context: ServerContext, request: Request, arguments: Any) -> None:
+    principal, producer_id = request.principal, arguments.producer_id
     producing = server_context.service.producing
     found = producing.describe_producer(producer_id)
     if found.transactional_id is not None and not principal.is_operator:
@@ -94,23 +94,23 @@ class PublishesOnce:
             told = FutureOutcome[list[MessageId]]()
             try:
                 read = unread.read
-                asked: PublishOnce = (
+                arguments: PublishOnce = (
                     await context.in_thread(read) if is_large else read()
                 )
                 if before is not None:
                     await before.wait()
-                if asked.producer.is_sender:
+                if arguments.producer.is_sender:
                     place = await context.place(topic)
                     if isinstance(place, PartitionedTopic):
                         raise partition_needed(place.topic)
-                    self._publish_in_order(place, caller, asked, told)
+                    self._publish_in_order(place, caller, arguments, told)
             finally:
                 turn.set()
                 if self._reading.get(topic) is turn:
                     del self._reading[topic]
-            if asked.producer.is_sender:
+            if arguments.producer.is_sender:
                 return await told.future
-            return await context.in_thread(_publish_once, context, caller, asked)
+            return await context.in_thread(_publish_once, context, caller, arguments)
 
         return publish()
 
@@ -124,42 +124,46 @@ class PublishesOnce:
     ) -> Any:
         if isinstance(place, PartitionedTopic):
             raise partition_needed(place.topic)
-        asked: PublishOnce = unread.read()
-        if asked.producer.is_sender:
-            self._publish_in_order(place, caller, asked, told)
+        arguments: PublishOnce = unread.read()
+        if arguments.producer.is_sender:
+            self._publish_in_order(place, caller, arguments, told)
             return LATER
 
         def answered(error: Unavailable | None) -> None:
-            told(_told(asked, ids or []) if error is None else error)
+            told(_told(arguments, ids or []) if error is None else error)
 
         ids = self._producing.publish_soon(
             place,
-            asked.messages,
-            producer=asked.producer,
-            sequence=asked.sequence,
+            arguments.messages,
+            producer=arguments.producer,
+            sequence=arguments.sequence,
             caller=caller.principal,
             then=partial(context.outcomes.tell, answered),
         )
         if ids is None:
-            return context.in_thread(_publish_once, context, caller, asked)
+            return context.in_thread(_publish_once, context, caller, arguments)
         return LATER
 
     def _publish_in_order(
-        self, place: TopicHandle, caller: Caller, asked: PublishOnce, told: ToldValue
+        self,
+        place: TopicHandle,
+        caller: Caller,
+        arguments: PublishOnce,
+        told: ToldValue,
     ) -> None:
         def answered(outcome: list[MessageId] | Exception) -> None:
             if isinstance(outcome, Exception):
                 told(outcome)
             else:
-                told(_told(asked, outcome))
+                told(_told(arguments, outcome))
 
         self._pipelines.publish(
             SenderRequest(
-                asked.topic,
+                arguments.topic,
                 place,
-                asked.messages,
-                asked.producer,
-                asked.sequence,
+                arguments.messages,
+                arguments.producer,
+                arguments.sequence,
                 answered,
                 caller.principal,
             )
@@ -187,20 +191,20 @@ class PublishesOnce:
 
 
 def _publish_once(
-    server_context: ServerContext, caller: Caller, asked: PublishOnce
+    server_context: ServerContext, caller: Caller, arguments: PublishOnce
 ) -> list[MessageId]:
     ids = server_context.service.producing.publish_once(
-        **PUBLISH_ONCE.shape.options(asked), caller=caller.principal
+        **PUBLISH_ONCE.shape.options(arguments), caller=caller.principal
     )
-    return _told(asked, ids)
+    return _told(arguments, ids)
 
 
-def _told(asked: PublishOnce, ids: list[MessageId]) -> list[MessageId]:
+def _told(arguments: PublishOnce, ids: list[MessageId]) -> list[MessageId]:
     """Returns the ids that a producer is told of."""
-    if asked.producer.is_sender:  # which counts on from the first
+    if arguments.producer.is_sender:  # which counts on from the first
         return ids[:1]
     # A plain publish returns none.
-    return [] if asked.producer.by_client else ids
+    return [] if arguments.producer.by_client else ids
 
 
 ACTS: dict[Verb[..., Any], Act] = {

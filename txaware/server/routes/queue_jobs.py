@@ -41,14 +41,14 @@ def _when_on_disk(step: Callable[..., Any], verb: Verb[..., Any]) -> Soon:
     """Returns what takes that step of a queue, and tells when it is on disk."""
 
     def begin(
-        server_context: ServerContext, _: Caller, asked: Any, told: ToldValue
+        server_context: ServerContext, _: Caller, arguments: Any, told: ToldValue
     ) -> object:
         def ended(error: Unavailable | None) -> None:
             told(found if error is None else error)
 
         found = step(
             server_context.loop_queues,
-            **verb.shape.options(asked),
+            **verb.shape.options(arguments),
             then=partial(server_context.outcomes.tell, ended),
         )
         return LATER
@@ -64,31 +64,39 @@ class PopInTurns:
     """
 
     def __init__(
-        self, server_context: ServerContext, caller: Caller, asked: Pop, told: ToldValue
+        self,
+        server_context: ServerContext,
+        caller: Caller,
+        arguments: Pop,
+        told: ToldValue,
     ) -> None:
         self._server_context = server_context
         self._queues = server_context.queues
         self._caller = caller
-        self._asked = asked
+        self._arguments = arguments
         self._told = told
-        self._popper = asked.popper
+        self._popper = arguments.popper
         if caller.principal is not ANYBODY:
-            self._popper = f"{asked.popper} ({caller.principal.name})"
+            self._popper = f"{arguments.popper} ({caller.principal.name})"
 
     def begin(self) -> Any:
         """Returns what was popped, what to await for it, or `LATER`."""
         context = self._server_context
-        wait_s = min(self._asked.wait_s, context.settings.long_poll_s)
+        wait_s = min(self._arguments.wait_s, context.settings.long_poll_s)
         until_s = time.monotonic() + wait_s
         look = self._look_here(self._told)
-        if look is not None and (look.popped or self._asked.commits):
+        if look is not None and (look.popped or self._arguments.commits):
             return LATER
         if look is not None and (wait_s <= 0 or context.stopping.is_set):
             return look.popped
         return self._wait(look, until_s)
 
     async def _wait(self, look: PopLook | None, until_s: float) -> list[Popped]:
-        context, asked, peer = self._server_context, self._asked, self._caller.peer
+        context, arguments, peer = (
+            self._server_context,
+            self._arguments,
+            self._caller.peer,
+        )
         while True:
             if look is None:
                 look = await self._look_in_thread()
@@ -101,7 +109,7 @@ class PopInTurns:
                 min(left_s, look.pause_s),
                 peer=peer,
                 stopping=context.stopping,
-                chooses=asked.owns_pipe or asked.transaction is not None,
+                chooses=arguments.owns_pipe or arguments.transaction is not None,
             )
             popped = FutureOutcome[list[Popped]]()
             look = self._look_here(popped)
@@ -114,8 +122,8 @@ class PopInTurns:
         Returns None where a thread has to look.
         """
         self._require_there()
-        asked = self._asked
-        if asked.limit > 1 or asked.transaction is not None:
+        arguments = self._arguments
+        if arguments.limit > 1 or arguments.transaction is not None:
             return None
 
         def answered(error: Unavailable | None) -> None:
@@ -128,11 +136,11 @@ class PopInTurns:
 
         try:
             look = self._server_context.loop_queues.pop(
-                asked.name,
+                arguments.name,
                 partial(self._server_context.outcomes.tell, answered),
                 popper=self._popper,
-                owns_pipe=asked.owns_pipe,
-                commits=asked.commits,
+                owns_pipe=arguments.owns_pipe,
+                commits=arguments.commits,
             )
         except WouldWait:
             return None
@@ -141,8 +149,8 @@ class PopInTurns:
     def _put_back(self, popped: list[Popped], told: ToldValue) -> None:
         """Has jobs wait again that nobody gets; then the request is over."""
         self._server_context.told_by_coordinator_thread(
-            partial(self._queues.put_back, self._asked.name, popped),
-            lambda _: told([] if self._asked.commits else ClientGone()),
+            partial(self._queues.put_back, self._arguments.name, popped),
+            lambda _: told([] if self._arguments.commits else ClientGone()),
         )
 
     async def _look_in_thread(self) -> PopLook:
@@ -150,30 +158,30 @@ class PopInTurns:
         self._require_there()
         look = await context.in_coordinator_thread(self._look)
         if self._caller.peer.is_gone:
-            name = self._asked.name
+            name = self._arguments.name
             await context.in_thread(self._queues.put_back, name, look.popped)
-            if self._asked.commits is None:
+            if self._arguments.commits is None:
                 raise ClientGone
             look.popped.clear()
         return look
 
     def _look(self) -> PopLook:
-        asked, queues = self._asked, self._queues
-        signal = queues.signal(asked.name)
+        arguments, queues = self._arguments, self._queues
+        signal = queues.signal(arguments.name)
         seen = signal.count
         popped = queues.pop(
-            asked.name,
-            limit=asked.limit,
+            arguments.name,
+            limit=arguments.limit,
             popper=self._popper,
-            owns_pipe=asked.owns_pipe,
-            transaction=asked.transaction,
-            has_inbox=asked.has_inbox,
-            commits=asked.commits,
+            owns_pipe=arguments.owns_pipe,
+            transaction=arguments.transaction,
+            has_inbox=arguments.has_inbox,
+            commits=arguments.commits,
             is_local=False,
             most_bytes=ANSWER_BYTES,
         )
         return PopLook(
-            popped, signal, seen, 0 if popped else queues.pause_s(asked.name)
+            popped, signal, seen, 0 if popped else queues.pause_s(arguments.name)
         )
 
     def _require_there(self) -> None:
@@ -195,11 +203,11 @@ def _push(
 
 
 def _pop(
-    server_context: ServerContext, caller: Caller, asked: Any, told: ToldValue
+    server_context: ServerContext, caller: Caller, arguments: Any, told: ToldValue
 ) -> Any:
-    check_pop(asked)
+    check_pop(arguments)
     server_context.answers.require_room()
-    return PopInTurns(server_context, caller, asked, told).begin()
+    return PopInTurns(server_context, caller, arguments, told).begin()
 
 
 SOON: dict[Verb[..., Any], Soon] = {

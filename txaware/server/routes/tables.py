@@ -9,8 +9,10 @@ from txaware.server.server_context import ServerContext
 from txaware.server.verb_performer import Act
 
 
-def _names(server_context: ServerContext, request: Request, asked: Any) -> list[str]:
-    may_see, namespace = request.principal.may_see_table, asked.namespace
+def _names(
+    server_context: ServerContext, request: Request, arguments: Any
+) -> list[str]:
+    may_see, namespace = request.principal.may_see_table, arguments.namespace
     names = server_context.tables.tables(namespace)
     return [name for name in names if may_see(namespace, name)]
 

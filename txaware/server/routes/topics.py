@@ -10,12 +10,14 @@ from txaware.server.server_context import ServerContext
 from txaware.server.verb_performer import Act
 
 
-def _replace(server_context: ServerContext, _: Request, asked: Any) -> None:
-    server_context.service.replace_topic(**REPLACE_TOPIC.shape.options(asked))
+def _replace(server_context: ServerContext, _: Request, arguments: Any) -> None:
+    server_context.service.replace_topic(**REPLACE_TOPIC.shape.options(arguments))
 
 
-def _names(server_context: ServerContext, request: Request, asked: Any) -> list[str]:
-    may_see, namespace = request.principal.may_see, asked.namespace
+def _names(
+    server_context: ServerContext, request: Request, arguments: Any
+) -> list[str]:
+    may_see, namespace = request.principal.may_see, arguments.namespace
     names = server_context.service.topics(namespace)
     return [name for name in names if may_see(TopicName(name, namespace))]
 

@@ -15,11 +15,11 @@ from txaware.server.server_context import ServerContext
 from txaware.server.verb_performer import Act, Caller, ToldValue
 
 
-def _enter(server_context: ServerContext, caller: Caller, asked: Any) -> Entered:
-    pointer = checked_pointer(asked.transaction)
+def _enter(server_context: ServerContext, caller: Caller, arguments: Any) -> Entered:
+    pointer = checked_pointer(arguments.transaction)
     server_context.owners.check((pointer,), caller.principal)
     producing = server_context.service.producing
-    return producing.enter_transaction(**ENTER_TRANSACTION.shape.options(asked))
+    return producing.enter_transaction(**ENTER_TRANSACTION.shape.options(arguments))
 
 
 ACTS: dict[Verb[..., Any], Act] = {ENTER_TRANSACTION: _enter}
@@ -38,32 +38,37 @@ class BeginsOfIds:
         self._producing = server_context.service.producing
         self._owners = server_context.owners
 
-    def soon(self, _: ServerContext, caller: Caller, asked: Any, __: ToldValue) -> Any:
+    def soon(
+        self, _: ServerContext, caller: Caller, arguments: Any, __: ToldValue
+    ) -> Any:
         """Returns what began, or what to await for it."""
-        tx = self._begins.begun_at_once(caller, "short", asked.timeout_s)
+        tx = self._begins.begun_at_once(caller, "short", arguments.timeout_s)
         if tx is None:
-            return self._begun_later(caller, asked)
-        if not asked.ahead:
+            return self._begun_later(caller, arguments)
+        if not arguments.ahead:
             with self._taken_back(tx):
                 entered = self._producing.enter_at_once(
-                    asked.transactional_id, asked.producer, tx, key=asked.key
+                    arguments.transactional_id,
+                    arguments.producer,
+                    tx,
+                    key=arguments.key,
                 )
             if entered is not None:
                 return Begun(tx, entered)
-        return self._in_thread(self._entered, tx, asked)
+        return self._in_thread(self._entered, tx, arguments)
 
-    async def _begun_later(self, caller: Caller, asked: Any) -> Begun:
-        tx = await self._begins.begun(caller, "short", asked.timeout_s)
-        return await self._in_thread(self._entered, tx, asked)
+    async def _begun_later(self, caller: Caller, arguments: Any) -> Begun:
+        tx = await self._begins.begun(caller, "short", arguments.timeout_s)
+        return await self._in_thread(self._entered, tx, arguments)
 
-    def _entered(self, tx: Transaction, asked: Any) -> Begun:
+    def _entered(self, tx: Transaction, arguments: Any) -> Begun:
         with self._taken_back(tx):
             entered = self._producing.enter_transaction(
-                asked.transactional_id,
-                asked.producer,
+                arguments.transactional_id,
+                arguments.producer,
                 tx,
-                key=asked.key,
-                ahead=asked.ahead,
+                key=arguments.key,
+                ahead=arguments.ahead,
             )
         return Begun(tx, entered)
 

@@ -57,11 +57,13 @@ class Begins:
         self._owners = server_context.owners
         self._engine: NamedTransactions = server_context.engine(BEGIN.port)
 
-    def soon(self, _: ServerContext, caller: Caller, asked: Any, __: ToldValue) -> Any:
+    def soon(
+        self, _: ServerContext, caller: Caller, arguments: Any, __: ToldValue
+    ) -> Any:
         """Returns what began, in the event loop, or what to await for it."""
-        begun = self.begun_at_once(caller, asked.kind, asked.timeout_s)
+        begun = self.begun_at_once(caller, arguments.kind, arguments.timeout_s)
         if begun is None:
-            return self.begun(caller, asked.kind, asked.timeout_s)
+            return self.begun(caller, arguments.kind, arguments.timeout_s)
         return begun
 
     def begun_at_once(
@@ -121,16 +123,20 @@ def _snapshot(
     return server_context.coordinator.snapshot()
 
 
-def _describe(server_context: ServerContext, caller: Caller, asked: Any) -> Standing:
-    owners, pointer = server_context.owners, asked.transaction
+def _describe(
+    server_context: ServerContext, caller: Caller, arguments: Any
+) -> Standing:
+    owners, pointer = server_context.owners, arguments.transaction
     owners.check((pointer,), caller.principal)
     found: Standing = server_context.engine(BEGIN.port).standing(pointer)
     return found
 
 
-def _outcome(server_context: ServerContext, caller: Caller, asked: Any) -> KnownOutcome:
-    server_context.owners.check((asked.transaction,), caller.principal)
-    options = OUTCOME.shape.options(asked)
+def _outcome(
+    server_context: ServerContext, caller: Caller, arguments: Any
+) -> KnownOutcome:
+    server_context.owners.check((arguments.transaction,), caller.principal)
+    options = OUTCOME.shape.options(arguments)
     found: KnownOutcome = server_context.engine(BEGIN.port).outcome(**options)
     return found
 
@@ -145,59 +151,61 @@ def _counts(server_context: ServerContext, caller: Caller, _: Any) -> Transactio
     return attrs.evolve(found, status=told)
 
 
-def _engine(server_context: ServerContext, caller: Caller, asked: Any) -> Any:
+def _engine(server_context: ServerContext, caller: Caller, arguments: Any) -> Any:
     """Returns what performs a call of one transaction, of its holder.
 
     Checkpoints end with the transaction; some coordinators do not look at them.
     """
     owners = server_context.owners
-    owners.used((asked.transaction,), caller.principal)
-    owners.check(asked.checkpoints, caller.principal)
+    owners.used((arguments.transaction,), caller.principal)
+    owners.check(arguments.checkpoints, caller.principal)
     return server_context.engine(ABORT.port)
 
 
 def _by_holder(verb: Verb[..., Any]) -> Act:
     """Returns the act of a verb that only the holder of a transaction may ask for."""
 
-    def act(server_context: ServerContext, caller: Caller, asked: Any) -> Any:
-        engine = _engine(server_context, caller, asked)
-        return getattr(engine, verb.name)(**verb.shape.options(asked))
+    def act(server_context: ServerContext, caller: Caller, arguments: Any) -> Any:
+        engine = _engine(server_context, caller, arguments)
+        return getattr(engine, verb.name)(**verb.shape.options(arguments))
 
     return act
 
 
-def _abort(server_context: ServerContext, caller: Caller, asked: Any) -> None:
+def _abort(server_context: ServerContext, caller: Caller, arguments: Any) -> None:
     """Aborts, or invalidates for somebody who may not know all writes in it.
 
     An abort would show what was not undone. The other does no harm where all was.
     """
-    owners, engine = server_context.owners, _engine(server_context, caller, asked)
-    options = ABORT.shape.options(asked)
-    pointers = (asked.transaction, *asked.checkpoints)
+    owners, engine = server_context.owners, _engine(server_context, caller, arguments)
+    options = ABORT.shape.options(arguments)
+    pointers = (arguments.transaction, *arguments.checkpoints)
     if owners.may_abort(pointers, caller.principal):
         engine.abort(**options)
     else:
         # An abort of what nobody began, or what has ended, is no refusal either.
         with suppress(TransactionRefused, TransactionPrepared):
             engine.invalidate(**options)
-    owners.ended(asked.transaction)
+    owners.ended(arguments.transaction)
 
 
-def _invalidate(server_context: ServerContext, caller: Caller, asked: Any) -> bool:
-    found: bool = _by_holder(INVALIDATE)(server_context, caller, asked)
-    server_context.owners.ended(asked.transaction)
+def _invalidate(server_context: ServerContext, caller: Caller, arguments: Any) -> bool:
+    found: bool = _by_holder(INVALIDATE)(server_context, caller, arguments)
+    server_context.owners.ended(arguments.transaction)
     return found
 
 
-def _checkpoint(server_context: ServerContext, caller: Caller, asked: Any) -> list[int]:
-    made: list[int] = _by_holder(CHECKPOINT)(server_context, caller, asked)
+def _checkpoint(
+    server_context: ServerContext, caller: Caller, arguments: Any
+) -> list[int]:
+    made: list[int] = _by_holder(CHECKPOINT)(server_context, caller, arguments)
     server_context.owners.given(made, caller.principal)
     return made
 
 
-def _prepare(server_context: ServerContext, caller: Caller, asked: Any) -> None:
-    engine = _engine(server_context, caller, asked)
-    options = PREPARE.shape.options(asked)
+def _prepare(server_context: ServerContext, caller: Caller, arguments: Any) -> None:
+    engine = _engine(server_context, caller, arguments)
+    options = PREPARE.shape.options(arguments)
     engine.prepare(**options, principal=caller.principal.name)
 
 
@@ -218,8 +226,8 @@ def written(server_context: ServerContext) -> dict[Verb[..., Any], Written]:
     # That of a transaction that names none, if it is known here.
     default_s = settings.transaction_timeout_s if is_here else None
 
-    def begun(request: Request, asked: Any, value: Transaction) -> Reply:
-        timeout_s = asked.timeout_s
+    def begun(request: Request, arguments: Any, value: Transaction) -> Reply:
+        timeout_s = arguments.timeout_s
         if timeout_s is None and value.type is TransactionType.SHORT:
             timeout_s = default_s
         return _transaction(request, BEGIN, value, timeout_s)

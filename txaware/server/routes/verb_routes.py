@@ -47,8 +47,8 @@ def _route(performer: VerbPerformer, own: Written | None) -> Route:
     verb = performer.verb
 
     def read(request: Request) -> Any:
-        if request.asked is not None:
-            return request.asked
+        if request.arguments is not None:
+            return request.arguments
         if verb.typed and request.content_type not in UNNAMED:
             format_of(request.content_type)
         return verb.shape.read(
@@ -59,8 +59,8 @@ def _route(performer: VerbPerformer, own: Written | None) -> Route:
         answer = verb.written(value)
         return DONE if answer is None else Reply(200, answer, verb.media_type)
 
-    def written_in_its_format(request: Request, asked: Unread, value: Any) -> Reply:
-        return in_its_format(request, verb, asked.format, value)
+    def written_in_its_format(request: Request, arguments: Unread, value: Any) -> Reply:
+        return in_its_format(request, verb, arguments.format, value)
 
     in_formats = verb.formats is not None
     derived = written_in_its_format if in_formats else written
@@ -120,34 +120,34 @@ def beginning(
     goes in pieces is an answer already.
     """
 
-    def answer(request: Request, asked: Any, value: Any) -> Answer:
+    def answer(request: Request, arguments: Any, value: Any) -> Answer:
         if isinstance(value, Reply | Stream):
             return value
-        return written(request, asked, value)
+        return written(request, arguments, value)
 
     async def awaited(
-        request: Request, asked: Any, waiting: Coroutine[Any, Any, Any]
+        request: Request, arguments: Any, waiting: Coroutine[Any, Any, Any]
     ) -> Answer:
-        return answer(request, asked, await waiting)
+        return answer(request, arguments, await waiting)
 
     def begin(request: Request, told: Told) -> Begun:
-        asked = read(request)
+        arguments = read(request)
 
         def told_value(outcome: Any) -> None:
             if isinstance(outcome, Exception):
                 told(outcome)
             elif isinstance(outcome, MayComeAgain):
-                reply = written(request, asked, outcome.value)
+                reply = written(request, arguments, outcome.value)
                 told(attrs.evolve(reply, again=outcome.again))
             else:
-                told(written(request, asked, outcome))
+                told(written(request, arguments, outcome))
 
-        begun = performer.begin(request, asked, told_value)
+        begun = performer.begin(request, arguments, told_value)
         if begun is LATER:
             return None
         if isinstance(begun, Coroutine):
-            return awaited(request, asked, begun)
-        return answer(request, asked, begun)
+            return awaited(request, arguments, begun)
+        return answer(request, arguments, begun)
 
     return begin
 
@@ -182,8 +182,8 @@ class FrameRoute:
 
         Raises `BadRequest` for fields that make no request.
         """
-        asked, words = self.verb.shape.unpacked(body)
-        return Match(self.route, self.verb.path.format_map(words), words, asked)
+        arguments, words = self.verb.shape.unpacked(body)
+        return Match(self.route, self.verb.path.format_map(words), words, arguments)
 
 
 def frame_routes(performers: Iterable[VerbPerformer]) -> dict[int, FrameRoute]:
