@@ -126,19 +126,19 @@ class Coordinator(Protocol):
     def __exit__(self, *exc_info: object) -> None: ...
 
 
-# Is told how the batch of a commit ended, while nobody can begin a transaction. Returns
-# what to call after that; None for nothing.
-Told = Callable[[Unavailable | None], Callable[[], object] | None]
+# Called when the batch of a commit has ended, with its error or None, while nobody can
+# begin a transaction. Returns what to call after that; None for nothing.
+OnBatchEnd = Callable[[Unavailable | None], Callable[[], object] | None]
 
 
 # Called when a batch has ended, with its error, or None when the records are on disk.
-Then = Callable[[Unavailable | None], None]
+OnWritten = Callable[[Unavailable | None], None]
 
 
 # Hands rows to a commit, with what is told its end. Returns a function that waits for
 # it; None where the rows cannot go now.
-SubmitRows = Callable[[Sequence[Any], Told], Callable[[], None] | None]
-Loading = Generator[tuple[Sequence[Any], Told], bool, None]
+SubmitRows = Callable[[Sequence[Any], OnBatchEnd], Callable[[], None] | None]
+Loading = Generator[tuple[Sequence[Any], OnBatchEnd], bool, None]
 
 
 class Cargo(Protocol):
@@ -296,8 +296,8 @@ def load(cargo: Cargo, submit: SubmitRows) -> Loaded:
     """Submits the rows of a cargo under its locks; returns what `submit` returned."""
     loading = cargo.loading()
     try:
-        rows, told = next(loading)
-        wait = submit(rows, told)
+        rows, on_batch_end = next(loading)
+        wait = submit(rows, on_batch_end)
         try:
             loading.send(wait is not None)
         except StopIteration:
@@ -331,15 +331,15 @@ class JoinedCargo:
     def loading(self) -> Loading:
         """Yields the rows of all; all of them are told how it ended."""
         rows: list[Any] = []
-        listeners: list[Told] = []
+        listeners: list[OnBatchEnd] = []
         begun: list[Loading] = []
         try:
             for cargo in self._cargoes:
                 begun.append(cargo.loading())
-                more, told = next(begun[-1])
+                more, on_batch_end = next(begun[-1])
                 rows += more
-                listeners.append(told)
-            is_submitted = yield rows, _tell_all(listeners)
+                listeners.append(on_batch_end)
+            is_submitted = yield rows, _notify_all(listeners)
             _end_all(begun, is_submitted=is_submitted)
         except Exception:
             _end_all(begun, is_submitted=False)
@@ -368,10 +368,10 @@ def empty_cargo(coordinator: Coordinator) -> Cargo | None:
     return JoinedCargo() if hasattr(type(coordinator), "commit_with") else None
 
 
-def _tell_all(listeners: Sequence[Told]) -> Told:
+def _notify_all(listeners: Sequence[OnBatchEnd]) -> OnBatchEnd:
     """Returns a listener that tells each of the given ones, and then wakes for all."""
 
-    def tell(error: Away) -> Wake:
+    def notify(error: Away) -> Wake:
         wakes = [wake for listen in listeners if (wake := listen(error)) is not None]
 
         def wake_all() -> None:
@@ -380,4 +380,4 @@ def _tell_all(listeners: Sequence[Told]) -> Told:
 
         return wake_all
 
-    return tell
+    return notify

@@ -68,8 +68,8 @@ class AdmitsWrites(Protocol):
     def is_invalid(self, pointer: int) -> bool:
         """Tells whether nobody will ever see the writes made with the pointer."""
 
-    def on_end(self, tell: Callable[[Iterable[int]], object]) -> None:
-        """Has `tell` called with pointers that were written with, and have ended."""
+    def on_end(self, callback: Callable[[Iterable[int]], object]) -> None:
+        """Has `callback` called with the pointers of writers that have ended."""
 
 
 @runtime_checkable

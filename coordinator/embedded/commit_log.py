@@ -19,7 +19,7 @@ from coordinator.embedded.records import (
     Seen,
 )
 from coordinator.errors import NotWritten, Unavailable
-from coordinator.interfaces import Then, Told
+from coordinator.interfaces import OnBatchEnd, OnWritten
 from coordinator.threads import Condition
 from coordinator.transaction import POINTERS_PER_MS
 
@@ -83,14 +83,14 @@ class CommitLog:
         now_ms: int,
         *,
         rows: Sequence[Any] = (),
-        told: Told | None = None,
-        then: Then | None = None,
+        on_batch_end: OnBatchEnd | None = None,
+        on_written: OnWritten | None = None,
     ) -> Wait:
         """Commits a transaction that was checked just now, with rows in its batch.
 
-        `told` is told the result under the lock, in one step with what follows from it:
-        readers of several topics see the commit in all of them at once. With `then`,
-        which is called outside of it at the end, another thread writes.
+        `on_batch_end` is told the result under the lock, in one step with what follows
+        from it: readers of several topics see the commit in all of them at once. With
+        `on_written`, which is called outside of it at the end, another thread writes.
         """
         # After a restart only transactions that outlive it can still meet a conflict.
         # Keys that nobody can need are left out (a tenth of the time of a commit).
@@ -98,12 +98,12 @@ class CommitLog:
         reserved = self._reserve.due(now_ms)
         return self._submit(
             entry,
-            partial(self._commit_written, entry, bool(keys), reserved, told),
+            partial(self._commit_written, entry, bool(keys), reserved, on_batch_end),
             Committed(entry.transaction_id, keys),
             *reserved,
             reserve=entry.changes,
             rows=rows,
-            call=then,
+            on_written=on_written,
         )
 
     def prepare(self, entry: OpenTransaction, prepared: Prepared) -> Wait:
@@ -209,18 +209,18 @@ class CommitLog:
     def _submit(
         self,
         entry: OpenTransaction,
-        then: Callable[[End, Unavailable | None], None],
+        apply: Callable[[End, Unavailable | None], None],
         *records: Record,
         reserve: frozenset[bytes] = frozenset(),
         begin: Callable[[], None] | None = None,
         rows: Sequence[Any] = (),
-        call: Then | None = None,
+        on_written: OnWritten | None = None,
     ) -> Wait:
         """Marks an end as under way and hands it to the journal: both or neither."""
-        end = End(_tell_nobody)
-        end.then = partial(then, end)
-        if call is not None:
-            end.then = partial(_both, end.then, call)
+        end = End(_notify_nobody)
+        end.on_written = partial(apply, end)
+        if on_written is not None:
+            end.on_written = partial(_both, end.on_written, on_written)
         self._ledger.torn = partial(self._take_back, entry, end)
         try:
             entry.end = end
@@ -228,7 +228,7 @@ class CommitLog:
                 begin()
             else:
                 self._ledger.begin_end(entry, reserve=reserve)
-            if call is not None:
+            if on_written is not None:
                 wait: Wait = self._journal.hand_over(rows, end, records)
             elif rows:  # of a store, which also keeps the journal
                 journal: Any = self._journal
@@ -250,7 +250,7 @@ class CommitLog:
         entry: OpenTransaction,
         seen: bool,
         reserved: tuple[Reserved, ...],
-        told: Told | None,
+        on_batch_end: OnBatchEnd | None,
         end: End,
         error: Unavailable | None,
     ) -> None:
@@ -260,14 +260,14 @@ class CommitLog:
                 self._ledger.mend()
             if not _awaits(entry, end):
                 return
-            if told is not None and error is not None:
-                wake = told(error)  # before anybody may decide it after all
+            if on_batch_end is not None and error is not None:
+                wake = on_batch_end(error)  # before anybody may decide it after all
             if error is None:
                 if reserved:
                     self._reserve.extend(reserved)
                 self._ledger.whole(partial(self._apply_commit, entry, seen))
-                if told is not None:
-                    wake = told(None)  # nobody begins between the two
+                if on_batch_end is not None:
+                    wake = on_batch_end(None)  # nobody begins between the two
             elif isinstance(error, NotWritten):
                 self._ledger.refuse(entry)
             else:
@@ -335,7 +335,7 @@ def _awaits(entry: OpenTransaction, end: End) -> bool:
     return entry.stage is ENDING and entry.end is end
 
 
-def _both(first: Then, second: Then, error: Unavailable | None) -> None:
+def _both(first: OnWritten, second: OnWritten, error: Unavailable | None) -> None:
     """Tells one after the other."""
     try:
         first(error)
@@ -343,5 +343,5 @@ def _both(first: Then, second: Then, error: Unavailable | None) -> None:
         second(error)
 
 
-def _tell_nobody(_: Unavailable | None) -> None:
+def _notify_nobody(_: Unavailable | None) -> None:
     """Does nothing, until an end knows what it is the end of."""

@@ -35,7 +35,7 @@ from coordinator.errors import (
     Unavailable,
 )
 from coordinator.fork_guard import guard
-from coordinator.interfaces import Cargo, Then, Told, load
+from coordinator.interfaces import Cargo, OnBatchEnd, OnWritten, load
 from coordinator.outcome import Outcome, checked_written
 from coordinator.threads import Condition
 from coordinator.transaction import (
@@ -182,11 +182,11 @@ class EmbeddedCoordinator(TwoPhaseCommit):
         self,
         tx: Transaction,
         cargo: Cargo | None,
-        then: Then,
+        on_written: OnWritten,
         *,
         changes: Iterable[bytes] | None = None,
     ) -> bool:
-        """Commits and does not wait; `then` is called at the end in another thread.
+        """Commits and does not wait; another thread calls `on_written` at the end.
 
         It serves an event loop. Returns False, and has done nothing, where it would
         have to wait for others. `changes` are checked as `can_commit` does.
@@ -202,7 +202,7 @@ class EmbeddedCoordinator(TwoPhaseCommit):
                 return False
             if changes is not None:
                 self._ledger.check_changes(entry, changes)
-        submit = partial(self._submit_with, tx, then=then)
+        submit = partial(self._submit_with, tx, on_written=on_written)
         wait = submit((), None) if cargo is None else load(cargo, submit)
         if wait is not None:
             wait()
@@ -212,9 +212,9 @@ class EmbeddedCoordinator(TwoPhaseCommit):
         self,
         tx: Transaction,
         rows: Sequence[Any],
-        told: Told | None,
+        on_batch_end: OnBatchEnd | None,
         *,
-        then: Then | None = None,
+        on_written: OnWritten | None = None,
     ) -> Wait | None:
         """Submits a commit and its rows; None if it would have to wait for others."""
         with self._lock:
@@ -230,7 +230,13 @@ class EmbeddedCoordinator(TwoPhaseCommit):
             self._ledger.check_commit(entry)
             # The time of the last start is enough here, and takes no look at a clock.
             now_ms = self._ledger.latest_ms
-            return self._ends.commit(entry, now_ms, rows=rows, told=told, then=then)
+            return self._ends.commit(
+                entry,
+                now_ms,
+                rows=rows,
+                on_batch_end=on_batch_end,
+                on_written=on_written,
+            )
 
     def abort(self, tx: Transaction) -> None:
         """Ends a transaction whose holder has undone everything it wrote."""

@@ -14,26 +14,26 @@ from coordinator.embedded.history import History
 from coordinator.embedded.lives import NO_PLACE
 from coordinator.embedded.records import Aborted, Committed, Record, Started
 from coordinator.errors import NotWritten, Unavailable
-from coordinator.interfaces import Then
+from coordinator.interfaces import OnWritten
 from coordinator.threads import JoinableThread, turns
 
 
 class End:
     """The step that follows submitted records, whether or not anybody still waits."""
 
-    __slots__ = ("submitted", "then")
+    __slots__ = ("on_written", "submitted")
 
-    def __init__(self, then: Then) -> None:
-        self.then = then
+    def __init__(self, on_written: OnWritten) -> None:
+        self.on_written = on_written
         self.submitted = False
 
-    def tell(self, error: Unavailable | None) -> None:
+    def notify(self, error: Unavailable | None) -> None:
         """Has it follow, and lets go of it, as it knows this end and the payloads.
 
         Such a ring would be there until the collector of garbage looks.
         """
-        self.then(error)
-        self.then = _has_followed
+        self.on_written(error)
+        self.on_written = _has_followed
 
 
 class Batch:
@@ -87,10 +87,10 @@ class Batch:
         self._alone.append(turn)
         return turn
 
-    def tell_ends(self) -> None:
+    def notify_ends(self) -> None:
         """Tells every submitted `End` how the batch ended, in order of submission."""
         for end in self._ends:
-            end.tell(self.error)
+            end.notify(self.error)
 
     def end(self) -> list[threading.Lock]:
         """Ends the waiting alone, and returns the locks of threads that do so."""
@@ -394,7 +394,7 @@ class GroupCommit:
                 finally:
                     # Ends are told before the next batch is written, so that they are
                     # told in the order in which they were submitted.
-                    batch.tell_ends()
+                    batch.notify_ends()
         finally:
             with self._queue:
                 alone = batch.end()

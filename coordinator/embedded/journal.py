@@ -119,7 +119,7 @@ class MemoryJournal:
         """Tells the ends that all went well; an interrupted one is told again."""
         with self._telling:
             while self._ends:
-                self._ends[0].tell(None)
+                self._ends[0].notify(None)
                 self._ends.popleft()
 
     def note(self, transaction_id: int, record: Record) -> None:

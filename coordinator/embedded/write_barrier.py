@@ -31,8 +31,8 @@ class WriteBarrier:
         self._before = ledger.last
         self._now_ms = now_ms
         self._lock = lock
-        self._tell_writers: Callable[[int, Sequence[str]], object] = _tell_nobody
-        self._told: tuple[Callable[[Iterable[int]], object], ...] = ()
+        self._notify_writers: Callable[[int, Sequence[str]], object] = _notify_nobody
+        self._end_callbacks: tuple[Callable[[Iterable[int]], object], ...] = ()
         # True when tables elsewhere are written with this coordinator's pointers, too.
         self.is_shared = False
         # Writes are kept by thread, and not counted: an interrupt (Ctrl-C) may keep a
@@ -90,26 +90,30 @@ class WriteBarrier:
                 for entry in entries
             )
 
-    def on_end(self, tell: Callable[[Iterable[int]], object]) -> None:
-        """Has `tell` called with the pointers that have ended, under the lock.
+    def on_end(self, callback: Callable[[Iterable[int]], object]) -> None:
+        """Has `callback` called with the pointers that have ended, under the lock.
 
         Each store beside the coordinator is told.
         """
         with self._lock:
-            told = self._told = (*self._told, tell)
-            self._ledger.ended = tell if len(told) == 1 else partial(_tell_all, told)
+            callbacks = self._end_callbacks = (*self._end_callbacks, callback)
+            self._ledger.ended = (
+                callback if len(callbacks) == 1 else partial(_call_all, callbacks)
+            )
 
-    def on_write_elsewhere(self, tell: Callable[[int, Sequence[str]], object]) -> None:
-        """Has `tell` called before participants write to stores of their own.
+    def on_write_elsewhere(
+        self, callback: Callable[[int, Sequence[str]], object]
+    ) -> None:
+        """Has `callback` called before participants write to stores of their own.
 
         It gets the transaction and their names, outside the lock. If it raises, they do
         not write.
         """
-        self._tell_writers = tell
+        self._notify_writers = callback
 
     def write_elsewhere(self, transaction_id: int, names: Sequence[str]) -> None:
         """Tells that participants of these names will write to stores of their own."""
-        self._tell_writers(transaction_id, names)
+        self._notify_writers(transaction_id, names)
 
     def is_invalid(self, pointer: int) -> bool:
         """Tells whether nobody will ever see the writes made with the pointer."""
@@ -214,12 +218,12 @@ class WriteBarrier:
         return sum([e is entry and t != me for t, e in self.inside.items()])
 
 
-def _tell_nobody(_: int, __: Sequence[str]) -> None:
+def _notify_nobody(_: int, __: Sequence[str]) -> None:
     """Does nothing, until a store asks to be told who writes elsewhere."""
 
 
-def _tell_all(
-    told: Sequence[Callable[[Iterable[int]], object]], pointers: Iterable[int]
+def _call_all(
+    callbacks: Sequence[Callable[[Iterable[int]], object]], pointers: Iterable[int]
 ) -> None:
-    for tell in told:
-        tell(pointers)
+    for callback in callbacks:
+        callback(pointers)

@@ -23,7 +23,7 @@ from coordinator.errors import (
     TxAwareError,
     Unavailable,
 )
-from coordinator.interfaces import Cargo, Told, load
+from coordinator.interfaces import Cargo, OnBatchEnd, load
 from coordinator.outcome import KnownOutcome, Outcome, checked_written
 from coordinator.pointers import Pointers
 from coordinator.prepared_transactions import PreparedTransaction, checked_prepared_name
@@ -217,7 +217,7 @@ class RemoteCoordinator:
         commit, which a server of before knows, too.
         """
 
-        def submit(parts: Sequence[Any], _: Told) -> Callable[[], None]:
+        def submit(parts: Sequence[Any], _: OnBatchEnd) -> Callable[[], None]:
             fields: dict[str, Any] = {}
             if parts:
                 self._unchecked.add(tx.transaction_id)

@@ -60,7 +60,7 @@ class NamedTransactions:
     """Calls a coordinator for transactions that are named by their id.
 
     Beside the id stands what a coordinator has to know of one: whether its `kind` is
-    short or long, and its further write pointers, the `checkpoints`. `told` adds to a
+    short or long, and its further write pointers, the `checkpoints`. `enrich` adds to a
     standing the facts known of the client that began it.
     """
 
@@ -69,11 +69,11 @@ class NamedTransactions:
         coordinator: Coordinator,
         *,
         clock_ms: Callable[[], int] = now_ms,
-        told: Callable[[int, Standing], Standing] = as_it_is,
+        enrich: Callable[[int, Standing], Standing] = as_it_is,
     ) -> None:
         self._coordinator = coordinator
         self._clock_ms = clock_ms
-        self._told = told
+        self._enrich = enrich
 
     def begin(
         self, kind: str = "short", *, timeout_s: float | None = None
@@ -91,12 +91,12 @@ class NamedTransactions:
     def standings(self, *, state: str = OPEN) -> list[Standing]:
         """Returns all that are open or invalid, the oldest first."""
         found = standings(self._coordinator, checked_state(state))
-        return [self._told(one.transaction_id, one) for one in found]
+        return [self._enrich(one.transaction_id, one) for one in found]
 
     def standing(self, transaction: int) -> Standing:
         """Returns one, whatever became of it."""
         found = standing(self._coordinator, checked_id(transaction))
-        return self._told(found.transaction_id, found)
+        return self._enrich(found.transaction_id, found)
 
     def find_hanging(self, *, older_than_s: float = HANGING_S) -> list[Standing]:
         """Returns those that are open for longer, and that nobody has any more."""

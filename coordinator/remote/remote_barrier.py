@@ -116,16 +116,16 @@ class RemoteBarrier:
         self._since = ""
         self._ticket = _new_ticket()
         self._leaving: SimpleQueue[int | None] = SimpleQueue()
-        self._told: list[Callable[[Iterable[int]], object]] = []
+        self._end_callbacks: list[Callable[[Iterable[int]], object]] = []
         self._threads: list[threading.Thread] = []
         self._closed = threading.Event()
         if shards is not None:
             with self._lock:
                 self._begin()
 
-    def on_end(self, tell: Callable[[Iterable[int]], object]) -> None:
-        """Has `tell` called with pointers that have ended, or that may have."""
-        self._told.append(tell)
+    def on_end(self, callback: Callable[[Iterable[int]], object]) -> None:
+        """Has `callback` called with pointers that have ended, or that may have."""
+        self._end_callbacks.append(callback)
 
     def enter(self, transaction_id: int, write: object = None) -> EnteredThere:
         """Begins a write; refuses unless the transaction is open and not ending."""
@@ -315,8 +315,8 @@ class RemoteBarrier:
                 for entry in self._inside.get(pointer, ()):
                     entry.has_ended = True
         if pointers:
-            for tell in self._told:
-                tell(pointers)
+            for callback in self._end_callbacks:
+                callback(pointers)
 
 
 def _new_ticket() -> str:

@@ -47,7 +47,7 @@ STEPS: list[tuple[type[Any], str, str]] = [
     (EmbeddedCoordinator, "commit", COMMIT),
     (EmbeddedCoordinator, "commit_with", COMMIT),
     (GroupCommit, "_lead", LEAD),
-    (Batch, "tell_ends", TELL),
+    (Batch, "notify_ends", TELL),
     (Participants, "announce", ANNOUNCE),
 ]
 ORDER = [

@@ -41,11 +41,11 @@ class Loop:
         errors: list[Unavailable | None] = []
         is_told = threading.Event()
 
-        def then(error: Unavailable | None) -> None:
+        def on_written(error: Unavailable | None) -> None:
             errors.append(error)
             is_told.set()
 
-        found = call(MAIL, *args, then=then, **named)
+        found = call(MAIL, *args, on_written=on_written, **named)
         assert is_told.wait(PATIENCE_S)
         if errors[0] is not None:
             raise errors[0]
@@ -112,9 +112,9 @@ def test_wrong_arguments_are_refused_as_everywhere(loop: Loop) -> None:
     for wrong in (
         lambda: queues.push(MAIL, [], print),
         lambda: queues.push(MAIL, [b"a"], print, priority=10),
-        lambda: queues.commit_job(MAIL, "x", "y", then=print),
-        lambda: queues.rollback_job(MAIL, "x", "y", then=print, delay_s=-1),
-        lambda: queues.extend_job(MAIL, "x", "y", 0, then=print),
+        lambda: queues.commit_job(MAIL, "x", "y", on_written=print),
+        lambda: queues.rollback_job(MAIL, "x", "y", on_written=print, delay_s=-1),
+        lambda: queues.extend_job(MAIL, "x", "y", 0, on_written=print),
     ):
         with pytest.raises(BadRequest):
             wrong()
@@ -162,9 +162,9 @@ def test_a_lock_that_another_thread_has_is_not_waited_for(loop: Loop) -> None:
     for call in (
         lambda: queues.push(MAIL, [b"b"], refused),
         lambda: queues.pop(MAIL, refused),
-        lambda: queues.commit_job(*given, then=refused),
-        lambda: queues.rollback_job(*given, then=refused),
-        lambda: queues.extend_job(*given, 5, then=refused),
+        lambda: queues.commit_job(*given, on_written=refused),
+        lambda: queues.rollback_job(*given, on_written=refused),
+        lambda: queues.extend_job(*given, 5, on_written=refused),
     ):
         with pytest.raises(WouldWait):
             call()
@@ -213,7 +213,7 @@ def test_what_goes_to_the_dead_letters_is_left_to_a_thread(site: Site) -> None:
     loop.push(b"a", b"b")
     first = loop.pop()
     with pytest.raises(WouldWait):
-        loop.queues.rollback_job(MAIL, first.id, first.lease, then=refused)
+        loop.queues.rollback_job(MAIL, first.id, first.lease, on_written=refused)
     loop.told(loop.queues.extend_job, first.id, first.lease, 1)
     site.clock.now_ms += 2_000
     assert loop.would_wait()
@@ -228,7 +228,7 @@ def test_the_next_item_of_a_key_is_freed_by_a_thread(site: Site) -> None:
     mail.push_all([txaware.Outgoing(b"a", key=b"k"), txaware.Outgoing(b"b", key=b"k")])
     job = popped(mail)
     with pytest.raises(WouldWait):
-        loop.queues.commit_job(MAIL, job.id, job._popped.lease, then=refused)
+        loop.queues.commit_job(MAIL, job.id, job._popped.lease, on_written=refused)
     job.commit()
     assert taken(mail) == [b"b"]
 

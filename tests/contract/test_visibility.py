@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coordinator.embedded.commit_log import Wait
-from coordinator.interfaces import Then
+from coordinator.interfaces import OnWritten
 from tests.support.concurrency import in_background
 from tests.support.messagings import Site, commit, committed, payloads, publish
 from txaware.errors import TransactionNotInProgress, TransactionRefused, Unavailable
@@ -92,9 +92,11 @@ class Slow:
         table: Any = site.table
         submit = table.submit
 
-        def slowly(writes: Sequence[Write], then: Then | None = None) -> Wait:
+        def slowly(
+            writes: Sequence[Write], on_written: OnWritten | None = None
+        ) -> Wait:
             monkeypatch.setattr(table, "submit", submit)
-            wait: Wait = submit(writes, then)
+            wait: Wait = submit(writes, on_written)
 
             def wait_longer() -> None:
                 self.began.set()

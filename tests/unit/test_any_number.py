@@ -9,7 +9,14 @@ from coordinator.context import TransactionContext
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.history import History
 from coordinator.embedded.records import Checkpointed, Committed, Started
-from coordinator.interfaces import Cargo, Coordinator, JoinedCargo, Loading, Told, load
+from coordinator.interfaces import (
+    Cargo,
+    Coordinator,
+    JoinedCargo,
+    Loading,
+    OnBatchEnd,
+    load,
+)
 from coordinator.transaction import Transaction
 from tests.support.doubles import Clock
 from tests.support.fake_leveldb import FakeDirectory
@@ -82,10 +89,10 @@ class Participant:
         return True
 
 
-def submitting(taken: list[Any]) -> Callable[[Sequence[Any], Told], Any]:
+def submitting(taken: list[Any]) -> Callable[[Sequence[Any], OnBatchEnd], Any]:
     """What takes rows, and has the commit on disk at once."""
 
-    def submit(rows: Sequence[Any], told: Told) -> Callable[[], None]:
+    def submit(rows: Sequence[Any], told: OnBatchEnd) -> Callable[[], None]:
         taken.extend(rows)
         wake = told(None)
         assert wake is not None
@@ -100,7 +107,7 @@ def test_a_commit_carries_messages_for_any_number_of_topics() -> None:
     topics = [OfTopic(TopicWriter(table)) for _ in range(MANY)]
     cargo = JoinedCargo(topics)
 
-    def refuse(_: Sequence[Any], __: Told) -> None:
+    def refuse(_: Sequence[Any], __: OnBatchEnd) -> None:
         raise Unavailable("away")
 
     assert load(cargo, lambda rows, told: None) is None

@@ -69,12 +69,12 @@ def test_the_owner_is_there_while_its_connection_is_open() -> None:
         pointer = coordinator.start_short().transaction_id
         owners.began(pointer, ANN, line)
         found = standing(coordinator, pointer)
-        assert owners.told(pointer, found).is_held
-        assert owners.told(pointer, found).address == line.host_and_port
+        assert owners.enrich(pointer, found).is_held
+        assert owners.enrich(pointer, found).address == line.host_and_port
         line.is_closed = True
-        assert not owners.told(pointer, found).is_held
+        assert not owners.enrich(pointer, found).is_held
         owners.began(pointer, ANN, Line())  # which nobody has any more
-        assert not owners.told(pointer, found).is_held
+        assert not owners.enrich(pointer, found).is_held
 
 
 def test_only_its_owner_is_heard_of_by_using_it() -> None:
@@ -83,16 +83,16 @@ def test_only_its_owner_is_heard_of_by_using_it() -> None:
         owners = Owners(coordinator, clock_ms=clock)
         pointer = coordinator.start_short().transaction_id
         found = standing(coordinator, pointer)
-        assert owners.told(pointer, found).heard_ms is None
+        assert owners.enrich(pointer, found).heard_ms is None
         owners.began(pointer, ANN)
         began_ms = clock()
         clock.advance_s(10)
         with pytest.raises(NotAuthorized):
             owners.used((pointer,), BOB)
         owners.check((pointer,), ANN)
-        assert owners.told(pointer, found).heard_ms == began_ms
+        assert owners.enrich(pointer, found).heard_ms == began_ms
         owners.used((pointer,), ANN)
-        assert owners.told(pointer, found).heard_ms == clock()
+        assert owners.enrich(pointer, found).heard_ms == clock()
 
 
 def test_no_more_is_remembered_of_uses_than_of_owners() -> None:

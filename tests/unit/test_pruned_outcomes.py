@@ -135,7 +135,7 @@ class InDoubt(MemoryJournal):
         if end is None or not isinstance(records[0], Invalidated):
             return super().submit(*records, end=end)
         end.submitted = True
-        end.then(Unavailable("nobody knows"))
+        end.on_written(Unavailable("nobody knows"))
         return self.append
 
     def append(self, *records: Record) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from coordinator.embedded.commit_log import Wait
-from coordinator.interfaces import Then
+from coordinator.interfaces import OnWritten
 from txaware.errors import BadRequest, NotWritten, Unavailable, changed_nothing
 from txaware.store.together import at_once, submitting, wait_for_all
 
@@ -52,14 +52,14 @@ class Slow:
         in_time = self._other.wait(PATIENCE_S)
         return None if in_time else Unavailable("nobody wrote the other one meanwhile")
 
-    def submit(self, _: object, then: Then) -> Wait:
+    def submit(self, _: object, on_written: OnWritten) -> Wait:
         def wait() -> None:
-            then(self._write())
+            on_written(self._write())
 
         return wait
 
-    def hand_over(self, rows: object, then: Then) -> None:
-        threading.Thread(target=self.submit(rows, then), daemon=True).start()
+    def hand_over(self, rows: object, on_written: OnWritten) -> None:
+        threading.Thread(target=self.submit(rows, on_written), daemon=True).start()
 
 
 def test_batches_of_several_shards_are_written_at_the_same_time() -> None:
@@ -74,8 +74,8 @@ def test_batches_of_several_shards_are_written_at_the_same_time() -> None:
 
 def test_a_batch_that_another_thread_wrote_in_vain_is_told() -> None:
     class Broken(Slow):
-        def hand_over(self, _: object, then: Then) -> None:
-            then(Unavailable("the disk is full"))
+        def hand_over(self, _: object, on_written: OnWritten) -> None:
+            on_written(Unavailable("the disk is full"))
 
     done = threading.Event()
     done.set()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coordinator.embedded.commit_log import Wait
 from coordinator.errors import TransactionNotInProgress, Unavailable
-from coordinator.interfaces import Then
+from coordinator.interfaces import OnWritten
 from tests.support.doubles import Clock
 from tests.support.messagings import Site, commit, payloads, publish
 from txaware.messaging import Messaging
@@ -238,21 +238,23 @@ class Failing(MemoryTable):
     def __init__(self) -> None:
         super().__init__(clock_ms=Clock())
         self.failures = 0
-        self.slow: list[Then] | None = None
+        self.slow: list[OnWritten] | None = None
 
-    def submit(self, writes: Sequence[Write], then: Then | None = None) -> Wait:
+    def submit(
+        self, writes: Sequence[Write], on_written: OnWritten | None = None
+    ) -> Wait:
         if self.failures:
             self.failures -= 1
-            return partial(self._fail, then)
-        if self.slow is None or then is None:
-            return super().submit(writes, then)
-        self.slow.append(then)
+            return partial(self._fail, on_written)
+        if self.slow is None or on_written is None:
+            return super().submit(writes, on_written)
+        self.slow.append(on_written)
         return super().submit(writes)
 
-    def _fail(self, then: Then | None) -> None:
+    def _fail(self, on_written: OnWritten | None) -> None:
         error = Unavailable("full")
-        if then is not None:
-            then(error)
+        if on_written is not None:
+            on_written(error)
         raise error
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from coordinator.interfaces import Then
+from coordinator.interfaces import OnWritten
 from txaware.errors import Unavailable
 from txaware.model.messages import MessageId
 from txaware.publish.send_way import OnCounted, OnSent, SendRequest
@@ -23,7 +23,7 @@ class LocalWay:
     def __init__(self, service: LocalService) -> None:
         self._service = service
         self._loop = asyncio.get_running_loop()
-        self._pipelines = Pipelines(service.producing, self._tell, _at_once)
+        self._pipelines = Pipelines(service.producing, self._post, _at_once)
 
     def send(self, request: SendRequest, callback: OnSent) -> None:
         """Publishes a batch."""
@@ -40,10 +40,10 @@ class LocalWay:
             )
         )
 
-    def _tell(self, then: Then, error: Unavailable | None) -> None:
+    def _post(self, on_written: OnWritten, error: Unavailable | None) -> None:
         # The loop may be closed; whoever shares the batch is told all the same.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(then, error)
+            self._loop.call_soon_threadsafe(on_written, error)
 
     def count(self, topic: str, callback: OnCounted) -> None:
         """Counts the partitions of a topic."""

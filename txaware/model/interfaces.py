@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from coordinator.embedded.commit_log import Wait
-from coordinator.interfaces import Cargo, Coordinator, Then
+from coordinator.interfaces import Cargo, Coordinator, OnWritten
 from coordinator.transaction import Transaction
 from txaware.model.clock import StoreClock
 from txaware.model.keeper import Keeper, KeepsRows
@@ -420,18 +420,20 @@ class OrderedTable(Protocol):
         All rows are of one consistent view.
         """
 
-    def submit(self, writes: Sequence[Write], then: Then | None = None) -> Wait:
+    def submit(
+        self, writes: Sequence[Write], on_written: OnWritten | None = None
+    ) -> Wait:
         """Takes writes for the next batch; the wait it returns ends once they are kept.
 
-        Batches keep the order of their submission. `then` is told how the batch ended,
-        before any wait for it returns.
+        Batches keep the order of their submission. `on_written` is told how the batch
+        ended, before any wait for it returns.
         """
 
-    def hand_over(self, writes: Sequence[Write], then: Then) -> None:
-        """Takes writes for the next batch; `then` is told how it ended, in any thread.
+    def hand_over(self, writes: Sequence[Write], on_written: OnWritten) -> None:
+        """Takes writes for the next batch; any thread calls `on_written` with its end.
 
-        It is for callers that must not wait, as an event loop. `then` takes no time,
-        and raises nothing.
+        It is for callers that must not wait, as an event loop. `on_written` takes no
+        time, and raises nothing.
         """
 
     @property

@@ -136,7 +136,7 @@ class LongPolls:
 class SignalWait:
     """A wait of the event loop without a task, until something may have changed.
 
-    `then` is called once, in the loop and never before this returns: with False where
+    `on_end` is called once, in the loop and never before this returns: with False where
     the time is up, with True where the signal was told since the look that had `seen`,
     its peer is gone, or the server stops.
     """
@@ -149,12 +149,12 @@ class SignalWait:
         *,
         peer: Peer,
         stopping: Stopping,
-        then: Callable[[bool], object],
+        on_end: Callable[[bool], object],
         chooses: bool = False,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._signal, self._peer, self._stopping = signal, peer, stopping
-        self._then = then
+        self._on_end = on_end
         self._is_over = False
         self._timer = self._loop.call_later(timeout_s, self._end, False)
         stopping.tell(self)
@@ -180,7 +180,7 @@ class SignalWait:
 
     def _end(self, has_changed: bool) -> None:
         if self.close():
-            self._then(has_changed)
+            self._on_end(has_changed)
 
 
 async def signalled(
@@ -198,7 +198,7 @@ async def signalled(
     """
     ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-    def then(has_changed: bool) -> None:
+    def on_end(has_changed: bool) -> None:
         if not ended.done():  # whoever waited may have been cancelled just now
             ended.set_result(has_changed)
 
@@ -208,7 +208,7 @@ async def signalled(
         timeout_s,
         peer=peer,
         stopping=stopping,
-        then=then,
+        on_end=on_end,
         chooses=chooses,
     )
     try:

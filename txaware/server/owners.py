@@ -165,7 +165,7 @@ class Owners:
             if owner is not None:
                 self._open.get(owner.name, set()).discard(pointer)
 
-    def told(self, pointer: int, found: T) -> T:
+    def enrich(self, pointer: int, found: T) -> T:
         """Returns a report with who began its transaction, and whether they have it."""
         owner = self._owners.get(pointer)
         if owner is None:

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import attrs
 
 from coordinator.embedded.coordinator import EmbeddedCoordinator
-from coordinator.interfaces import Coordinator, Then
+from coordinator.interfaces import Coordinator, OnWritten
 from coordinator.optional_ports import InProcess, in_process
 from coordinator.remote.named_transactions import NamedTransactions
 from coordinator.remote.remote_barrier import writing_for
@@ -98,11 +98,11 @@ class Outcomes:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._told: deque[tuple[Then, Unavailable | None]] = deque()
+        self._told: deque[tuple[OnWritten, Unavailable | None]] = deque()
         self._called = self._is_delivering = False
         self._at_end: deque[Callable[[], object]] = deque()
 
-    def tell(self, then: Then, error: Unavailable | None) -> None:
+    def tell(self, then: OnWritten, error: Unavailable | None) -> None:
         """Has the loop call `then` with that error, or None; for any thread."""
         self._told.append((then, error))
         if not self._called:
@@ -229,7 +229,7 @@ class ServerContext:
             "GroupService": self.groups,
             "TableService": self.tables,
             "NamedTransactions": NamedTransactions(
-                self.coordinator, clock_ms=self.clock_ms, told=self.owners.told
+                self.coordinator, clock_ms=self.clock_ms, enrich=self.owners.enrich
             ),
         }[port]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 
-from coordinator.interfaces import Coordinator, Then
+from coordinator.interfaces import Coordinator, OnWritten
 from coordinator.transaction import Transaction
 from txaware.errors import (
     BadRequest,
@@ -60,7 +60,7 @@ from txaware.service.write.message_cargo import (
     TopicCargo,
     TopicsCargo,
 )
-from txaware.service.write.publishing import Answered, Publishing
+from txaware.service.write.publishing import OnPublished, Publishing
 from txaware.service.write.spreading import Spreading
 from txaware.store.kinds import POSITIONS
 from txaware.store.versioned_rows import VersionedRows, without_pointer
@@ -255,34 +255,35 @@ class LocalService:
         return self._settings.sync_limit_bytes
 
     def publish_soon(
-        self, place: Place, messages: Iterable[Payload], then: Then
+        self, place: Place, messages: Iterable[Payload], on_written: OnWritten
     ) -> None:
         """Publishes without a transaction and does not wait for the disk.
 
-        It serves an event loop: `then` is called in another thread, and must be quick.
+        It serves an event loop: `on_written` is called in another thread, and must be
+        quick.
         """
         payloads = self._payloads(messages)
         check_plain(payloads, None)
-        self._publishing_to[place.__class__].plain_soon(place, payloads, then)
+        self._publishing_to[place.__class__].plain_soon(place, payloads, on_written)
 
     def publish_in_soon(
         self,
         place: Place,
         messages: Iterable[Payload],
         pointer: int,
-        then: Answered,
+        on_published: OnPublished,
     ) -> bool:
         """Publishes in a transaction and does not wait for the disk.
 
-        It serves an event loop: `then` is called in another thread with the response or
-        an error, and must be quick. Returns False, and has done nothing, where a thread
-        has to publish.
+        It serves an event loop: `on_published` is called in another thread with the
+        response or an error, and must be quick. Returns False, and has done nothing,
+        where a thread has to publish.
         """
         if isinstance(place, PartitionedTopic):
             return False
         payloads = self._payloads(messages)
         return len(payloads) > 0 and self._publishing.transactional_soon(
-            place, payloads, checked_pointer(pointer), then
+            place, payloads, checked_pointer(pointer), on_published
         )
 
     def store(
@@ -443,12 +444,12 @@ class LocalService:
         position: MessageId,
         *,
         transaction: int,
-        tell: Callable[[Then, Unavailable | None], None],
-        then: Then,
+        post: Callable[[OnWritten, Unavailable | None], None],
+        on_written: OnWritten,
     ) -> bool:
         """Moves a group with the commit and does not wait for the disk.
 
-        It serves an event loop, to which `tell` brings the outcome from another thread.
+        It serves an event loop, to which `post` brings the outcome from another thread.
         Returns False, and has done nothing, where a thread has to save.
         """
         name = self._places.rows_name(topic)
@@ -458,9 +459,9 @@ class LocalService:
         def on_disk(error: Unavailable | None) -> None:
             if error is None:
                 self._moved(group, name, write)
-            then(error)
+            on_written(error)
 
-        return self._writes.write_soon(transaction, [write], partial(tell, on_disk))
+        return self._writes.write_soon(transaction, [write], partial(post, on_disk))
 
     def _moved(self, group: str, name: TopicName, write: Write) -> None:
         """Counts a move that is on disk."""

@@ -143,7 +143,7 @@ class TableStore:
         """Writes changes that become visible with the commit of the transaction."""
         name, listed = self._name(table), self._checked(changes)
         writes = self._made(name, listed, checked_pointer(transaction))
-        self._writes.write(transaction, writes, then=partial(self._wrote, writes))
+        self._writes.write(transaction, writes, before_end=partial(self._wrote, writes))
 
     def take_back_rows(
         self, table: str, keys: Iterable[bytes], *, transaction: Pointer

@@ -6,7 +6,7 @@ from typing import Any
 
 from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.journal import Journal
-from coordinator.interfaces import Then
+from coordinator.interfaces import OnWritten
 from txaware.errors import BadRequest, ShardAway, Unavailable
 from txaware.model.clock import StoreClock
 from txaware.model.interfaces import Emptiness, OrderedTable, Row, Write
@@ -149,13 +149,15 @@ class ShardedTable:
             return pages[0]
         return merged(pages, limit, max_bytes, reverse=reverse)
 
-    def submit(self, writes: Sequence[Write], then: Then | None = None) -> Wait:
+    def submit(
+        self, writes: Sequence[Write], on_written: OnWritten | None = None
+    ) -> Wait:
         """Takes writes for the next batch of each shard that gets any."""
         parts = self._split(writes)
         if len(parts) == 1:
             [(table, own)] = parts
-            return table.submit(own, then)
-        told = Together(len(parts), then or _nothing).ended
+            return table.submit(own, on_written)
+        told = Together(len(parts), on_written or _nothing).ended
         waits: list[Wait] = []
         with submitting(waits):
             submits = at_once([table for table, _ in parts])
@@ -163,10 +165,10 @@ class ShardedTable:
                 waits.append(submit(own, told))
         return partial(wait_for_all, waits)
 
-    def hand_over(self, writes: Sequence[Write], then: Then) -> None:
-        """Takes writes for the next batches; `then` is told how all ended."""
+    def hand_over(self, writes: Sequence[Write], on_written: OnWritten) -> None:
+        """Takes writes for the next batches; `on_written` is told how all ended."""
         parts = self._split(writes)
-        told = then if len(parts) == 1 else Together(len(parts), then).ended
+        told = on_written if len(parts) == 1 else Together(len(parts), on_written).ended
         for table, own in parts:
             table.hand_over(own, told)
 

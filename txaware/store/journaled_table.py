@@ -9,7 +9,7 @@ from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.group_commit import End, GroupCommit
 from coordinator.embedded.lives import NO_PLACE
 from coordinator.embedded.records import Aborted, Invalidated, Record
-from coordinator.interfaces import Then
+from coordinator.interfaces import OnWritten
 from txaware.errors import StoreCorrupted, Unavailable
 from txaware.model.clock import ClockMs, StoreClock, system_clock_ms
 from txaware.model.interfaces import Emptiness, OrderedTable, Row, Write
@@ -187,15 +187,19 @@ class JournaledTable:
         )
         return _merged(rows, held, limit, max_bytes, reverse=reverse) if held else rows
 
-    def submit(self, writes: Sequence[Write], then: Then | None = None) -> Wait:
+    def submit(
+        self, writes: Sequence[Write], on_written: OnWritten | None = None
+    ) -> Wait:
         """Takes writes for the next batch."""
         self._drop_held(writes)
-        return self.journal.submit(end=None if then is None else End(then), rows=writes)
+        return self.journal.submit(
+            end=None if on_written is None else End(on_written), rows=writes
+        )
 
-    def hand_over(self, writes: Sequence[Write], then: Then) -> None:
-        """Takes writes for the next batch; another thread calls `then`."""
+    def hand_over(self, writes: Sequence[Write], on_written: OnWritten) -> None:
+        """Takes writes for the next batch; another thread calls `on_written`."""
         self._drop_held(writes)
-        self.journal.hand_over(writes, End(then))
+        self.journal.hand_over(writes, End(on_written))
 
     def _drop_held(self, writes: Sequence[Write]) -> None:
         if self._held:

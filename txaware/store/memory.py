@@ -8,7 +8,7 @@ from typing import NoReturn
 from sortedcontainers import SortedDict
 
 from coordinator.embedded.commit_log import Wait
-from coordinator.interfaces import Then
+from coordinator.interfaces import OnWritten
 from txaware.errors import BadRequest, Unavailable
 from txaware.model.clock import ClockMs, StoreClock, system_clock_ms
 from txaware.model.interfaces import Emptiness, Row, Write
@@ -72,18 +72,20 @@ class MemoryTable:
                     break
         return rows
 
-    def submit(self, writes: Sequence[Write], then: Then | None = None) -> Wait:
+    def submit(
+        self, writes: Sequence[Write], on_written: OnWritten | None = None
+    ) -> Wait:
         """Writes at once."""
         with self._lock:
             self._require_open()
             self._write(writes)
-        if then is not None:
-            then(None)
+        if on_written is not None:
+            on_written(None)
         return _nothing
 
-    def hand_over(self, writes: Sequence[Write], then: Then) -> None:
+    def hand_over(self, writes: Sequence[Write], on_written: OnWritten) -> None:
         """Writes at once."""
-        self.submit(writes, then)
+        self.submit(writes, on_written)
 
     def hold(self, _: int, writes: Sequence[Write]) -> bool:
         """Writes at once; readers judge rows by their pointer anyway."""

@@ -7,20 +7,20 @@ from functools import partial
 from queue import SimpleQueue
 
 from coordinator.embedded.commit_log import Wait
-from coordinator.interfaces import Then
+from coordinator.interfaces import OnWritten
 from txaware.errors import Unavailable
 from txaware.model.interfaces import OrderedTable, Write
 
 # Takes rows for the next batch, as `OrderedTable.submit` does.
-Submit = Callable[[Sequence[Write], Then], Wait]
+Submit = Callable[[Sequence[Write], OnWritten], Wait]
 
 
 class Together:
     """Tells how the parts of a request ended once all have."""
 
-    def __init__(self, parts: int, then: Then) -> None:
+    def __init__(self, parts: int, on_written: OnWritten) -> None:
         self._lock = threading.Lock()
-        self._left, self._parts, self._then = parts, parts, then
+        self._left, self._parts, self._on_written = parts, parts, on_written
         self._errors: list[Unavailable] = []
 
     def ended(self, error: Unavailable | None) -> None:
@@ -31,7 +31,7 @@ class Together:
                 self._errors.append(error)
             if self._left:
                 return
-        self._then(in_part(self._errors, self._parts))
+        self._on_written(in_part(self._errors, self._parts))
 
 
 def in_part(errors: Sequence[Unavailable], parts: int) -> Unavailable | None:
@@ -73,14 +73,14 @@ def at_once(tables: Sequence[OrderedTable]) -> list[Submit]:
 
 
 def _begin(
-    table: OrderedTable, rows: Sequence[Write], then: Then | None = None
+    table: OrderedTable, rows: Sequence[Write], on_written: OnWritten | None = None
 ) -> Wait:
     ended: SimpleQueue[Unavailable | None] = SimpleQueue()
 
     def written(error: Unavailable | None) -> None:
         try:
-            if then is not None:
-                then(error)
+            if on_written is not None:
+                on_written(error)
         finally:
             ended.put(error)
 

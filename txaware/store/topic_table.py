@@ -76,7 +76,7 @@ class TopicTable:
         self._changing = threading.Lock()  # so that the last change is remembered
         self.changes = 0
         # Are called after each change, and take no time.
-        self.told: list[Callable[[], object]] = []
+        self.on_change: list[Callable[[], object]] = []
         self._in_doubt: set[TopicName] = set()
         self._known: dict[TopicName, Topic] = {}
         self._listed: tuple[int, Sequence[Topic]] | None = None
@@ -150,16 +150,16 @@ class TopicTable:
         with self._changing:
             self.changes += 1
             self._known.pop(name, None)
-        for tell in self.told:
-            tell()
+        for callback in self.on_change:
+            callback()
 
     def forget_all(self) -> None:
         """Reads all topics anew: copies of their rows go elsewhere."""
         with self._changing:
             self.changes += 1
             self._known.clear()
-        for tell in self.told:
-            tell()
+        for callback in self.on_change:
+            callback()
 
     def unchanged(self, act: Callable[[list[Topic]], T]) -> T:
         """Returns what `act` does with all topics, none of which changes meanwhile."""
@@ -257,8 +257,8 @@ class TopicTable:
                     break
             if topic.generation < 0 and not is_copy:
                 self.placement.copy(topic)
-        for told in self.told:
-            told()
+        for callback in self.on_change:
+            callback()
         return topic
 
 

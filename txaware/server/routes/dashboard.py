@@ -78,8 +78,8 @@ class DashboardRoutes:
             history=_flag(fields.get("history", "false")),
         )
         report = await self._server_context.in_monitor_thread(snapshot)
-        told = self._server_context.owners.told
-        found = [told(one.id, one) for one in report.transactions]
+        enrich = self._server_context.owners.enrich
+        found = [enrich(one.id, one) for one in report.transactions]
         shown = attrs.evolve(
             report,
             transactions=found,

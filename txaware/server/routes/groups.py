@@ -30,8 +30,8 @@ def _save_position(
     is_begun = service.save_position_soon(
         *(arguments.group, arguments.topic, arguments.position),
         transaction=arguments.transaction,
-        tell=server_context.outcomes.tell,
-        then=told,
+        post=server_context.outcomes.tell,
+        on_written=told,
     )
     if not is_begun:
         raise WouldWait

@@ -172,7 +172,7 @@ class Beating:
                 min(left_s, pause_s),
                 peer=self._caller.peer,
                 stopping=stopping,
-                then=partial(self._go_on, look, is_last=left_s <= pause_s),
+                on_end=partial(self._go_on, look, is_last=left_s <= pause_s),
             )
 
     def _tell_no_news(self, look: Look) -> None:

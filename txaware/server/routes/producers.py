@@ -138,7 +138,7 @@ class PublishesOnce:
             producer=arguments.producer,
             sequence=arguments.sequence,
             caller=caller.principal,
-            then=partial(context.outcomes.tell, answered),
+            on_written=partial(context.outcomes.tell, answered),
         )
         if ids is None:
             return context.in_thread(_publish_once, context, caller, arguments)

@@ -49,7 +49,7 @@ def _when_on_disk(step: Callable[..., Any], verb: Verb[..., Any]) -> Soon:
         found = step(
             server_context.loop_queues,
             **verb.shape.options(arguments),
-            then=partial(server_context.outcomes.tell, ended),
+            on_written=partial(server_context.outcomes.tell, ended),
         )
         return LATER
 

@@ -125,7 +125,7 @@ class LocalGroups:
         self._live: dict[GroupName, LiveGroup] = {}
         self._last_incarnation = 0
         self._process = secrets.token_hex(8)
-        self._topics.told.append(self._topics_changed)
+        self._topics.on_change.append(self._topics_changed)
 
     def _topics_changed(self) -> None:
         """Has members that wait look again."""

@@ -5,7 +5,7 @@ from functools import partial
 
 import attrs
 
-from coordinator.interfaces import Then
+from coordinator.interfaces import OnWritten
 from txaware.auth import Principal
 from txaware.errors import Unavailable
 from txaware.model.compression import Packed
@@ -18,7 +18,7 @@ from txaware.service.topic_handles import TopicHandle
 
 Outcome = list[MessageId] | Exception
 # Has the loop call a function with an error or None; any thread may call it.
-Tell = Callable[[Then, Unavailable | None], None]
+Post = Callable[[OnWritten, Unavailable | None], None]
 # Does what may wait outside of the loop, and tells the loop what came of it.
 Elsewhere = Callable[[Callable[[], list[MessageId]], Callable[[Outcome], None]], None]
 
@@ -35,7 +35,7 @@ class SenderRequest:
     messages: Iterable[Payload] | Packed
     producer: ProducerIdentity
     sequence: int
-    told: Callable[[Outcome], None]
+    on_outcome: Callable[[Outcome], None]
     caller: Principal | None = None
 
     @property
@@ -52,9 +52,9 @@ class Pipelines:
     come from one event loop.
     """
 
-    def __init__(self, producing: Producing, tell: Tell, elsewhere: Elsewhere) -> None:
+    def __init__(self, producing: Producing, post: Post, elsewhere: Elsewhere) -> None:
         self._producing = producing
-        self._tell = tell
+        self._post = post
         self._elsewhere = elsewhere
         # By line, those that wait for the one under way.
         self._waiting: dict[tuple[int, TopicName], list[SenderRequest]] = {}
@@ -81,7 +81,7 @@ class Pipelines:
                 producer=request.producer,
                 sequence=request.sequence,
                 caller=request.caller,
-                then=partial(self._tell, written),
+                on_written=partial(self._post, written),
             )
         except Exception as error:
             self._ended(request, error)
@@ -99,7 +99,7 @@ class Pipelines:
 
     def _ended(self, request: SenderRequest, outcome: Outcome) -> None:
         try:
-            request.told(outcome)
+            request.on_outcome(outcome)
         finally:
             waiting = self._waiting[request.line]
             if waiting:

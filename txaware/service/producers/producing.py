@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import attrs
 
-from coordinator.interfaces import Then
+from coordinator.interfaces import OnWritten
 from txaware.auth import Principal
 from txaware.errors import (
     BadRequest,
@@ -322,9 +322,9 @@ class Producing:
         producer: ProducerIdentity,
         sequence: int,
         caller: Principal | None,
-        then: Then,
+        on_written: OnWritten,
     ) -> list[MessageId] | None:
-        """Publishes and does not wait, for an event loop: `then` is told the end.
+        """Publishes and does not wait, for an event loop: `on_written` is told the end.
 
         Returns the ids. None means that this may have to wait, or raises: call
         `publish_once` in a thread.
@@ -352,10 +352,10 @@ class Producing:
             if ids is not None:
                 turn.leave()
                 self.counters.add("repeated")
-                then(None)
+                on_written(None)
                 return ids
             written = self._written(request, turn, before)
-            return self._write_soon(request, written, turn, then)
+            return self._write_soon(request, written, turn, on_written)
         except BaseException:
             turn.leave(sure=False)
             raise
@@ -463,7 +463,7 @@ class Producing:
                 request.place,
                 request.payloads,
                 also=written.rows,
-                then=partial(self._ended, request, written, turn, first),
+                on_written=partial(self._ended, request, written, turn, first),
             )
             return written.ids()
         except Exception:
@@ -520,11 +520,15 @@ class Producing:
         return Written(request, turn.row_key, before, self._table.newest_format())
 
     def _write_soon(
-        self, request: ProducerRequest, written: Written, turn: Turn, then: Then
+        self,
+        request: ProducerRequest,
+        written: Written,
+        turn: Turn,
+        on_written: OnWritten,
     ) -> list[MessageId]:
         def ended(error: Unavailable | None) -> None:
             self._ended(request, written, turn, Turn(), error)
-            then(error)
+            on_written(error)
 
         self._publishing.plain_soon(
             request.place, request.payloads, ended, also=written.rows

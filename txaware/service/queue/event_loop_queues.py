@@ -5,7 +5,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import attrs
 
-from coordinator.interfaces import Then
+from coordinator.interfaces import OnWritten
 from coordinator.transaction import Transaction
 from txaware.model.queues import (
     LeasedJob,
@@ -39,13 +39,17 @@ class PopLook:
 
 
 def _soon(make: Callable[Concatenate[WorkQueue, P], Step[T]]) -> Callable[..., T]:
-    """Returns the verb that takes a step, and tells `then` when that is on disk."""
+    """Returns the verb that takes a step; `on_written` is called once it is on disk."""
 
     def verb(
-        self: "EventLoopQueues", name: str, *args: Any, then: Then, **options: Any
+        self: "EventLoopQueues",
+        name: str,
+        *args: Any,
+        on_written: OnWritten,
+        **options: Any,
     ) -> T:
         queue = self._queue(name)
-        return queue.driver.begin(make(queue, *args, **options), then)
+        return queue.driver.begin(make(queue, *args, **options), on_written)
 
     return verb
 
@@ -55,7 +59,7 @@ class EventLoopQueues:
 
     Each does what `LocalQueues` does, by the same steps, or raises `WouldWait` where
     that would wait: then nothing is changed, and a thread has to do it. Another thread
-    calls `then` with the outcome, and may do so before the call has returned.
+    calls `on_written` with the outcome, and may do so before the call has returned.
     """
 
     def __init__(self, queues: LocalQueues) -> None:
@@ -65,21 +69,21 @@ class EventLoopQueues:
         self,
         name: str,
         messages: Iterable[Payload],
-        then: Then,
+        on_written: OnWritten,
         *,
         pusher: str = "",
         delay_s: float = 0,
         priority: int = 0,
     ) -> None:
-        """Pushes in one piece, all or none; `then` is told when it is on disk."""
+        """Pushes in one piece, all or none; `on_written` is told when it is on disk."""
         pushing = self._queue(name).pushing
         items = self._queues.checked_items(messages)
-        pushing.push_soon(items, then, **checked_push(pusher, delay_s, priority))
+        pushing.push_soon(items, on_written, **checked_push(pusher, delay_s, priority))
 
     def pop(
         self,
         name: str,
-        then: Then,
+        on_written: OnWritten,
         *,
         popper: str = "",
         owns_pipe: bool = False,
@@ -87,15 +91,15 @@ class EventLoopQueues:
     ) -> PopLook:
         """Leases an item to a popper elsewhere.
 
-        `then` is told when that is on disk, and it may be handed out. Where none is
-        there, and no job is committed, `then` is not called.
+        `on_written` is told when that is on disk, and it may be handed out. Where none
+        is there, and no job is committed, `on_written` is not called.
         """
         queue = self._queue(name)
         who = PopCaller(checked_text("popper", popper), None, False, owns_pipe)
         signal = queue.state.signal
         seen = signal.count
         step = queue.popping(who, None, limit=1, commits=commits)
-        popped = queue.driver.begin(step, then).popped
+        popped = queue.driver.begin(step, on_written).popped
         return PopLook(popped, signal, seen, 0 if popped else queue.pause_s())
 
     def commit_job(
@@ -104,15 +108,15 @@ class EventLoopQueues:
         item: str,
         lease: str,
         *,
-        then: Then,
+        on_written: OnWritten,
         transaction: Transaction | None = None,
         has_inbox: bool = False,
     ) -> None:
-        """Ends a job for good; `then` is told when that is on disk."""
+        """Ends a job for good; `on_written` is told when that is on disk."""
         if transaction is not None:
             raise WouldWait  # as its start has to be on disk
         queue = self._queue(name)
-        queue.driver.begin(queue.commit(item, lease), then)
+        queue.driver.begin(queue.commit(item, lease), on_written)
 
     rollback_job = _soon(WorkQueue.give_back)
     extend_job = _soon(WorkQueue.extend)

@@ -10,7 +10,7 @@ from itertools import islice
 import attrs
 
 from coordinator.embedded.commit_log import Wait
-from coordinator.interfaces import Then
+from coordinator.interfaces import OnWritten
 from txaware.errors import QueueNotFound, TooManyPipes, Unavailable
 from txaware.model.interfaces import Write
 from txaware.model.metrics import Latencies, TopicCounters
@@ -108,7 +108,7 @@ class Pushing:
     def push_soon(
         self,
         payloads: Payloads,
-        then: Then,
+        on_written: OnWritten,
         *,
         pusher: str,
         delay_s: float,
@@ -116,7 +116,8 @@ class Pushing:
     ) -> None:
         """Pushes as `push` does and waits for nothing, as for an event loop.
 
-        Another thread tells `then` how it ended. Raises `WouldWait` where it had to.
+        Another thread tells `on_written` how it ended. Raises `WouldWait` where it had
+        to.
         """
         shares = self._begun(len(payloads), pusher, delay_s, priority, may_wait=False)
         parts = _parts(shares, payloads)
@@ -128,16 +129,16 @@ class Pushing:
             else:
                 self._have_pushed(pushed)
                 if lost := _lost_rows(shares):
-                    self._table.hand_over(lost, then)
+                    self._table.hand_over(lost, on_written)
                     return
-            then(error)
+            on_written(error)
 
-        def hand_over(rows: Sequence[Write], settled: Then) -> Wait:
-            def on_written(error: Unavailable | None) -> None:
+        def hand_over(rows: Sequence[Write], settled: OnWritten) -> Wait:
+            def ended(error: Unavailable | None) -> None:
                 settled(error)
                 written(error)
 
-            self._table.hand_over(rows, on_written)
+            self._table.hand_over(rows, ended)
             return _nothing
 
         try:
@@ -159,7 +160,7 @@ class Pushing:
         self,
         pushed: list[Pushed],
         parts: list[Payloads],
-        submit: Callable[[Sequence[Write], Then], Wait],
+        submit: Callable[[Sequence[Write], OnWritten], Wait],
     ) -> Wait:
         """Publishes to several pipes, the oldest first, in one batch."""
         places = [

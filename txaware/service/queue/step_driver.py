@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from coordinator.interfaces import Then
+from coordinator.interfaces import OnWritten
 from txaware.errors import QueueNotFound, Unavailable
 from txaware.model.interfaces import OrderedTable, Write
 from txaware.service.queue.lease import Lease, LeaseRun, LeaseState
@@ -116,23 +116,23 @@ class StepDriver:
         self._is_over(step, answer, is_written=True)
         return answer
 
-    def begin(self, step: Step[T], then: Then) -> T:
-        """Takes a step and returns its answer; `then` is told when that is on disk.
+    def begin(self, step: Step[T], on_written: OnWritten) -> T:
+        """Takes a step and returns its answer; calls `on_written` once it is on disk.
 
         Raises `WouldWait`, with nothing changed, where the step had to wait. Where the
-        answer is nothing, `then` is not called.
+        answer is nothing, `on_written` is not called.
         """
         with self.step(may_wait=False) as (now_ms, batch):
             answer = step.take(now_ms, batch)
             if step.is_nothing(answer):
                 return answer
 
-            def on_written(error: Unavailable | None) -> None:
+            def ended(error: Unavailable | None) -> None:
                 self._is_over(step, answer, is_written=error is None)
-                then(error)
+                on_written(error)
 
             try:
-                self._table.hand_over(self._writes(batch), on_written)
+                self._table.hand_over(self._writes(batch), ended)
             except BaseException:
                 self._is_over(step, answer, is_written=False)
                 raise

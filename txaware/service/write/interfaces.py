@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol
 
-from coordinator.interfaces import Then
+from coordinator.interfaces import OnWritten
 from txaware.model.messages import PublishResponse, Receipt
 from txaware.model.requests import Payloads
 
@@ -13,8 +13,8 @@ class PublishesTo(Protocol):
     def plain(self, place: Any, payloads: Payloads) -> None:
         """Publishes without a transaction; on disk when it returns."""
 
-    def plain_soon(self, place: Any, payloads: Payloads, then: Then) -> None:
-        """Publishes and does not wait; `then` is called in another thread."""
+    def plain_soon(self, place: Any, payloads: Payloads, on_written: OnWritten) -> None:
+        """Publishes and does not wait; `on_written` is called in another thread."""
 
     def transactional(
         self, place: Any, payloads: Payloads, pointer: int

@@ -20,14 +20,14 @@ from txaware.store.columns import KeyedHeads, message_rows
 class RowCargo:
     """Rows that their commit carries: the move of a group, or changes of a table.
 
-    `then` is called once the commit has happened.
+    `on_commit` is called once the commit has happened.
     """
 
     def __init__(
-        self, writes: list[Write], then: Callable[[], object] | None = None
+        self, writes: list[Write], on_commit: Callable[[], object] | None = None
     ) -> None:
         self._writes = writes
-        self._then = then
+        self._on_commit = on_commit
 
     def loading(self) -> Loading:
         """Yields the rows, whose order does not matter."""
@@ -35,8 +35,8 @@ class RowCargo:
 
     def count(self) -> None:
         """Notes that the rows are visible."""
-        if self._then is not None:
-            self._then()
+        if self._on_commit is not None:
+            self._on_commit()
 
 
 def _nothing(_: Unavailable | None) -> None:

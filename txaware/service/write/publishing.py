@@ -9,7 +9,14 @@ from typing import TypeVar
 import attrs
 
 from coordinator.embedded.commit_log import Wait
-from coordinator.interfaces import Cargo, JoinedCargo, Loading, Then, Told, load
+from coordinator.interfaces import (
+    Cargo,
+    JoinedCargo,
+    Loading,
+    OnBatchEnd,
+    OnWritten,
+    load,
+)
 from coordinator.optional_ports import EnteredWrite
 from coordinator.transaction import POINTERS_PER_MS
 from txaware.errors import BadRequest, TransactionRefused, Unavailable
@@ -40,7 +47,7 @@ from txaware.store.together import Submit, at_once, submitting, wait_for_all
 # Adds rows of the same batch to the rows of messages, whose keys come first.
 Also = Callable[[list[bytes], list[Write]], list[Write]]
 # Is told what a publish answers, or why it failed.
-Answered = Callable[[PublishResponse | Unavailable], None]
+OnPublished = Callable[[PublishResponse | Unavailable], None]
 
 
 class Publishing:
@@ -63,17 +70,19 @@ class Publishing:
         payloads: Payloads,
         *,
         also: Also | None = None,
-        then: Then | None = None,
+        on_written: OnWritten | None = None,
     ) -> None:
         """Publishes without a transaction; on disk when it returns.
 
-        `also` adds rows to the same batch. `then` is told how that ended, even if this
-        thread is interrupted.
+        `also` adds rows to the same batch. `on_written` is told how that ended, even if
+        this thread is interrupted.
         """
         check_plain_topic(place)
         began_s = time.perf_counter()
         rows, together = self._plain_rows(place, payloads, also)
-        place.writer.publish(len(payloads), rows, then=then, together=together)
+        place.writer.publish(
+            len(payloads), rows, on_written=on_written, together=together
+        )
         place.counters.published(
             len(payloads), payloads.size_bytes, time.perf_counter() - began_s
         )
@@ -82,11 +91,11 @@ class Publishing:
         self,
         place: TopicHandle,
         payloads: Payloads,
-        then: Then,
+        on_written: OnWritten,
         *,
         also: Also | None = None,
     ) -> None:
-        """Publishes and does not wait; `then` is called in another thread.
+        """Publishes and does not wait; `on_written` is called in another thread.
 
         `also` adds rows to the same batch.
         """
@@ -98,7 +107,7 @@ class Publishing:
                 place.counters.published(
                     len(payloads), payloads.size_bytes, time.perf_counter() - began_s
                 )
-            then(error)
+            on_written(error)
 
         rows, together = self._plain_rows(place, payloads, also)
         place.writer.publish_soon(len(payloads), rows, written, together=together)
@@ -143,7 +152,7 @@ class Publishing:
                 for counters, (count, size_bytes) in counts.items():
                     counters.published(count, size_bytes, took_s)
             for part in parts:
-                part.then(error)
+                part.on_written(error)
 
         return _submitted(parts, submit, written)
 
@@ -239,10 +248,15 @@ class Publishing:
         return [part.response for part in chain(held, written)]
 
     def transactional_soon(
-        self, place: TopicHandle, payloads: Payloads, pointer: int, then: Answered
+        self,
+        place: TopicHandle,
+        payloads: Payloads,
+        pointer: int,
+        on_published: OnPublished,
     ) -> bool:
-        """Publishes in a transaction and does not wait; `then` has another thread.
+        """Publishes in a transaction and does not wait for the disk.
 
+        Another thread calls `on_published` with the response, or with an error.
         Returns False, and has done nothing, for a transaction whose rows wait for its
         commit, or that another coordinator began, and where to enter may take long.
         """
@@ -263,11 +277,13 @@ class Publishing:
         def written(error: Unavailable | None) -> None:
             self._writes.leave(entry, write)
             if error is not None:
-                then(error)
+                on_published(error)
                 return
             took_s = time.perf_counter() - began_s
             place.counters.flushed(pointer, len(payloads), payloads.size_bytes, took_s)
-            then(PublishResponse(pointer, *_numbers(given[0]), *_numbers(given[1])))
+            on_published(
+                PublishResponse(pointer, *_numbers(given[0]), *_numbers(given[1]))
+            )
 
         self._endings.expect(pointer, place.writer.signal)
         try:
@@ -395,13 +411,13 @@ def _unheard(_: Unavailable | None) -> None:
 class PlainPart:
     """A part of what is published without a transaction, to one of several places.
 
-    `also` adds rows to the same batch, and `then` is told how that ended.
+    `also` adds rows to the same batch, and `on_written` is told how that ended.
     """
 
     place: TopicHandle
     payloads: Payloads
     also: Also
-    then: Then = attrs.field(default=_unheard)
+    on_written: OnWritten = attrs.field(default=_unheard)
 
     def loading(self) -> Loading:
         """Yields the rows, under the lock of the place."""
@@ -456,14 +472,14 @@ def by_shard(parts: Sequence[AnyPart]) -> list[list[AnyPart]]:
     return list(found.values())
 
 
-def _submitted(parts: Sequence[Cargo], submit: Submit, then: Then) -> Wait:
-    """Submits parts in one batch, in the order of their locks; `then` hears of it."""
+def _submitted(parts: Sequence[Cargo], submit: Submit, on_written: OnWritten) -> Wait:
+    """Submits parts in one batch, in the order of their locks."""
 
-    def of_all(rows: Sequence[Write], told: Told) -> Wait:
+    def of_all(rows: Sequence[Write], on_batch_end: OnBatchEnd) -> Wait:
         def written(error: Unavailable | None) -> None:
-            if (notify := told(error)) is not None:
+            if (notify := on_batch_end(error)) is not None:
                 notify()
-            then(error)
+            on_written(error)
 
         return submit(rows, written)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from coordinator.embedded.commit_log import Wait
-from coordinator.interfaces import Then
+from coordinator.interfaces import OnWritten
 from txaware.errors import BadRequest, TransactionRefused, Unavailable, changed_nothing
 from txaware.model.interfaces import Write
 from txaware.model.messages import PublishResponse, Receipt
@@ -46,18 +46,20 @@ class Spreading:
         self._publishing.plain_together(_plain_parts(parts))
 
     def plain_soon(
-        self, place: PartitionedTopic, payloads: Payloads, then: Then
+        self, place: PartitionedTopic, payloads: Payloads, on_written: OnWritten
     ) -> None:
-        """Publishes and does not wait; `then` is called in another thread."""
+        """Publishes and does not wait; `on_written` is called in another thread."""
         parts = self._parts(place, payloads)
         if len(parts) == 1:
-            self._publishing.plain_soon(*parts[0], then)
+            self._publishing.plain_soon(*parts[0], on_written)
             return
 
         shards = by_shard(_plain_parts(parts))
-        ended = then if len(shards) == 1 else Together(len(shards), then).ended
+        ended = (
+            on_written if len(shards) == 1 else Together(len(shards), on_written).ended
+        )
 
-        def hand_over(rows: Sequence[Write], told: Then) -> Wait:
+        def hand_over(rows: Sequence[Write], told: OnWritten) -> Wait:
             def written(error: Unavailable | None) -> None:
                 told(error)
                 ended(error)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from coordinator.embedded.commit_log import Wait
-from coordinator.interfaces import Loading, Then
+from coordinator.interfaces import Loading, OnWritten
 from txaware.errors import Unavailable
 from txaware.model.interfaces import OrderedTable, Write
 from txaware.service.wakeups import Signal
@@ -94,14 +94,14 @@ class TopicWriter:
         rows: Rows,
         *,
         hold_for: int | None = None,
-        then: Then | None = None,
+        on_written: OnWritten | None = None,
         together: bool = False,
     ) -> tuple[bytes, bytes]:
         """Writes message rows and returns their first and last key.
 
-        The rows are on disk then, or are held for the commit of `hold_for`. `then` is
-        told how the batch ended that rows were submitted with. With `together` all keys
-        are of one ms.
+        The rows are on disk then, or are held for the commit of `hold_for`.
+        `on_written` is told how the batch ended that rows were submitted with. With
+        `together` all keys are of one ms.
         """
         try:
             if hold_for is not None:
@@ -110,7 +110,7 @@ class TopicWriter:
                 keys = self._keys(self._messages, count, together=together)
                 writes = rows(keys)
                 held = hold_for is not None and self._hold(hold_for, writes)
-                wait = None if held else self._submit(keys[0], writes, then)
+                wait = None if held else self._submit(keys[0], writes, on_written)
             if wait is not None:
                 wait()
         except Exception:
@@ -142,11 +142,11 @@ class TopicWriter:
             raise
 
     def publish_soon(
-        self, count: int, rows: Rows, then: Then, *, together: bool = False
+        self, count: int, rows: Rows, on_written: OnWritten, *, together: bool = False
     ) -> None:
-        """Writes message rows without waiting; `then` gets the error, or None."""
+        """Writes message rows without waiting; `on_written` gets the error, or None."""
 
-        settled = self._settled_and(then)
+        settled = self._settled_and(on_written)
         with self._lock:
             keys = self._keys(self._messages, count, together=together)
             writes = rows(keys)
@@ -195,9 +195,9 @@ class TopicWriter:
         return self.table.hold(pointer, writes)
 
     def _submit(
-        self, first_key: bytes, writes: Sequence[Write], then: Then | None
+        self, first_key: bytes, writes: Sequence[Write], on_written: OnWritten | None
     ) -> Wait:
-        settled = self._settled if then is None else self._settled_and(then)
+        settled = self._settled if on_written is None else self._settled_and(on_written)
         self._in_flight.append(first_key)
         try:
             return self.table.submit(writes, settled)
@@ -222,10 +222,10 @@ class TopicWriter:
         self._in_flight.clear()
         self._interrupted = False
 
-    def _settled_and(self, then: Then) -> Then:
+    def _settled_and(self, on_written: OnWritten) -> OnWritten:
         def settled(error: Unavailable | None) -> None:
             self._settled(error)
-            then(error)
+            on_written(error)
 
         return settled
 

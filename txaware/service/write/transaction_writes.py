@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from coordinator.embedded.write_barrier import WriteBarrier
-from coordinator.interfaces import Coordinator, Then
+from coordinator.interfaces import Coordinator, OnWritten
 from coordinator.optional_ports import AdmitsWrites, EnteredWrite
 from coordinator.transaction import Transaction
 from txaware.errors import TransactionNotInProgress, Unavailable
@@ -54,24 +54,26 @@ class TransactionWrites:
         transaction: Pointer,
         writes: Sequence[Write],
         *,
-        then: Callable[[], object] | None = None,
+        before_end: Callable[[], object] | None = None,
     ) -> None:
         """Writes rows; returns when they are on disk, or held for the commit.
 
-        `then` is called before the transaction can be known to have ended.
+        `before_end` is called before the transaction can be known to have ended.
         """
         pointer = self.begun(transaction)
         entry = self.enter(pointer)
         try:
             if not (waits_for_commit(entry) and self._table.hold(pointer, writes)):
                 self._table.submit(writes)()
-            if then is not None:
-                then()
+            if before_end is not None:
+                before_end()
         finally:
             self.leave(entry)
 
-    def write_soon(self, pointer: int, writes: Sequence[Write], then: Then) -> bool:
-        """Writes rows and does not wait for the disk; another thread calls `then`.
+    def write_soon(
+        self, pointer: int, writes: Sequence[Write], on_written: OnWritten
+    ) -> bool:
+        """Writes rows and does not wait: another thread calls `on_written` later.
 
         Returns False, and has done nothing, where a thread has to `write`: rows that
         wait for their commit, what another coordinator began, and what waits to enter.
@@ -86,7 +88,7 @@ class TransactionWrites:
 
         def written(error: Unavailable | None) -> None:
             self.leave(entry, write)
-            then(error)
+            on_written(error)
 
         try:
             self._table.hand_over(writes, written)

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.group_commit import End
 from coordinator.embedded.records import Record
-from coordinator.interfaces import Then
+from coordinator.interfaces import OnWritten
 from txaware.errors import BadRequest
 from txaware.model.clock import ClockMs
 from txaware.model.interfaces import Write
@@ -89,15 +89,17 @@ class HBaseTable(JournaledTable):
         """Makes the journal, whose batches the rows share."""
         return HBaseJournal(self._batches, self._held, self.newest_format)
 
-    def submit(self, writes: Sequence[Write], then: Then | None = None) -> Wait:
+    def submit(
+        self, writes: Sequence[Write], on_written: OnWritten | None = None
+    ) -> Wait:
         """Takes writes for the next batch; refuses any above HBase's limits."""
         check_fits(writes)
-        return super().submit(writes, then)
+        return super().submit(writes, on_written)
 
-    def hand_over(self, writes: Sequence[Write], then: Then) -> None:
-        """Takes writes for the next batch; another thread calls `then`."""
+    def hand_over(self, writes: Sequence[Write], on_written: OnWritten) -> None:
+        """Takes writes for the next batch; another thread calls `on_written`."""
         check_fits(writes)
-        super().hand_over(writes, then)
+        super().hand_over(writes, on_written)
 
     def hold(self, pointer: int, writes: Sequence[Write]) -> bool:
         """Holds rows for the commit; False if they are too many for that."""
