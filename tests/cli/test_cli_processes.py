@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -392,6 +393,13 @@ def impatient(tmp_path: Path) -> Iterator[Cluster]:
         yield found
 
 
+def lines_to(own: str) -> int:
+    """How many connections others have to a server, also while nobody is there."""
+    port = f":{urlsplit(own).port:04X}"
+    rows = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    return sum(row.split()[2].endswith(port) and row.split()[3] == "01" for row in rows)
+
+
 def publish_at(cluster: Cluster, own: str, partition: int) -> int:
     path = f"{TOPICS}/orders.{partition}/publish"
     return cluster.ask(own, "POST", path, ONE).status
@@ -446,6 +454,69 @@ def test_a_repeat_is_unknown_at_all_servers_once_the_owner_has_ended(
         assert (ended.status, ended.headers["txaware-outcome"]) == (503, "unknown")
     for partition in (0, 1):
         assert polled_at(short_lived, other, partition) == ["one"]
+
+
+def test_other_servers_pass_on_which_life_a_write_was_sent_to(
+    short_lived: Cluster,
+) -> None:
+    """Home refuses a copy of before it began anew, and nothing that was sent since."""
+    home, other = short_lived.own
+    [before] = instances_of(short_lived)
+    path = f"{TOPICS}/orders.0/publish"
+    with txaware.connect(other, frames=True) as client:
+        tx = client.coordinator.start_short(PATIENCE_S)
+        client.publish("orders.0", [b"before"], transaction=tx)
+        short_lived.kill(home)
+        assert until(
+            lambda: short_lived.is_whole and before not in instances_of(short_lived),
+            timeout_s=PATIENCE_S,
+        )
+        [now] = instances_of(short_lived)
+        asked = {"transactionWritePointer": tx.write_pointer, **ONE}
+
+        def sent(key: str, sent_to: str | None) -> Told:
+            headers = {"Txaware-Sent-To": sent_to} if sent_to else {}
+            headers["Idempotency-Key"] = key
+            return short_lived.ask(other, "POST", path, asked, headers=headers)
+
+        for copy in (sent("silent", None), sent("before", before)):
+            assert (copy.status, copy.owner) == (503, home)
+            assert copy.headers["txaware-outcome"] == "unknown"
+            assert "it may be a copy" in copy.json()["message"]
+        assert sent("since", now).status == 200
+        with txaware.connect(other, frames=True) as stranger:  # to home's own address
+            stranger.publish("orders.0", [b"in frames"], transaction=tx)
+        client.coordinator.can_commit(tx, [])
+        client.coordinator.commit(tx)
+    assert polled_at(short_lived, other, 0) == ["before", "one", "in frames"]
+
+
+def test_a_request_in_a_frame_that_waits_for_the_next_life_of_home_is_no_copy(
+    short_lived: Cluster,
+) -> None:
+    """It came before the server that passes it on knew of that life."""
+    home, other = short_lived.own
+    with (
+        txaware.connect(home) as client,
+        txaware.connect(other, frames=True) as stranger,  # to home's own address
+        ThreadPoolExecutor(1) as threads,
+    ):
+        tx = client.coordinator.start_short(PATIENCE_S)
+        client.publish("orders.0", [b"before"], transaction=tx)
+        short_lived.process.send_signal(signal.SIGSTOP)
+        try:
+            pid = short_lived.kill(home)
+            assert until(lambda: not is_alive(pid) and not lines_to(home))
+            more = threads.submit(
+                stranger.publish, "orders.0", [b"more"], transaction=tx
+            )
+            assert until(lambda: lines_to(home))
+        finally:
+            short_lived.process.send_signal(signal.SIGCONT)
+        more.result(PATIENCE_S)
+        client.coordinator.can_commit(tx, [])
+        client.coordinator.commit(tx)
+    assert polled_at(short_lived, other, 0) == ["before", "more"]
 
 
 def test_shards_that_are_added_are_used_at_once_and_after_a_kill(

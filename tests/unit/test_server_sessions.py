@@ -148,6 +148,31 @@ def test_what_a_silent_server_has_is_offered_and_then_seized(world: World) -> No
     assert world.owners[lost] == "b"
 
 
+def test_who_is_offered_a_shard_is_of_another_life_before_it_takes_it(
+    world: World,
+) -> None:
+    """It answers at once, and what the owner before has done it does not know."""
+    world.settle("a", "b")
+    [lost] = [one for one, server in world.owners.items() if server == "b"]
+    has = world.holds["a"]
+
+    def offered() -> str:
+        """The instance by which a server takes what another one has still."""
+        sent = SentHello(world.entry("a"), has, 0)
+        orders = world.sessions.hello(sent), world.sessions.orders()
+        [taking] = [one.server_map for one in orders if lost in one.has]
+        assert taking.owner(lost) == world.entry("b")
+        return taking.instance
+
+    instances = [world.sessions.server_map.instance]
+    for _ in range(2):
+        world.now_s += SUSPECT_S + 0.1
+        instances += [offered()]
+        assert offered() == instances[-1]
+        world.hello("b")  # it lives
+    assert len({*instances}) == 3
+
+
 def test_a_server_that_stays_silent_is_gone_and_its_shards_are_seized(
     world: World,
 ) -> None:

@@ -26,7 +26,7 @@ from txaware.server import exchange
 from txaware.server.admission import Full, Memory
 from txaware.server.direct_lane import DirectRequest, Lane
 from txaware.server.exchange import Again, Head, Headers, Reply, Send, Settable
-from txaware.server.idempotency import INSTANCE, KEY, SENT_TO
+from txaware.server.idempotency import HAS_NO_COPY, INSTANCE, KEY, SENT_TO
 from txaware.server.routes.verb_routes import FrameRoute
 from txaware.server.routing import Answer, Match
 
@@ -303,8 +303,9 @@ class RequestStream:
         own: list[tuple[bytes, bytes]] = []
         if head.key is not None:
             own.append((KEY, head.key.encode()))
-            if head.connection:  # which no earlier life of the server had
-                own.append((SENT_TO, line.lane.rules.repeats.instance.encode()))
+            # No other connection takes it. Servers pass on how they got a request.
+            if head.connection and SERVER not in line.headers:
+                own.append((SENT_TO, HAS_NO_COPY))
         if head.instance is not None:
             own.append((INSTANCE, head.instance.encode()))
         for name in _OF_ONE if head.headers else ():

@@ -16,6 +16,8 @@ from txaware.server.exchange import Reply
 KEY, INSTANCE = b"idempotency-key", b"txaware-instance"
 # The instance that a client had heard of last, when it sent a request the first time.
 SENT_TO = b"txaware-sent-to"
+# In its place, of a request in a frame: no copy of it can come.
+HAS_NO_COPY = b"*"
 UNKNOWN = (b"txaware-outcome", b"unknown")
 LONGEST_KEY = 64
 KEEP_S = 60.0

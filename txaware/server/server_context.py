@@ -25,7 +25,12 @@ from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.server_map import ServerMap, alone
 from txaware.server.exchange import Settable
 from txaware.server.failures import HiddenPaths
-from txaware.server.idempotency import INSTANCE, SENT_TO, OutcomeUnknown
+from txaware.server.idempotency import (
+    HAS_NO_COPY,
+    INSTANCE,
+    SENT_TO,
+    OutcomeUnknown,
+)
 from txaware.server.owners import Owners
 from txaware.server.parts_elsewhere import PartsElsewhere
 from txaware.server.write_entries import WriteEntries
@@ -280,7 +285,8 @@ class ServerContext:
         membership = self.membership
         instance = self.instance if membership is None else membership.map.instance
         sent_to = headers.get(SENT_TO) or headers.get(INSTANCE)
-        if sent_to != instance.encode() and here.barrier.is_open(pointer):
+        is_first = sent_to in (HAS_NO_COPY, instance.encode())
+        if not is_first and here.barrier.is_open(pointer):
             raise OutcomeUnknown(
                 f"the server was started anew since transaction {pointer} began, and "
                 f"this does not say that it was sent since: it may be a copy of what "

@@ -70,6 +70,7 @@ class _Session:
     heard_s: float
     holds: frozenset[int] = frozenset()
     is_leaving: bool = False
+    is_offered: bool = False  # what it has, to others, since it was heard last
 
 
 class ServerSessions:
@@ -209,7 +210,7 @@ class ServerSessions:
             log.info("server %s, %s, is there", entry.id, entry.own)
             known = self._sessions[entry.id] = _Session(entry, now_s)
             self._change()
-        known.heard_s = now_s
+        known.heard_s, known.is_offered = now_s, False
         if sent.is_leaving and not known.is_leaving:
             known.is_leaving = True
             self._change()
@@ -265,9 +266,10 @@ class ServerSessions:
     def _orders(self, server_id: str) -> Orders:
         """Returns what a server is to have: what it has, and what is nobody's."""
         now_s = self._clock_s()
+        last = self._holders()
         holders = {
             shard: holder
-            for shard, holder in self._holders().items()
+            for shard, holder in last.items()
             if not self._is_suspect(self._sessions[holder])
         }
         before = {**self._wanted, **holders}
@@ -281,7 +283,18 @@ class ServerSessions:
                 if holder is None and is_early:
                     continue
                 has.append(shard)
+                if holder is None and shard in last:
+                    self._offer(self._sessions[last[shard]])
         return Orders(self._map, has, sorted(self._seizable.intersection(has)))
+
+    def _offer(self, session: _Session) -> None:
+        """Notes that another may take a shard of a silent server from now on.
+
+        That one answers before it is in the map, and does not know what was done here.
+        """
+        if not session.is_offered:
+            session.is_offered = True
+            self._change(is_other=True)
 
     def _there(self) -> list[str]:
         """Returns the servers that may have shards."""
