@@ -1,7 +1,6 @@
 """Routes of declared verbs, by path and in frames: each reads, performs and answers."""
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from operator import attrgetter
 from typing import Any
 
 import attrs
@@ -199,7 +198,7 @@ def _route_in_frames(performer: VerbPerformer) -> Route:
     verb = performer.verb
     begin = beginning(
         performer,
-        attrgetter("asked"),
+        lambda request: request.arguments,
         lambda _, __, value: Reply(200, verb.packed(value)),
     )
     return Route(
