@@ -526,6 +526,9 @@ def test_shards_that_are_added_are_used_at_once_and_after_a_kill(
     shards = [one["server"] for one in short_lived.servers()["shards"]]
     assert shards == ["1", "2", "1", "2", "1"]
     with txaware.connect(short_lived.url) as messaging:
+        other = f"at {short_lived.own[1]}"
+        found = [one.status for one in messaging.shards()]
+        assert found == ["OK", other, "OK", other, "OK"]
         messaging.create_topic("wide", partitions=5)
         assert sorted(messaging.topic("wide").shards) == list(range(5))
         publisher = messaging.publisher("wide")
@@ -573,6 +576,7 @@ def test_a_shard_that_stays_away_is_503_and_its_neighbours_work(
     with txaware.connect(home) as messaging, messaging.transaction():
         messaging.publisher("orders.0").publish(b"two")
         messaging.table("rows").put(b"a", b"b")
+        assert messaging.shards()[1].status == "at no server just now"
     (impatient.data / "away").rename(place)
     assert until(lambda: impatient.is_whole)
     assert publish_at(impatient, home, 1) == 200

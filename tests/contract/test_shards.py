@@ -153,6 +153,8 @@ def test_a_shard_is_no_store_of_its_own(tmp_path: Path) -> None:
     opened(tmp_path, 2).close()
     with pytest.raises(BadRequest, match="this is shard 1 of the store"):
         opened(tmp_path / "shards" / "1")
+    [problem] = problems(tmp_path / "shards" / "1")
+    assert "this is shard 1 of the store" in problem
 
 
 def test_a_topic_made_anew_keeps_its_shards_and_its_ids_rise(tmp_path: Path) -> None:

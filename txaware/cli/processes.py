@@ -447,8 +447,9 @@ def sole_parent(directory: Path, stop: Stop) -> Iterator[None]:
         except DirectoryInUse as error:
             if time.monotonic() > until_s:
                 raise Unavailable(
-                    f"{directory} is served already, by process {error.holder} and "
-                    f"those that it has started: connect there, or end it first"
+                    f"{directory.absolute()} is served already, by process "
+                    f"{error.holder} and those that it has started: connect there, or "
+                    f"end it first"
                 ) from error
         stop.pause(LOOK_S)
     try:
@@ -679,7 +680,8 @@ def _serve_in_child(
                 facts = server.facts
                 home_copies.follow(parts.served.service.handles.topics)
                 parts.served.administration.hand_out_shards(
-                    partial(_hand_out, membership=membership, parts=parts, link=link)
+                    partial(_hand_out, membership=membership, parts=parts, link=link),
+                    membership.address_of,
                 )
             else:
                 ask_home(parts.served.service.producing.ids, calls)

@@ -93,4 +93,5 @@ def add(session: Session, *, count: int, as_json: bool) -> None:
     if as_json:
         echo_json({"shards": made})
         return
-    click.echo(f"made shards {', '.join(map(str, made))}")
+    what = "shard" if len(made) == 1 else "shards"
+    click.echo(f"made {what} {', '.join(map(str, made))}")

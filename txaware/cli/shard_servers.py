@@ -343,7 +343,7 @@ class _Home:
         home.sessions.on_change.append(server.take_map)
         home.sessions.tell_facts(server.facts)
         home.copies.follow(topics)
-        administration.hand_out_shards(shards.hand_out)
+        administration.hand_out_shards(shards.hand_out, home.membership.address_of)
         administration.give_shards_by(shards.give_to)
         return shards, server
 

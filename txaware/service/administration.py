@@ -74,6 +74,8 @@ class KnowsShards(Protocol):
     """
 
     hand_out: Callable[[list[int]], object] | None
+    # Returns the address of the server that has one; None while nobody has it.
+    server_of: Callable[[int], str | None] | None
     # Has one go to a server, where servers share them; returns once it is there.
     give_to: Callable[[int, str], object] | None
 
@@ -313,9 +315,16 @@ class Administration:
         """Returns all participants that keep rows of their own, by name."""
         return self._keepers.all()
 
-    def hand_out_shards(self, hand_out: Callable[[list[int]], object]) -> None:
-        """Has shards that are added be opened by whom they are handed out to."""
-        self._shards.hand_out = hand_out
+    def hand_out_shards(
+        self,
+        hand_out: Callable[[list[int]], object],
+        server_of: Callable[[int], str | None],
+    ) -> None:
+        """Has shards that are added be opened by whom they are handed out to.
+
+        `server_of` tells the address of the server that has one.
+        """
+        self._shards.hand_out, self._shards.server_of = hand_out, server_of
 
     def shards(self) -> list[Shard]:
         """Returns the shards that are here, with their partitions and sizes."""

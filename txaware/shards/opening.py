@@ -63,10 +63,7 @@ def require_no_shard(table: OrderedTable) -> None:
     """Raises `BadRequest` for a table that is a further shard of some store."""
     found = identity_of(table)
     if found is not None:
-        raise BadRequest(
-            f"this is shard {found.number} of the store {found.store}, and no store of "
-            f"its own: open the directory that it is in"
-        )
+        raise BadRequest(found.is_no_store)
 
 
 def place_topics(

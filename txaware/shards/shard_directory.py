@@ -1,7 +1,7 @@
 """The shards of a store as operators see them, and add more."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from txaware.errors import BadRequest
 from txaware.model.interfaces import OrderedTable
@@ -26,6 +26,7 @@ class ShardDirectory:
         self._table, self._settings = table, settings
         # Has other processes open shards that were made here, where there are some.
         self.hand_out: Callable[[list[int]], object] | None = None
+        self.server_of: Callable[[int], str | None] | None = None
         self.give_to: Callable[[int, str], object] | None = None
 
     def all(self) -> list[Shard]:
@@ -37,7 +38,7 @@ class ShardDirectory:
         here = dict(numbered_stores(self._table))
         known = shards_in(here[HOME]) if HOME in here else None
         return [
-            Shard(number, partitions[number], *_size_and_status(here.get(number)))
+            Shard(number, partitions[number], *self._size_and_status(number, here))
             for number in sorted(here.keys() | set(known.shards if known else ()))
         ]
 
@@ -60,6 +61,15 @@ class ShardDirectory:
             )
         return self._made(table, count)
 
+    def _size_and_status(
+        self, number: int, here: Mapping[int, OrderedTable]
+    ) -> tuple[int | None, str]:
+        table = here.get(number)
+        if table is not None:
+            return table.size_bytes(b"", ABOVE_ALL), table.status()
+        server = None if self.server_of is None else self.server_of(number)
+        return None, "at no server just now" if server is None else f"at {server}"
+
     def _made(self, home: OrderedTable, count: int) -> list[int]:
         """Makes shards, and leaves them closed."""
         known = shards_in(home)
@@ -67,9 +77,3 @@ class ShardDirectory:
         checked_more(count)
         found = make_further(home, self._settings, least=len(before) + count)
         return [one for one in found.shards if one not in before]
-
-
-def _size_and_status(table: OrderedTable | None) -> tuple[int | None, str]:
-    if table is None:
-        return None, "at another server, as /v1/servers says"
-    return table.size_bytes(b"", ABOVE_ALL), table.status()

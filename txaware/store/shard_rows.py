@@ -70,6 +70,14 @@ class ShardIdentity:
         found = _read(data, {"store": str, "number": int})
         return cls(found["store"], found["number"])
 
+    @property
+    def is_no_store(self) -> str:
+        """Says so to who takes its directory for that of a store."""
+        return (
+            f"this is shard {self.number} of the store {self.store}, and no store of "
+            f"its own: open the directory that it is in"
+        )
+
 
 def shown_instead(wanted: ShardIdentity, found: ShardIdentity | None) -> str:
     """Returns the words for what is in the place of a shard, and is not that."""

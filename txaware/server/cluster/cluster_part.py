@@ -117,6 +117,11 @@ class ClusterPart:
         owner = self.map.owner(shard)
         return None if owner is None or owner.id == self.id else owner
 
+    def address_of(self, shard: int) -> str | None:
+        """Returns where the server of a shard is; None while nobody has it."""
+        owner = self.map.owner(shard)
+        return None if owner is None else owner.own
+
     def require_all(self) -> None:
         """Raises `KeeperMissing` while a shard is at no server, which may need much."""
         away = [one.number for one in self.map.shards if one.server is None]

@@ -80,7 +80,7 @@ class SealedCalls:
         owner = self._membership.other_owner(shard)
         if owner is None:
             raise ShardAway(
-                f"shard {shard} is at no other server just now; try again in a moment"
+                f"shard {shard} is at no server just now; try again in a moment"
             )
         return owner.own
 

@@ -49,10 +49,11 @@ from txaware.store.keys import (
     PAYLOAD,
     PRODUCER,
     STATE,
+    STORE_SHARD,
     TOPIC,
 )
 from txaware.store.kinds import KINDS
-from txaware.store.shard_rows import shards_in
+from txaware.store.shard_rows import identity_of, shards_in
 from txaware.store.sharded_rows import ShardedRows
 
 # What is read before all else, in an order of its own.
@@ -177,6 +178,9 @@ def _check(
     now_ms: int,
     in_use: bool,
 ) -> None:
+    if (shard := identity_of(rows)) is not None:
+        findings.problem("shard", STORE_SHARD, shard.is_no_store)
+        return
     if durable and rows.get(FORMAT) == FIRST_FORMAT:
         findings.problem(
             "format",
