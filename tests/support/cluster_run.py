@@ -11,8 +11,9 @@ loses and doubles requests. With names of faults only those take turns. The hist
 in DIRECTORY/history, for `tests.support.anomaly_check`.
 
 By their names only: "home and owner", "step", "server" (any of those that kill),
-"backup", which is restored and compared with what clients noted, and "prune"; both
-while another fault is at work.
+"stop parent", which may take its processes for silent afterwards; "backup", which is
+restored and compared with what clients noted, and "prune"; both while another fault is
+at work.
 """
 
 import http.client
@@ -76,7 +77,10 @@ class ClusterServer(Served):
         *("cut", "cut one way", "cut within a frame", "clock", "full disk"),
     )
 
-    by_name = ("home and owner", "step", "server", "backup", "prune")
+    by_name = (
+        *("home and owner", "step", "server", "stop parent"),
+        *("backup", "prune"),
+    )
 
     def __init__(
         self, place: Path, program: Sequence[str] = (*FAULTY, "told,steps,forgets")
@@ -136,6 +140,11 @@ class ClusterServer(Served):
             self._die_at(random.choice(STEPS))
         elif fault in ("clock", "full disk"):
             self._tell(fault, random.randrange(PROCESSES))
+        elif fault == "stop parent":
+            parent = self._cluster.process
+            parent.send_signal(signal.SIGSTOP)
+            time.sleep(random.uniform(0, LONGEST_PAUSE_S))
+            parent.send_signal(signal.SIGCONT)
         elif fault.startswith("stop"):
             stopped = self._signal(shard, signal.SIGSTOP)
             time.sleep(random.uniform(0, LONGEST_PAUSE_S))
