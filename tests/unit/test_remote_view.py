@@ -44,7 +44,7 @@ class Told:
     def __init__(self) -> None:
         self.event: asyncio.Event | None = None
 
-    def tell_when_gone(self, event: asyncio.Event | None) -> None:
+    def set_when_gone(self, event: asyncio.Event | None) -> None:
         self.event = event
 
 

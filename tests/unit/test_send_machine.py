@@ -125,8 +125,8 @@ class World:
     def turn(self) -> None:
         actions = self.machine.turn(self.now_s)
         for batch in actions.over:
-            batch.tell()
-        self.machine.told(actions.settled)
+            batch.notify_callers()
+        self.machine.callers_notified(actions.settled)
         for batch in actions.send:
             assert batch.producer is not None
             assert batch.base is not None
@@ -422,7 +422,7 @@ def test_topics_are_counted_a_few_at_once_and_none_waits_too_long_for_that() -> 
     machine.counted("b", 1, 0)
     assert machine.turn(0).count == ["c"]
     for batch in machine.turn(61).over:
-        batch.tell()
+        batch.notify_callers()
     assert [future.done() for future in futures] == [False, False, False, True]
     assert isinstance(futures[3].exception(0), Unavailable)
 

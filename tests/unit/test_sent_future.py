@@ -30,7 +30,7 @@ def settle(batch: SendBatch, error: Exception | None = None) -> None:
         batch.cut()
         batch.first = None if error else FIRST
         batch.settle(error=error)
-    batch.tell()
+    batch.notify_callers()
 
 
 def in_thread(work: Callable[[], object]) -> threading.Thread:

@@ -310,7 +310,7 @@ def test_a_server_that_takes_a_shard_leaves_home_in_peace_until_it_has_it(
         following_s=100 * PATIENCE_S,
     )
     assert until(lambda: len(said) == 1)
-    session.tell()
+    session.say_hello()
     assert until(lambda: len(said) == 2)
     session.close()
     assert len(said) == 2

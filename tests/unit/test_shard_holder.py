@@ -17,7 +17,7 @@ from txaware.server.cluster.server_sessions import Orders
 from txaware.server.cluster.shard_holder import ShardHolder
 from txaware.server.cluster.shard_uses import ShardUses
 from txaware.server.exchange import Reply, Request, Stream
-from txaware.server.routing import Answer, Begin, Begun, Route, Told, in_a_task
+from txaware.server.routing import Answer, Begin, Begun, Route, OnReply, in_a_task
 
 MAP = ServerMap(1, "", (), ())
 
@@ -73,8 +73,8 @@ class Site:
             part,  # type: ignore[arg-type]
             self.copies,  # type: ignore[arg-type]
             self.uses,
-            taken=self.taken,
-            gives=lambda shard: self.did.append(("gives", shard)),
+            on_taken=self.taken,
+            before_giving=lambda shard: self.did.append(("gives", shard)),
             drain_s=60,
         )
 
@@ -166,15 +166,15 @@ def test_a_poll_that_waits_answers_as_its_shard_goes() -> None:
     class Peer:
         is_gone = False
 
-        def tell_when_gone(self, _: object) -> None:
+        def set_when_gone(self, _: object) -> None:
             waits.set()
 
     async def handle(request: Any) -> Reply:
         event = asyncio.Event()
-        request.peer.tell_when_gone(event)
+        request.peer.set_when_gone(event)
         await event.wait()
         assert request.peer.is_gone
-        request.peer.tell_when_gone(None)
+        request.peer.set_when_gone(None)
         return Reply(200)
 
     async def run() -> None:
@@ -223,11 +223,11 @@ def counting(uses: ShardUses, begin: Begin) -> Begin:
 
 
 def test_what_begins_without_a_task_is_under_way_until_it_is_told() -> None:
-    uses, later = ShardUses(), list[Told]()
+    uses, later = ShardUses(), list[OnReply]()
     found: list[Reply | Exception] = []
     request: Any = _Request(None)
 
-    def begin(_: Request, told: Told) -> Begun:
+    def begin(_: Request, told: OnReply) -> Begun:
         later.append(told)
         return None
 
@@ -245,11 +245,11 @@ def test_what_begins_without_a_task_is_under_way_until_it_is_told() -> None:
 def test_what_is_answered_or_refused_at_once_is_under_way_no_more() -> None:
     uses, request, reply = ShardUses(), _Request(None), Reply(200)
 
-    def begin(_: Request, __: Told) -> Begun:
+    def begin(_: Request, __: OnReply) -> Begun:
         assert not uses.drain(1, 0)
         return reply
 
-    def refuse(_: Request, __: Told) -> Begun:
+    def refuse(_: Request, __: OnReply) -> Begun:
         raise Unavailable("the disk is full")
 
     assert counting(uses, begin)(request, print) is reply  # type: ignore[arg-type]

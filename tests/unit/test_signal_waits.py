@@ -15,7 +15,7 @@ class Silent:
 
     is_gone = False
 
-    def tell_when_gone(self, _: object) -> None:
+    def set_when_gone(self, _: object) -> None:
         """Has nothing to tell."""
 
 

@@ -228,7 +228,7 @@ class Parent:
                 failure = failure_of(error)
                 code = failure.exit_code
                 log.error("server %s ends: %s", child.place.entry.id, failure.message)
-                link.tell(Sign(failed=failure.message, exit_code=code))
+                link.send(Sign(failed=failure.message, exit_code=code))
         finally:
             with suppress(Exception):
                 logging.shutdown()
@@ -612,7 +612,7 @@ def _open_new(
         copies.open(number)
         own.append(number)  # the coordinator hears of it with the next greeting
     membership.take(new)
-    link.tell(Sign(own))
+    link.send(Sign(own))
 
 
 def _hand_out(
@@ -622,7 +622,7 @@ def _hand_out(
     assert parts.served is not None
     elsewhere = [one for one in made if not membership.has(one)]
     parts.served.administration.keep_for_shards(here=[], elsewhere=elsewhere)
-    link.tell(Sign(made=made))
+    link.send(Sign(made=made))
     wait_s = parts.served.settings.forward_wait_s
     wait_for_servers(made, lambda shard: membership.map.owner(shard), wait_s)
 

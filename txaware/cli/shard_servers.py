@@ -387,7 +387,7 @@ class _MemberParts:
         found = self.coordinator
         return found if isinstance(found, HostedCoordinator) else None
 
-    def taken(self, shard: int) -> None:
+    def on_taken(self, shard: int) -> None:
         """Tells home that a shard is here."""
         self.own.append(shard)
         try:
@@ -482,8 +482,8 @@ class _Member:
             member.membership,
             copies,
             uses,
-            taken=member.taken,
-            gives=member.own.remove,
+            on_taken=member.on_taken,
+            before_giving=member.own.remove,
             drain_s=self._settings.forward_wait_s,
         )
         return opened.enter_context(closing(holder))
@@ -512,7 +512,7 @@ class _Member:
             take_map=take_map,
         )
         opened.enter_context(closing(session))
-        holder.tell = session.tell
+        holder.on_change = session.say_hello
         return session
 
     def _found_home(self, stop: Stop) -> tuple[str, bytes, StoreShards]:

@@ -165,7 +165,7 @@ class TopicCounters(Counters[TopicMetrics]):
         super().__init__(TopicMetrics, latencies.lock)
         self._latencies = latencies
         self._times = {"publish": [0, 0.0, 0.0], "poll": [0, 0.0, 0.0]}
-        self._told: tuple[tuple[Any, ...], TopicMetrics] = (), TopicMetrics()
+        self._last_snapshot: tuple[tuple[Any, ...], TopicMetrics] = (), TopicMetrics()
 
     def published(self, messages: int, size_bytes: int, took_s: float) -> None:
         """Counts a publish that is done."""
@@ -219,10 +219,10 @@ class TopicCounters(Counters[TopicMetrics]):
         times = self._times
         with self._lock:
             counts = (*self._values.values(), *times["publish"], *times["poll"])
-            if counts != self._told[0]:
+            if counts != self._last_snapshot[0]:
                 timed = {name: _timing(found) for name, found in times.items()}
-                self._told = counts, TopicMetrics(**{**self._values, **timed})
-            return self._told[1]
+                self._last_snapshot = counts, TopicMetrics(**{**self._values, **timed})
+            return self._last_snapshot[1]
 
 
 def _timing(times: list[float]) -> Timing:

@@ -310,15 +310,15 @@ class SendBatch:
             if mark.state is None:
                 mark.notify_waiters(error)
 
-    def tell(self) -> None:
+    def notify_callers(self) -> None:
         """Calls who wants to hear of messages that are over, in their order.
 
         Without the lock: they may send more. What they raise is logged.
         """
         with self.lock:
             is_over = self.state is FINISHED
-            told = [at for at in self.on_done if is_over or at < self.dropped]
-            on_done = [(at, self.on_done.pop(at)) for at in told]
+            due = [at for at in self.on_done if is_over or at < self.dropped]
+            on_done = [(at, self.on_done.pop(at)) for at in due]
             marks = [
                 mark
                 for at, mark in self.marks.items()

@@ -173,10 +173,10 @@ class SendLoop:
     def _tell_over(self, actions: Actions) -> None:
         for batch in actions.over:
             self._log_loss(batch)
-            batch.tell()
+            batch.notify_callers()
         if actions.settled:
             with self.lock:
-                self.machine.told(actions.settled)
+                self.machine.callers_notified(actions.settled)
         if actions.over and self._changes:
             changes, self._changes = self._changes, {}
             for change in changes:

@@ -197,7 +197,7 @@ class Actions:
 
     `over` are batches of which messages are over, for who tells their callers, and
     `settled` those that are over as a whole: what waits for a flush counts them until
-    `told`.
+    `callers_notified`.
     """
 
     send: list[SendBatch] = attrs.field(factory=list)
@@ -431,7 +431,7 @@ class SendMachine:
         self._next_s = actions.next_s
         return actions
 
-    def told(self, settled: list[SendBatch]) -> None:
+    def callers_notified(self, settled: list[SendBatch]) -> None:
         """Takes that the callers of settled batches were told."""
         self.lock.notify_all()
         for batch in settled:

@@ -131,12 +131,12 @@ class Expecting:
         self._cycle, self._app = cycle, app
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        async def told(message: Any) -> None:
+        async def send_answer(message: Any) -> None:
             if self._cycle.waiting_for_100_continue:
                 self._cycle.keep_alive = False
             await send(message)
 
-        await self._app(scope, receive, told)
+        await self._app(scope, receive, send_answer)
 
 
 def _head(scope: Scope) -> Head:

@@ -101,7 +101,7 @@ class Connection(Feeding):
         if self.flow.write_paused:
             await self.flow.drain()
 
-    def tell_when_gone(self, event: Settable | None) -> None:
+    def set_when_gone(self, event: Settable | None) -> None:
         """Sets the event when the other end goes; None takes that back."""
         self._when_gone = event
         if event is not None and self.is_gone:

@@ -207,14 +207,14 @@ class DirectRequest:
             return None
         return KnownHead(sent, len(data), self._match, self._head)
 
-    def told(self, outcome: Reply | BaseException) -> None:
+    def finish(self, outcome: Reply | BaseException) -> None:
         """Answers; unless that was cancelled, as the server ended meanwhile."""
         if not self._is_over:
             self._end(outcome)
 
     def cancel(self, msg: object = None) -> None:
         """Answers soon that the time to drain is up; uvicorn goes through all first."""
-        self._line.loop.call_soon(self.told, asyncio.CancelledError(msg))
+        self._line.loop.call_soon(self.finish, asyncio.CancelledError(msg))
 
     def _admitted(self) -> Principal:
         rules, route = self._rules, self._match.route
@@ -247,7 +247,7 @@ class DirectRequest:
         begin = match.route.begin
         if begin is None:
             return match.route.handle(request)
-        return begin(request, self.told)
+        return begin(request, self.finish)
 
     def _wait(self, answering: Coroutine[Any, Any, Answer]) -> None:
         task = self._line.loop.create_task(self._awaited(answering))

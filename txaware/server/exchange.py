@@ -69,7 +69,7 @@ class Peer(Protocol):
     async def writable(self) -> None:
         """Returns once it has read most of what was written."""
 
-    def tell_when_gone(self, event: Settable | None) -> None:
+    def set_when_gone(self, event: Settable | None) -> None:
         """Sets the event when the other end goes; None takes that back."""
 
 

@@ -166,7 +166,7 @@ class RequestStream:
         if self._writable is not None:
             self._writable.set()
 
-    def tell_when_gone(self, event: Settable | None) -> None:
+    def set_when_gone(self, event: Settable | None) -> None:
         """Sets the event when the client goes, or cancels; None takes that back."""
         self._when_gone = event
         if event is not None and self.is_gone:
@@ -349,23 +349,23 @@ class RequestStream:
 
     def reply_head(self, reply: Reply | exchange.Stream) -> ReplyHead:
         """Returns the head of an answer, but for its size."""
-        told: dict[str, str] = {}
+        headers: dict[str, str] = {}
         retry_after, is_unknown = None, False
         if reply.headers:
-            told = {name.decode(): value.decode() for name, value in reply.headers}
-            retry_after = told.pop("retry-after", None)
-            is_unknown = told.pop("txaware-outcome", None) is not None
+            headers = {name.decode(): value.decode() for name, value in reply.headers}
+            retry_after = headers.pop("retry-after", None)
+            is_unknown = headers.pop("txaware-outcome", None) is not None
         if self.request_head.verb == ANY_ROUTE and reply.content_type is not None:
-            told["content-type"] = reply.content_type
+            headers["content-type"] = reply.content_type
         renamed = self.line.renamed
         if renamed is not None:
-            told.setdefault("txaware-instance", renamed)
+            headers.setdefault("txaware-instance", renamed)
         return ReplyHead(
             reply.status if isinstance(reply, Reply) else 200,
             None,
             None if retry_after is None else int(retry_after),
             is_unknown,
-            told,
+            headers,
         )
 
 

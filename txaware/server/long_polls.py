@@ -157,8 +157,8 @@ class SignalWait:
         self._on_end = on_end
         self._is_over = False
         self._timer = self._loop.call_later(timeout_s, self._end, False)
-        stopping.tell(self)
-        peer.tell_when_gone(self)
+        stopping.register(self)
+        peer.set_when_gone(self)
         if not signal.listen(seen, self.set, chooses=chooses):
             self.set()
 
@@ -175,7 +175,7 @@ class SignalWait:
         self._timer.cancel()
         self._signal.forget(self.set)
         self._stopping.forget(self)
-        self._peer.tell_when_gone(None)
+        self._peer.set_when_gone(None)
         return True
 
     def _end(self, has_changed: bool) -> None:

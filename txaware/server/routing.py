@@ -22,10 +22,11 @@ from txaware.server.failures import error_reply
 T = TypeVar("T")
 Answer = Reply | Stream
 Handle = Callable[[Request], Coroutine[Any, Any, Answer]]
-Told = Callable[[Reply | Exception], None]
-# An answer, what to await for it, or None where `Told` is called with it, mostly later.
+OnReply = Callable[[Reply | Exception], None]
+# An answer, what to await for it, or None where `OnReply` is called with it, mostly
+# later.
 Begun = Answer | Coroutine[Any, Any, Answer] | None
-Begin = Callable[[Request, Told], Begun]
+Begin = Callable[[Request, OnReply], Begun]
 
 # Paths that were looked up; the same few come again and again.
 # Nobody had to show a token for them, so they are bounded in number and in length.
@@ -78,10 +79,10 @@ def in_a_task(begin: Begin) -> Handle:
     """Returns the function that does what `begin` does, and waits for it."""
 
     async def handle(request: Request) -> Answer:
-        told = FutureOutcome[Reply]()
-        begun = begin(request, told)
+        outcome = FutureOutcome[Reply]()
+        begun = begin(request, outcome)
         if begun is None:
-            return await told.future
+            return await outcome.future
         return begun if isinstance(begun, Reply | Stream) else await begun
 
     return handle

@@ -130,11 +130,11 @@ class Listener(uvicorn.Server):
 
     async def main_loop(self) -> None:
         """Keeps the date of the answers, until it has to stop."""
-        told = asyncio.Event()
-        self._stopping.tell(told)
+        must_stop = asyncio.Event()
+        self._stopping.register(must_stop)
         while not await self.on_tick(0):
             with suppress(TimeoutError):
-                await asyncio.wait_for(told.wait(), TICK_S)
+                await asyncio.wait_for(must_stop.wait(), TICK_S)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Listens no more, and waits for what is in flight."""

@@ -154,7 +154,7 @@ class Stopping:
         self.is_set = False
         self._events: set[Settable] = set()
 
-    def tell(self, event: Settable) -> None:
+    def register(self, event: Settable) -> None:
         """Sets the event when the server is told to stop."""
         self._events.add(event)
 
@@ -257,7 +257,7 @@ class ServerContext:
             settings.request_limit_bytes // 4,
         )
 
-    def told(self, principal: Principal, text: str) -> str:
+    def redacted(self, principal: Principal, text: str) -> str:
         """Returns a report's sentence; only operators are told where the data is."""
         return text if principal.is_operator else self.hidden_paths.hidden_in(text)
 

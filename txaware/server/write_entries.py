@@ -86,7 +86,7 @@ class WriteEntries:
         self._lock = threading.Lock()  # may be taken under that of the coordinator
         self._writers: dict[WriterName, _Writer] = {}
         # Those that are told of the end of a transaction.
-        self._told: dict[int, set[_Writer]] = {}
+        self._to_notify: dict[int, set[_Writer]] = {}
         # The writer of each shard that has greeted, and the numbers of our own writes.
         self._writer_of: dict[int, WriterName] = {}
         self._sent = count(-1, -1)
@@ -97,7 +97,7 @@ class WriteEntries:
 
     def has_entered(self, pointer: int) -> bool:
         """Tells whether a write of the transaction was let in: its start is on disk."""
-        return pointer in self._told
+        return pointer in self._to_notify
 
     def enter(
         self, name: WriterName, write: int, pointer: int, line: WholeConnection | None
@@ -126,7 +126,7 @@ class WriteEntries:
         with self._lock:
             before = writer.entries.get(write)
             writer.entries[write] = entry
-            self._told.setdefault(pointer, set()).add(writer)
+            self._to_notify.setdefault(pointer, set()).add(writer)
         if before is not None:  # it asks again
             self._leave(before)
         if not self._barrier.is_open(pointer):
@@ -259,11 +259,11 @@ class WriteEntries:
 
     def _have_ended(self, pointers: Iterable[int]) -> None:
         """Tells the writers of transactions that have ended."""
-        if not self._told:
+        if not self._to_notify:
             return
         with self._lock:
             for pointer in pointers:
-                for writer in self._told.pop(pointer, ()):
+                for writer in self._to_notify.pop(pointer, ()):
                     writer.add(pointer)
 
     def _writer(self, name: WriterName) -> _Writer:

@@ -157,20 +157,22 @@ class ShardedTable:
         if len(parts) == 1:
             [(table, own)] = parts
             return table.submit(own, on_written)
-        told = Together(len(parts), on_written or _nothing).ended
+        ended = Together(len(parts), on_written or _nothing).ended
         waits: list[Wait] = []
         with submitting(waits):
             submits = at_once([table for table, _ in parts])
             for submit, (_, own) in zip(submits, parts, strict=True):
-                waits.append(submit(own, told))
+                waits.append(submit(own, ended))
         return partial(wait_for_all, waits)
 
     def hand_over(self, writes: Sequence[Write], on_written: OnWritten) -> None:
         """Takes writes for the next batches; `on_written` is told how all ended."""
         parts = self._split(writes)
-        told = on_written if len(parts) == 1 else Together(len(parts), on_written).ended
+        ended = (
+            on_written if len(parts) == 1 else Together(len(parts), on_written).ended
+        )
         for table, own in parts:
-            table.hand_over(own, told)
+            table.hand_over(own, ended)
 
     def _split(
         self, writes: Sequence[Write]

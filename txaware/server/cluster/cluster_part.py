@@ -139,8 +139,8 @@ class ClusterPart:
         self.map = server_map
         for event in self._changed:
             event.set()
-        for tell in self.on_change:
-            tell(server_map)
+        for callback in self.on_change:
+            callback(server_map)
         for own in self._gone(server_map):
             self.lose(own)
 

@@ -39,8 +39,8 @@ from txaware.server.routing import (
     Begun,
     Handle,
     Match,
+    OnReply,
     Route,
-    Told,
     in_a_task,
     whole,
 )
@@ -178,7 +178,7 @@ class Forwarding:
         return known.route
 
     def _begun(
-        self, route: Route, place: PartitionedTopic, request: Request, told: Told
+        self, route: Route, place: PartitionedTopic, request: Request, on_reply: OnReply
     ) -> Begun:
         """Begins a publish at the partition here that gets all of it, if there is one.
 
@@ -191,7 +191,7 @@ class Forwarding:
         uses = self._membership.uses
         here = route if uses is None else uses.counting(route, shard)
         assert here.begin is not None
-        return here.begin(alone, told)
+        return here.begin(alone, on_reply)
 
     async def _metrics(self, route: Route, request: Request) -> Answer:
         """Returns the metrics of all servers; of those that are away, none."""

@@ -86,19 +86,19 @@ class HomeSession:
         )
         self._thread.start()
 
-    def tell(self) -> None:
+    def say_hello(self) -> None:
         """Says HELLO soon: what is here has changed."""
         self._news.set()
 
     def leave(self) -> None:
         """Asks home to give all that is here to others."""
         self._leaving.set()
-        self.tell()
+        self.say_hello()
 
     def close(self) -> None:
         """Ends the session; home forgets this server after a while."""
         self._is_ending.set()
-        self.tell()
+        self.say_hello()
         self._thread.join()
 
     def _run(self) -> None:

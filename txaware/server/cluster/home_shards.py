@@ -100,8 +100,8 @@ class HomeShards:
             membership,
             copies,
             uses,
-            taken=self._taken,
-            gives=self._gives,
+            on_taken=self._taken,
+            before_giving=self._gives,
             drain_s=wait_s,
         )
         self.close = self._holder.close

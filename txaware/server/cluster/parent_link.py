@@ -86,14 +86,14 @@ class ParentLink:
             self._by_loop, self._take_map = by_loop, take_map
             if self._map is not None:
                 take_map(self._map)
-        self.tell(sign)
+        self.send(sign)
 
     def end(self) -> None:
         """Has the thread say again that this process lives: it stops serving."""
         with self._lock:
             self._by_loop = self._take_map = None
 
-    def tell(self, sign: Sign) -> None:
+    def send(self, sign: Sign) -> None:
         """Sends a sign; the parent reads all, unless it stands still."""
         with suppress(OSError):
             self._channel.send(sign.written())

@@ -69,7 +69,7 @@ class PeerCall:
         nothing can be sent to it any more.
         """
         if peer is not None:
-            peer.tell_when_gone(self._came)
+            peer.set_when_gone(self._came)
         try:
             is_told = peer is None
             while not (self.answer.status or self.answer.is_over):
@@ -79,7 +79,7 @@ class PeerCall:
                     is_told = True
         finally:
             if peer is not None:
-                peer.tell_when_gone(None)
+                peer.set_when_gone(None)
         self._check()
 
     def _leave(self, peer: Peer) -> None:

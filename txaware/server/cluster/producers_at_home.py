@@ -45,7 +45,7 @@ def producer_route(server_context: ServerContext, membership: ClusterPart) -> Ro
         ids.look_owned()
         return row
 
-    async def tell(request: Request) -> Reply:
+    async def describe(request: Request) -> Reply:
         require_server(request.headers)
         if not membership.is_home:
             return moved(f"shard {HOME}")
@@ -54,7 +54,7 @@ def producer_route(server_context: ServerContext, membership: ClusterPart) -> Ro
         sent = None if row is None or row.by_client else _sent(row)
         return Reply(200, _encode(sent))
 
-    return Route("GET", PRODUCER_PATH, tell, operator)
+    return Route("GET", PRODUCER_PATH, describe, operator)
 
 
 def _sent(row: ProducerRow) -> SentProducer:

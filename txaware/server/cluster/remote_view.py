@@ -72,12 +72,12 @@ class ViewRoutes:
     ) -> AsyncIterator[bytes]:
         """Yields the beginning, and all else once it is asked for."""
         is_asked = self._waiting[name] = asyncio.Event()
-        peer.tell_when_gone(is_asked)
+        peer.set_when_gone(is_asked)
         try:
             yield await anext(pieces)
             await is_asked.wait()
         finally:
-            peer.tell_when_gone(None)
+            peer.set_when_gone(None)
             del self._waiting[name]
         async for piece in pieces:
             yield piece

@@ -314,8 +314,8 @@ class ServerSessions:
         if is_other:
             self._instance = secrets.token_hex(8)
         self._map = self._made()
-        for tell in self.on_change:
-            tell(self._map)
+        for callback in self.on_change:
+            callback(self._map)
 
     def _made(self) -> ServerMap:
         holders = self._holders()

@@ -20,8 +20,8 @@ MOST_AT_ONCE = 8
 class ShardHolder:
     """The further shards that are here; each is taken and given in a thread.
 
-    `taken` is called once a shard is here, and `gives` before it goes; `tell` after
-    either.
+    `on_taken` is called once a shard is here, and `before_giving` before it goes;
+    `on_change` after either.
     """
 
     def __init__(
@@ -30,16 +30,16 @@ class ShardHolder:
         copies: TopicCopies,
         uses: ShardUses,
         *,
-        taken: Callable[[int], object],
-        gives: Callable[[int], object],
+        on_taken: Callable[[int], object],
+        before_giving: Callable[[int], object],
         drain_s: float,
     ) -> None:
         self._membership = membership
         self._copies = copies
         self._uses = uses
-        self._taken, self._gives = taken, gives
+        self._on_taken, self._before_giving = on_taken, before_giving
         self._drain_s = drain_s
-        self.tell: Callable[[], object] = _nothing
+        self.on_change: Callable[[], object] = _nothing
         self._pool = ThreadPoolExecutor(MOST_AT_ONCE, "txaware-shards")
         self._lock = threading.Lock()
         self._held: set[int] = set()
@@ -81,7 +81,7 @@ class ShardHolder:
             self._copies.open(shard, seizes=is_seized, pause=self._pause_for(shard))
             self._uses.take(shard)
             try:
-                self._taken(shard)
+                self._on_taken(shard)
             except BaseException:
                 self._copies.close(shard)
                 raise
@@ -112,7 +112,7 @@ class ShardHolder:
 
     def _give(self, shard: int, *, is_lost: bool) -> None:
         try:
-            self._gives(shard)
+            self._before_giving(shard)
             self._membership.give(shard)
             if not is_lost and not self._uses.drain(shard, self._drain_s):
                 log.warning("shard %d goes within requests that take long", shard)
@@ -131,7 +131,7 @@ class ShardHolder:
         with self._lock:
             self._busy.discard(shard)
         if not self._is_ending.is_set():
-            self.tell()
+            self.on_change()
 
     def close(self) -> None:
         """Takes and gives no more, once what has begun is done."""

@@ -11,7 +11,7 @@ from typing import Any, cast
 import attrs
 
 from txaware.server.exchange import Peer, Reply, Request, Settable, Stream
-from txaware.server.routing import Answer, Begun, Route, Told
+from txaware.server.routing import Answer, Begun, OnReply, Route
 
 # Routes that count, each for one shard: a server has some tens of both.
 _KNOWN_ROUTES = 4096
@@ -89,7 +89,9 @@ class ShardUses:
         handle = partial(self._handled, route, shard)
         return attrs.evolve(route, handle=handle, begin=begin)
 
-    def _begun(self, route: Route, shard: int, request: Request, told: Told) -> Begun:
+    def _begun(
+        self, route: Route, shard: int, request: Request, on_reply: OnReply
+    ) -> Begun:
         assert route.begin is not None
         is_inside = True
         self._enter(shard)
@@ -102,7 +104,7 @@ class ShardUses:
 
         def left(outcome: Reply | Exception) -> None:
             leave()
-            told(outcome)
+            on_reply(outcome)
 
         try:
             begun = route.begin(request, left)
@@ -161,8 +163,8 @@ class _PollingPeer:
         """True when a poll is to answer with what there is."""
         return self._peer.is_gone or self._uses.is_moving(self._shard)
 
-    def tell_when_gone(self, event: Settable | None) -> None:
+    def set_when_gone(self, event: Settable | None) -> None:
         """Sets the event when the other end goes, or the shard moves."""
-        self._peer.tell_when_gone(event)
+        self._peer.set_when_gone(event)
         self._uses.wait_here(self._shard, event, self._event)
         self._event = event

@@ -119,9 +119,9 @@ class HomeCopies:
         try:
             return until_there(send, wait_s=self._wait_s)
         except TxAwareError:
-            told = self._mended.get(shard)
-            if told is not None:  # a server has it that lacks the copy, or may
-                self._mend_soon(shard, told)
+            owner_key = self._mended.get(shard)
+            if owner_key is not None:  # a server has it that lacks the copy, or may
+                self._mend_soon(shard, owner_key)
             raise
 
     def _is_here(self, shard: int) -> bool:
@@ -145,12 +145,12 @@ class HomeCopies:
             if owner is None:  # nobody has it, or home itself, which needs no copies
                 self._mended.pop(one.number, None)
                 continue
-            told = (server_map.instance, owner.id)
-            if self._mended.get(one.number) != told:
-                self._mended[one.number] = told
-                self._mending.submit(self._mend, one.number, told)
+            owner_key = (server_map.instance, owner.id)
+            if self._mended.get(one.number) != owner_key:
+                self._mended[one.number] = owner_key
+                self._mending.submit(self._mend, one.number, owner_key)
 
-    def _mend(self, shard: int, told: tuple[str, str]) -> None:
+    def _mend(self, shard: int, owner_key: tuple[str, str]) -> None:
         topics = self._topics
         assert topics is not None
         try:
@@ -158,12 +158,12 @@ class HomeCopies:
         except TxAwareError as error:
             log.info("shard %d has not heard of all topics yet: %s", shard, error)
             self._is_closed.wait(self._pause_s)
-            if self._mended.get(shard) == told:
-                self._mend_soon(shard, told)  # after those that wait
+            if self._mended.get(shard) == owner_key:
+                self._mend_soon(shard, owner_key)  # after those that wait
 
-    def _mend_soon(self, shard: int, told: tuple[str, str]) -> None:
+    def _mend_soon(self, shard: int, owner_key: tuple[str, str]) -> None:
         if not self._is_closed.is_set():
-            self._mending.submit(self._mend, shard, told)
+            self._mending.submit(self._mend, shard, owner_key)
 
     def _send_all(self, shard: int, topics: list[Topic]) -> None:
         own = [one for one in topics if shard in one.serving]

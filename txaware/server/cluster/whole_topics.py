@@ -108,7 +108,7 @@ class _PartPeer:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._whole.request.peer, name)
 
-    def tell_when_gone(self, event: Settable | None) -> None:
+    def set_when_gone(self, event: Settable | None) -> None:
         """Sets the event when the client goes; None takes that back."""
         if self._event is not None:
             self._whole.events.discard(self._event)
@@ -298,12 +298,12 @@ class WholeTopics:
             if end not in _WAITING:
                 return await self._by_end[end](parts)
             gone = asyncio.Event()
-            request.peer.tell_when_gone(gone)
-            telling = asyncio.ensure_future(_tell_all(gone, parts.events))
+            request.peer.set_when_gone(gone)
+            telling = asyncio.ensure_future(_set_once_gone(gone, parts.events))
             try:
                 return await self._by_end[end](parts)
             finally:
-                request.peer.tell_when_gone(None)
+                request.peer.set_when_gone(None)
                 telling.cancel()
         except PartFailed as error:
             return error.reply
@@ -693,7 +693,7 @@ def _together(found: list[PublishResponse]) -> PublishResponse:
     return PublishResponse(found[0].transaction_write_pointer, *first, *last)
 
 
-async def _tell_all(gone: asyncio.Event, events: set[Settable]) -> None:
+async def _set_once_gone(gone: asyncio.Event, events: set[Settable]) -> None:
     await gone.wait()
     for event in [*events]:
         event.set()
@@ -702,7 +702,7 @@ async def _tell_all(gone: asyncio.Event, events: set[Settable]) -> None:
 def stored_route(server_context: ServerContext) -> Route:
     """Returns the route that tells another server what is stored in a partition."""
 
-    async def tell(request: Request) -> Reply:
+    async def describe(request: Request) -> Reply:
         pointer = checked_pointer(field_of(request.body, "transactionWritePointer"))
         server_context.owners.used((pointer,), request.principal)
         service = server_context.service
@@ -712,4 +712,4 @@ def stored_route(server_context: ServerContext) -> Route:
         return json_reply({attempt.hex(): count for attempt, count in found.items()})
 
     right = to_publish(transactions=True)
-    return Route("POST", TOPIC + "/stored", tell, right, harmless=True)
+    return Route("POST", TOPIC + "/stored", describe, right, harmless=True)

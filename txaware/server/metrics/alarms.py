@@ -34,7 +34,7 @@ class _Labels(dict[str, str]):
         return f"{{{{ $labels.{name} }}}}"
 
 
-def _told(rule: AlarmRule) -> str:
+def _what_to_do(rule: AlarmRule) -> str:
     """Returns as a sentence what to do about what a rule is of."""
     labels = _Labels(letters=f"{_Labels()['queue']} --state dead")
     do = rule.do.format_map(labels)
@@ -56,7 +56,7 @@ ALARMS = (
         "1m",
         "Readers of {{ $labels.topic }} wait for transaction "
         "{{ $labels.transaction }}.",
-        _told(alarm_rules.TOPIC_BLOCKED),
+        _what_to_do(alarm_rules.TOPIC_BLOCKED),
         severity="critical",
     ),
     AlertingRule(
@@ -64,14 +64,14 @@ ALARMS = (
         "increase(txaware_queue_dead_letters_total[15m]) > 0",
         "0m",
         "Jobs of queue {{ $labels.queue }} fail for good.",
-        _told(alarm_rules.DEAD_LETTERS),
+        _what_to_do(alarm_rules.DEAD_LETTERS),
     ),
     AlertingRule(
         "TxawareOutboxSetAside",
         "txaware_outbox_set_aside > 0",
         "1m",
         "The relay cannot carry over what {{ $labels.database }} has committed.",
-        _told(alarm_rules.OUTBOX_SET_ASIDE),
+        _what_to_do(alarm_rules.OUTBOX_SET_ASIDE),
         severity="critical",
     ),
     AlertingRule(
@@ -79,7 +79,7 @@ ALARMS = (
         "txaware_outbox_waiting > 0",
         f"{alarm_rules.OUTBOX_WAITS.limit_s // 60}m",
         "The outbox of {{ $labels.database }} has waited for minutes.",
-        _told(alarm_rules.OUTBOX_WAITS),
+        _what_to_do(alarm_rules.OUTBOX_WAITS),
     ),
     AlertingRule(
         "TxawareOutboxAlone",
@@ -87,14 +87,14 @@ ALARMS = (
         f"{alarm_rules.OUTBOX_ALONE.limit_s}",
         "0m",
         "No relay looks at the outbox of {{ $labels.database }}.",
-        _told(alarm_rules.OUTBOX_ALONE),
+        _what_to_do(alarm_rules.OUTBOX_ALONE),
     ),
     AlertingRule(
         "TxawareFailedWrites",
         "increase(txaware_failed_writes_total[5m]) > 0",
         "0m",
         "{{ $labels.instance }} cannot write.",
-        _told(alarm_rules.FAILED_WRITES),
+        _what_to_do(alarm_rules.FAILED_WRITES),
         severity="critical",
     ),
     AlertingRule(
@@ -102,7 +102,7 @@ ALARMS = (
         "increase(txaware_expired_unseen_total[1h]) > 0",
         "0m",
         "Messages of {{ $labels.topic }} expire before readers may see them.",
-        _told(alarm_rules.EXPIRED_UNSEEN),
+        _what_to_do(alarm_rules.EXPIRED_UNSEEN),
         severity="critical",
     ),
     AlertingRule(
@@ -110,7 +110,7 @@ ALARMS = (
         f"txaware_group_oldest_unread_seconds > {alarm_rules.GROUP_LATE.limit_s}",
         "5m",
         "Group {{ $labels.group }} has not read {{ $labels.topic }} for a while.",
-        _told(alarm_rules.GROUP_LATE),
+        _what_to_do(alarm_rules.GROUP_LATE),
     ),
     AlertingRule(
         "TxawarePartitionsUnowned",
@@ -132,21 +132,21 @@ ALARMS = (
         "and txaware_queue_paused == 0",
         "5m",
         "Jobs of queue {{ $labels.queue }} wait for a quarter of an hour.",
-        _told(alarm_rules.QUEUE_LATE),
+        _what_to_do(alarm_rules.QUEUE_LATE),
     ),
     AlertingRule(
         "TxawareQueuePaused",
         "txaware_queue_paused == 1",
         "1h",
         "Queue {{ $labels.queue }} is paused.",
-        _told(alarm_rules.QUEUE_PAUSED),
+        _what_to_do(alarm_rules.QUEUE_PAUSED),
     ),
     AlertingRule(
         "TxawareLeasesExpire",
         "increase(txaware_queue_expired_leases_total[15m]) > 0",
         "0m",
         "Leases of queue {{ $labels.queue }} run out.",
-        _told(alarm_rules.LEASES_EXPIRE),
+        _what_to_do(alarm_rules.LEASES_EXPIRE),
     ),
     AlertingRule(
         "TxawareTransactionOld",
@@ -160,14 +160,14 @@ ALARMS = (
         "txaware_oldest_prepared_seconds > 3600",
         "0m",
         "A prepared transaction waits for its decision.",
-        _told(alarm_rules.PREPARED),
+        _what_to_do(alarm_rules.PREPARED),
     ),
     AlertingRule(
         "TxawareInvalidHeldBack",
         "txaware_invalid_transactions_held_back > 0",
         "1d",
         "Invalid transactions cannot be forgotten, and transactions get slower.",
-        _told(alarm_rules.HELD_BACK),
+        _what_to_do(alarm_rules.HELD_BACK),
     ),
     AlertingRule(
         "TxawareNotCleanedUp",
@@ -176,7 +176,7 @@ ALARMS = (
         "or absent(txaware_retention_last_end_seconds)",
         "3h",
         "Nothing is cleaned up.",
-        _told(alarm_rules.NOT_CLEANED_UP),
+        _what_to_do(alarm_rules.NOT_CLEANED_UP),
     ),
     AlertingRule(
         "TxawareSlowDisk",
@@ -184,7 +184,7 @@ ALARMS = (
         f"(rate(txaware_sync_seconds_bucket[5m]))) > {alarm_rules.SLOW_SYNCS.limit_s}",
         "10m",
         "One in a hundred syncs of {{ $labels.instance }} takes more than a second.",
-        _told(alarm_rules.SLOW_SYNCS),
+        _what_to_do(alarm_rules.SLOW_SYNCS),
     ),
     AlertingRule(
         "TxawareFenced",
@@ -199,7 +199,7 @@ ALARMS = (
         "increase(txaware_metric_failures_total[15m]) > 0",
         "0m",
         "Metrics of {{ $labels.family }} cannot be made.",
-        _told(alarm_rules.METRICS_MISSING),
+        _what_to_do(alarm_rules.METRICS_MISSING),
     ),
 )
 

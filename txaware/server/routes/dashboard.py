@@ -83,8 +83,8 @@ class DashboardRoutes:
         shown = attrs.evolve(
             report,
             transactions=found,
-            coordinator=self._server_context.told(principal, report.coordinator),
-            store=self._server_context.told(principal, report.store),
+            coordinator=self._server_context.redacted(principal, report.coordinator),
+            store=self._server_context.redacted(principal, report.store),
         )
         return Reply(200, to_json(shown), JSON)
 

@@ -142,12 +142,14 @@ def _outcome(
 
 
 def _status(server_context: ServerContext, caller: Caller, _: Any) -> str:
-    return server_context.told(caller.principal, server_context.coordinator.status())
+    return server_context.redacted(
+        caller.principal, server_context.coordinator.status()
+    )
 
 
 def _counts(server_context: ServerContext, caller: Caller, _: Any) -> TransactionCounts:
     found: TransactionCounts = server_context.engine(BEGIN.port).counts()
-    told = server_context.told(caller.principal, found.status)
+    told = server_context.redacted(caller.principal, found.status)
     return attrs.evolve(found, status=told)
 
 

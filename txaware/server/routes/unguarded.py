@@ -13,7 +13,7 @@ from txaware.model.compression import usable_compressions
 from txaware.protocol.formats import schemas
 from txaware.server.exchange import DONE, JSON, Reply, Request, json_reply
 from txaware.server.openapi import described, operation_of
-from txaware.server.routing import Route, Told, in_a_task
+from txaware.server.routing import Route, OnReply, in_a_task
 from txaware.server.server_context import ServerContext
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class OpenRoutes:
             Route("GET", "/v1/servers", self._servers),
         ]
 
-    def _ping(self, _: Request, __: Told) -> Reply:
+    def _ping(self, _: Request, __: OnReply) -> Reply:
         return Reply(200, b"OK", "text/plain; charset=utf-8")
 
     async def _nothing(self, _: Request) -> Reply:

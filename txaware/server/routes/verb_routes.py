@@ -19,7 +19,15 @@ from txaware.server.exchange import (
     Stream,
 )
 from txaware.server.failures import error_reply
-from txaware.server.routing import Answer, Begin, Begun, Match, Route, Told, in_a_task
+from txaware.server.routing import (
+    Answer,
+    Begin,
+    Begun,
+    Match,
+    OnReply,
+    Route,
+    in_a_task,
+)
 from txaware.server.verb_performer import LATER, MayComeAgain, VerbPerformer
 
 # Clients send the latter for a body where a program names no type.
@@ -99,9 +107,9 @@ def _finding_topic(performer: VerbPerformer, begin: Begin) -> Begin:
         await performer.find_topic(request.topic)
         raise error
 
-    def begin_or_find(request: Request, told: Told) -> Begun:
+    def begin_or_find(request: Request, on_reply: OnReply) -> Begun:
         try:
-            return begin(request, told)
+            return begin(request, on_reply)
         except BadRequest as error:
             return refused(request, error)
 
@@ -129,19 +137,19 @@ def beginning(
     ) -> Answer:
         return answer(request, arguments, await waiting)
 
-    def begin(request: Request, told: Told) -> Begun:
+    def begin(request: Request, on_reply: OnReply) -> Begun:
         arguments = read(request)
 
-        def told_value(outcome: Any) -> None:
+        def on_outcome(outcome: Any) -> None:
             if isinstance(outcome, Exception):
-                told(outcome)
+                on_reply(outcome)
             elif isinstance(outcome, MayComeAgain):
                 reply = written(request, arguments, outcome.value)
-                told(attrs.evolve(reply, again=outcome.again))
+                on_reply(attrs.evolve(reply, again=outcome.again))
             else:
-                told(written(request, arguments, outcome))
+                on_reply(written(request, arguments, outcome))
 
-        begun = performer.begin(request, arguments, told_value)
+        begun = performer.begin(request, arguments, on_outcome)
         if begun is LATER:
             return None
         if isinstance(begun, Coroutine):

@@ -221,8 +221,8 @@ class Overview:
             )
             if not history:
                 return report
-            told = [_chosen_groups(sample, chosen) for sample in self._samples]
-            return attrs.evolve(report, history=_seen(told, sees))
+            samples = [_chosen_groups(sample, chosen) for sample in self._samples]
+            return attrs.evolve(report, history=_seen(samples, sees))
 
     def _current(self) -> _Moment:
         moment = self._moment

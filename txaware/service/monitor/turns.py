@@ -86,7 +86,7 @@ class Failures:
 
     def __init__(self, *, reads_wait: bool, before: Container[str] = ()) -> None:
         self.parts: dict[str, str] = {}
-        self._told = before
+        self._logged_before = before
         self._reads_wait = reads_wait
         self._is_away = False
 
@@ -105,7 +105,7 @@ class Failures:
         except ShardAway:  # its own server tells of it
             return otherwise
         except Exception as error:
-            if part not in self.parts and part not in self._told:
+            if part not in self.parts and part not in self._logged_before:
                 trace = None if isinstance(error, TxAwareError) else error
                 log.warning("%s: cannot be looked at: %s", part, error, exc_info=trace)
             self.parts.setdefault(part, str(error))

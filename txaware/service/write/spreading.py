@@ -59,9 +59,9 @@ class Spreading:
             on_written if len(shards) == 1 else Together(len(shards), on_written).ended
         )
 
-        def hand_over(rows: Sequence[Write], told: OnWritten) -> Wait:
+        def hand_over(rows: Sequence[Write], on_batch_end: OnWritten) -> Wait:
             def written(error: Unavailable | None) -> None:
-                told(error)
+                on_batch_end(error)
                 ended(error)
 
             self._table.hand_over(rows, written)

@@ -113,11 +113,11 @@ class Tallies:
         """Returns about how many bytes lie between two keys of the same table."""
         if start >= stop:
             return 0
-        told = self._by_tallies(start, stop)
-        if told > COUNTED_BYTES:
-            return told
+        size_bytes = self._by_tallies(start, stop)
+        if size_bytes > COUNTED_BYTES:
+            return size_bytes
         counted, is_all = self._counted(start, stop, scan)
-        return counted if is_all else max(told, counted)
+        return counted if is_all else max(size_bytes, counted)
 
     def forget(self, start: bytes, stop: bytes, scan: Scan) -> None:
         """Removes the tallies of a range in which no row is left."""
