@@ -61,7 +61,7 @@ def look_at_two_batches(**limits: Any) -> tuple[int, list[int], int]:
     scan = Scan(
         *(rows, NOBODY, NOBODY, attrs.evolve(query, **limits), NoJudge()),
         seen=0,
-        strangers=NOBODY,
+        foreign_pointers=NOBODY,
     )
     found = TakenRows()
     scan.read(found)

@@ -17,7 +17,7 @@ from txaware.server.cluster.server_sessions import Orders
 from txaware.server.cluster.shard_holder import ShardHolder
 from txaware.server.cluster.shard_uses import ShardUses
 from txaware.server.exchange import Reply, Request, Stream
-from txaware.server.routing import Answer, Begin, Begun, Route, OnReply, in_a_task
+from txaware.server.routing import Answer, Begin, Begun, OnReply, Route, in_a_task
 
 MAP = ServerMap(1, "", (), ())
 

@@ -22,7 +22,7 @@ def is_vital(method: str, path: str) -> bool:
     return path in VITAL and method in ("GET", "HEAD")
 
 
-class Guest(Protocol):
+class CountedConnection(Protocol):
     """A connection, as far as it is counted."""
 
     @property
@@ -60,40 +60,40 @@ class ConnectionLimits:
             )
         # Rounded up, so that few connections are for everybody.
         self._most_of_one = settings.address_connections or -(-self._most * 9 // 10)
-        self._inside: set[Guest] = set()
+        self._inside: set[CountedConnection] = set()
         self._by_address: Counter[str | None] = Counter()
-        self._silent: OrderedDict[Guest, None] = OrderedDict()
+        self._silent: OrderedDict[CountedConnection, None] = OrderedDict()
 
-    def enter(self, guest: Guest) -> str | None:
+    def enter(self, connection: CountedConnection) -> str | None:
         """Counts a connection, or says why it is in reserve."""
-        of_its_address = self._by_address[guest.address]
+        of_its_address = self._by_address[connection.address]
         if len(self._inside) >= self._most:
             why = f"there are {self._most:,} connections, as many as there may be"
         elif of_its_address >= self._most_of_one:
             why = (
-                f"{guest.address} has {of_its_address:,} connections, as many as one "
+                f"{connection.address} has {of_its_address:,} connections, as many as one "
                 f"address may have"
             )
         else:
-            self._inside.add(guest)
-            self._by_address[guest.address] += 1
+            self._inside.add(connection)
+            self._by_address[connection.address] += 1
             return None
-        self._silent[guest] = None
+        self._silent[connection] = None
         if len(self._silent) > self._reserved:
             oldest, _ = self._silent.popitem(last=False)
             oldest.make_room()
         return why
 
-    def asks(self, guest: Guest) -> None:
+    def asks(self, connection: CountedConnection) -> None:
         """Notes that a connection in reserve has spoken: it need not make room."""
-        self._silent.pop(guest, None)
+        self._silent.pop(connection, None)
 
-    def leave(self, guest: Guest) -> None:
+    def leave(self, connection: CountedConnection) -> None:
         """Counts a connection no more: it has ended."""
-        self._silent.pop(guest, None)
-        if guest not in self._inside:
+        self._silent.pop(connection, None)
+        if connection not in self._inside:
             return
-        self._inside.discard(guest)
-        self._by_address[guest.address] -= 1
-        if not self._by_address[guest.address]:
-            del self._by_address[guest.address]
+        self._inside.discard(connection)
+        self._by_address[connection.address] -= 1
+        if not self._by_address[connection.address]:
+            del self._by_address[connection.address]

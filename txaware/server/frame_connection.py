@@ -141,7 +141,7 @@ class FrameRules:
     turns: FrameTurns = attrs.field(factory=FrameTurns, init=False)
 
     def upgraded(
-        self, guest: Any, url: bytes, listed: Headers
+        self, http_connection: Any, url: bytes, listed: Headers
     ) -> "FrameConnection | None":
         """Returns what takes over a connection that asked for it and may have it.
 
@@ -155,29 +155,30 @@ class FrameRules:
             return None
         match = rules.routes.match("GET", FRAMES_PATH)
         assert not isinstance(match, Reply)
-        head = Head("GET", FRAMES_PATH, query, headers, listed, guest)
+        head = Head("GET", FRAMES_PATH, query, headers, listed, http_connection)
         try:
             rules.asks(match, head)
         except TxAwareError:
             return None
-        return FrameConnection(self, guest, head)
+        return FrameConnection(self, http_connection, head)
 
 
 class FrameConnection(asyncio.Protocol):
     """Takes frames from one client, and sends those of the answers in turn.
 
-    `guest` is the connection of HTTP that it was, which is counted until this one ends.
+    `http_connection` is the connection of HTTP that it was, which is counted until this
+    one ends.
     """
 
-    def __init__(self, rules: FrameRules, guest: Any, upgrade: Head) -> None:
+    def __init__(self, rules: FrameRules, http_connection: Any, upgrade: Head) -> None:
         self.rules = rules
-        self.loop: asyncio.AbstractEventLoop = guest.loop
-        self.tasks: set[Any] = guest.tasks
-        self.transport: Any = guest.transport
-        self.address: str | None = guest.address
-        self.host_and_port: str | None = guest.host_and_port
-        self._guest = guest
-        self._connections = guest.connections
+        self.loop: asyncio.AbstractEventLoop = http_connection.loop
+        self.tasks: set[Any] = http_connection.tasks
+        self.transport: Any = http_connection.transport
+        self.address: str | None = http_connection.address
+        self.host_and_port: str | None = http_connection.host_and_port
+        self._http_connection = http_connection
+        self._connections = http_connection.connections
         self.lane, self.routes = rules.lane, rules.routes
         self.headers = shared_headers(upgrade)
         self.listed = tuple(self.headers.items())
@@ -220,11 +221,11 @@ class FrameConnection(asyncio.Protocol):
     # ---- its life
     def begin(self, data: bytes) -> None:
         """Takes the connection over, with what came behind the upgrade's request."""
-        self._connections.discard(self._guest)
+        self._connections.discard(self._http_connection)
         self._connections.add(self)
         self.transport.set_protocol(self)
         lines = [b"HTTP/1.1 101 Switching Protocols\r\n"]
-        for headers in (UPGRADE, self._guest.default_headers):
+        for headers in (UPGRADE, self._http_connection.default_headers):
             lines += [b"%b: %b\r\n" % header for header in headers]
         hello = hello_frame(
             msgspec.structs.replace(
@@ -250,7 +251,7 @@ class FrameConnection(asyncio.Protocol):
         for call in self._lost:
             call()
         self._connections.discard(self)
-        self.rules.connection_limits.leave(self._guest)
+        self.rules.connection_limits.leave(self._http_connection)
         self.rules.answers.release(self)
         for timer in (self._timer, self._write_timer, self._end_timer):
             if timer is not None:

@@ -106,8 +106,12 @@ class Administration:
         self._require_all: Callable[[], object] = _nothing
         self._table = store_context.table
         self._clock_ms = store_context.clock_ms
-        self._inspection = Inspection(store_context.table, store_context.strangers)
-        self._searching = MessageSearch(store_context.table, store_context.strangers)
+        self._inspection = Inspection(
+            store_context.table, store_context.foreign_pointers
+        )
+        self._searching = MessageSearch(
+            store_context.table, store_context.foreign_pointers
+        )
         self._groups = GroupStates(service, store_context)
 
     def peek(

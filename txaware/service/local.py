@@ -71,7 +71,7 @@ class LocalService:
 
     def __init__(self, store_context: StoreContext) -> None:
         self.cache = store_context.cache
-        self.strangers = store_context.strangers
+        self.foreign_pointers = store_context.foreign_pointers
         self._reads_wait = store_context.table.reads_wait
         self._settings = store_context.settings
         self._endings = store_context.endings

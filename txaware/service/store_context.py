@@ -44,7 +44,7 @@ def _versions(store_context: "StoreContext") -> VersionRetention:
     return VersionRetention(
         store_context.table,
         store_context.coordinator,
-        store_context.strangers,
+        store_context.foreign_pointers,
         store_context.rewriting,
         store_context.settings,
         store_context.barrier,
@@ -85,7 +85,7 @@ def _writes(store_context: "StoreContext") -> TransactionWrites:
     )
 
 
-def _strangers(store_context: "StoreContext") -> ForeignPointers:
+def _foreign_pointers(store_context: "StoreContext") -> ForeignPointers:
     return ForeignPointers(
         None if store_context.barrier is None else store_context.barrier.reaches
     )
@@ -113,8 +113,8 @@ class StoreContext:
     references: References = attrs.field(
         default=attrs.Factory(_references, takes_self=True)
     )
-    strangers: ForeignPointers = attrs.field(
-        default=attrs.Factory(_strangers, takes_self=True)
+    foreign_pointers: ForeignPointers = attrs.field(
+        default=attrs.Factory(_foreign_pointers, takes_self=True)
     )
     decided_by: str | None = "embedded"
     admission: AdmitsWrites | None = None

@@ -13,7 +13,7 @@ from txaware.model.compression import usable_compressions
 from txaware.protocol.formats import schemas
 from txaware.server.exchange import DONE, JSON, Reply, Request, json_reply
 from txaware.server.openapi import described, operation_of
-from txaware.server.routing import Route, OnReply, in_a_task
+from txaware.server.routing import OnReply, Route, in_a_task
 from txaware.server.server_context import ServerContext
 
 log = logging.getLogger(__name__)

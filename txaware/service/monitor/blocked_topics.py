@@ -78,7 +78,7 @@ class Blocked:
         self._known = (
             None if store_context.barrier is None else store_context.barrier.reaches
         )
-        self._strangers = service.strangers
+        self._foreign_pointers = service.foreign_pointers
         self._clock_ms = store_context.clock_ms
         self._early_ms = CLOCKS_DIFFER_MS if store_context.barrier is None else 0
         self._turns = Turns()
@@ -128,13 +128,13 @@ class Blocked:
 
     def _blocks(self, blocker: Blocker, snapshot: Transaction) -> bool:
         pointer = blocker.pointer
-        return pointer in snapshot.in_progress or self._strangers.has(pointer)
+        return pointer in snapshot.in_progress or self._foreign_pointers.has(pointer)
 
     def _all_worth_it(
         self, topics: Mapping[str, Topic], snapshot: Transaction
     ) -> Mapping[str, Topic]:
         """Returns topics that may be blocked; seeks rows met lately by readers."""
-        met = self._strangers.take()
+        met = self._foreign_pointers.take()
         for name, topic in topics.items() if met else ():
             key = met.get(topic.prefix)
             if key is not None:
@@ -182,7 +182,7 @@ class Blocked:
         if blocker is None or blocker.pointer in snapshot.in_progress:
             return False
         is_expired = blocker.since_ms < topic.live_from_ms(self._clock_ms())
-        return is_expired or not self._strangers.has(blocker.pointer)
+        return is_expired or not self._foreign_pointers.has(blocker.pointer)
 
     def _standing(self, name: str, topic: Topic) -> _Standing:
         standing = self._standings.get(name)

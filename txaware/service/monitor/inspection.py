@@ -26,9 +26,9 @@ _END = b"\xff" * 10
 class Inspection:
     """Reads the tables as they are; judges by the snapshot it is given."""
 
-    def __init__(self, table: OrderedTable, strangers: ForeignPointers) -> None:
+    def __init__(self, table: OrderedTable, foreign_pointers: ForeignPointers) -> None:
         self._table = table
-        self._strangers = strangers
+        self._foreign_pointers = foreign_pointers
         self._messages = MessageTable(table)
 
     def peek(
@@ -116,7 +116,7 @@ class Inspection:
             return PLAIN
         if pointer < 0:
             return ROLLED_BACK
-        if self._strangers.has(pointer):  # as for a poll
+        if self._foreign_pointers.has(pointer):  # as for a poll
             return IN_PROGRESS
         if pointer in snapshot.invalids:
             return INVALID

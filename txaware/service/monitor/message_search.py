@@ -24,8 +24,8 @@ MOST_ROWS, MOST_BYTES = 10_000, 16 << 20
 class MessageSearch(Inspection):
     """Reads rows as they are, and those that their transactions stored ahead."""
 
-    def __init__(self, table: OrderedTable, strangers: ForeignPointers) -> None:
-        super().__init__(table, strangers)
+    def __init__(self, table: OrderedTable, foreign_pointers: ForeignPointers) -> None:
+        super().__init__(table, foreign_pointers)
         self._payloads = PayloadTable(table)
 
     def page(

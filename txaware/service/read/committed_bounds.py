@@ -41,9 +41,9 @@ class CommittedBounds:
     store was opened. Any number of threads may ask.
     """
 
-    def __init__(self, table: OrderedTable, strangers: ForeignPointers) -> None:
+    def __init__(self, table: OrderedTable, foreign_pointers: ForeignPointers) -> None:
         self._table = table
-        self._strangers = strangers
+        self._foreign_pointers = foreign_pointers
         self._known: dict[bytes, _Progress] = {}
 
     def forget(self) -> None:
@@ -100,14 +100,14 @@ class CommittedBounds:
         """Returns the key of the first undecided row, or `stop` where there is none."""
         oldest = min(snapshot.first_in_progress, snapshot.transaction_id)
         begin = max(bound, known.decided, decided_before(oldest))
-        stranger = self._strangers.first(prefix)
+        stranger = self._foreign_pointers.first(prefix)
         if stranger is not None:
             begin = min(begin, max(bound, stranger))
         if newest < begin:
             return stop
         key = first_stop(self._table, prefix, judge, start=begin, stop=stop)
         if stranger is not None:
-            self._strangers.passed(prefix, stranger, key)
+            self._foreign_pointers.passed(prefix, stranger, key)
         return stop if key is None else key
 
     def _last(

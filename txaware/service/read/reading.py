@@ -80,10 +80,12 @@ class Reading:
         self._payloads = PayloadTable(store_context.table)
         self._keyed = KeyedRows(self._messages, self._payloads)
         self._compaction = store_context.compaction
-        self._committed = CommittedBounds(store_context.table, store_context.strangers)
+        self._committed = CommittedBounds(
+            store_context.table, store_context.foreign_pointers
+        )
         self._coordinator = store_context.coordinator
         self._barrier = store_context.barrier
-        self._strangers = store_context.strangers
+        self._foreign_pointers = store_context.foreign_pointers
         self._settings = store_context.settings
         self._clock_ms = store_context.clock_ms
         self._clock_s = clock_s
@@ -147,7 +149,7 @@ class Reading:
             query,
             judge or _NO_JUDGE,
             seen=seen,
-            strangers=self._strangers,
+            foreign_pointers=self._foreign_pointers,
             is_over=judge is None,
             is_judged=judge is not _NO_JUDGE,
         )
@@ -181,7 +183,7 @@ class Reading:
                 ),
                 judge or _NO_JUDGE,
                 seen=seen,
-                strangers=self._strangers,
+                foreign_pointers=self._foreign_pointers,
                 is_over=judge is None,
                 is_judged=judge is not _NO_JUDGE,
             )

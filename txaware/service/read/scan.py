@@ -206,7 +206,7 @@ class Scan:
         judge: Visibility,
         *,
         seen: int,
-        strangers: ForeignPointers,
+        foreign_pointers: ForeignPointers,
         is_over: bool = False,
         is_judged: bool = False,
     ) -> None:
@@ -225,7 +225,7 @@ class Scan:
         self._payloads = payloads
         self._query = query
         self._judge = judge
-        self._strangers = strangers
+        self._foreign_pointers = foreign_pointers
 
     @property
     def end(self) -> PageEnd:
@@ -275,7 +275,7 @@ class Scan:
         is_at_end = self._read_piece(quick=quick, fresh=fresh)
         if self.blocked_by is not None:
             key = row_key(self.blocked_by.since_ms)
-            self._strangers.note(self.blocked_by.pointer, query.prefix, key)
+            self._foreign_pointers.note(self.blocked_by.pointer, query.prefix, key)
         self.is_over = not self.is_paused and (
             is_at_end
             or self.blocked_by is not None

@@ -80,7 +80,7 @@ class VersionRetention:
         self,
         table: OrderedTable,
         coordinator: Coordinator,
-        strangers: ForeignPointers,
+        foreign_pointers: ForeignPointers,
         rewriting: threading.Lock,
         settings: Settings,
         barrier: WriteBarrier | None,
@@ -91,7 +91,7 @@ class VersionRetention:
         self._looks = Looks()
         self._table = table
         self._coordinator = coordinator
-        self._strangers = strangers
+        self._foreign_pointers = foreign_pointers
         self._rewriting = rewriting
         self._settings = settings
         self._barrier = barrier
@@ -233,7 +233,7 @@ class VersionRetention:
         """Yields keys and pointers, but not those of unknown transactions."""
         for key, value in versions:
             pointer = pointer_of(value) or 0
-            if self._strangers.has(pointer):  # whose end nobody here knows
+            if self._foreign_pointers.has(pointer):  # whose end nobody here knows
                 continue
             # A snapshot that was encoded does not know who was lost in a crash.
             if self._barrier is not None and self._barrier.was_lost(pointer):

@@ -59,7 +59,7 @@ class Publishing:
         self._references = store_context.references
         self._cache = store_context.cache
         self._endings = store_context.endings
-        self._strangers = store_context.strangers
+        self._foreign_pointers = store_context.foreign_pointers
         self._settings = store_context.settings
         self._clock_ms = store_context.clock_ms
         self._writes = store_context.writes
@@ -236,7 +236,7 @@ class Publishing:
                 for own, submit in zip(shards, submits, strict=True):
                     waits.append(_submitted(own, submit, _unheard))
                     if entry is None:
-                        self._note_strangers(own)
+                        self._note_foreign(own)
                 for part in held:
                     part.hold()
             wait_for_all(waits)
@@ -377,13 +377,13 @@ class Publishing:
             hold_for=pointer if waits_for_commit(entry, place.shard) else None,
         )
         if entry is None:
-            self._strangers.note(pointer, place.topic.prefix, first)
+            self._foreign_pointers.note(pointer, place.topic.prefix, first)
         return PublishResponse(pointer, *_numbers(first), *_numbers(last))
 
-    def _note_strangers(self, parts: Sequence["_PartOfTransaction"]) -> None:
+    def _note_foreign(self, parts: Sequence["_PartOfTransaction"]) -> None:
         for part in parts:
             prefix = part.place.topic.prefix
-            self._strangers.note(part.pointer, prefix, part.first)
+            self._foreign_pointers.note(part.pointer, prefix, part.first)
 
     def _expect(
         self, place: TopicHandle, pointer: int, entry: EnteredWrite | None
