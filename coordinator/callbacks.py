@@ -50,9 +50,9 @@ def grouped(errors: list[BaseException], *, committed: bool) -> list[BaseExcepti
     failures = [one for one in errors if isinstance(one, Exception)]
     if not failures:
         return interrupts
-    of = "on_commit" if committed else "on_rollback"
+    hook = "on_commit" if committed else "on_rollback"
     count = len(failures)
-    text = f"{count} function{'s' * (count > 1)} given to {of} failed"
+    text = f"{count} function{'s' * (count > 1)} given to {hook} failed"
     return [*interrupts, ExceptionGroup(text, failures)]
 
 

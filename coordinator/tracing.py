@@ -133,20 +133,20 @@ class Tracing:
 
     @contextmanager
     def processing(
-        self, of: str, headers: Sequence[Headers], *, group: str | None = None
+        self, destination: str, headers: Sequence[Headers], *, group: str | None = None
     ) -> Iterator[None]:
         """Surrounds the handling of messages, in the trace of their publisher.
 
         Of several messages it links to all of theirs instead.
         """
-        named = _attributes(PROCESS, PROCESS, of)
+        named = _attributes(PROCESS, PROCESS, destination)
         if group is not None:
             named = {**named, "messaging.consumer.group.name": group}
         is_one = len(headers) == 1
         parent = self._parent(headers[0]) if is_one else None
         began_s = time.perf_counter()
         with self._tracer.start_as_current_span(
-            f"process {of}",
+            f"process {destination}",
             context=parent,
             kind=self._api.SpanKind.CONSUMER,
             attributes=_counted(named, len(headers)),
@@ -272,12 +272,14 @@ class BegunOperation:
         self._tracing = tracing
         self._began_ns = began_ns
 
-    def received(self, operation: str, of: str, headers: Sequence[Headers]) -> None:
+    def received(
+        self, operation: str, destination: str, headers: Sequence[Headers]
+    ) -> None:
         """Tells of messages that came, with links to those who sent them."""
         self._tracing.tell(
-            f"{operation} {of}",
+            f"{operation} {destination}",
             self._began_ns,
-            named=_attributes(operation, RECEIVE, of),
+            named=_attributes(operation, RECEIVE, destination),
             headers=headers,
             count=len(headers),
         )

@@ -279,7 +279,7 @@ class EmbeddedCoordinator(TwoPhaseCommit):
             )
             return found if entry.holder is None else self._ledger.open.hold(found)
 
-        return self._with_pointer(checkpoint, of=tx.transaction_id)
+        return self._with_pointer(checkpoint, transaction_id=tx.transaction_id)
 
     def snapshot(self) -> Transaction:
         """Returns a read-only transaction; its id is used up but never in progress."""
@@ -496,7 +496,10 @@ class EmbeddedCoordinator(TwoPhaseCommit):
             raise
 
     def _with_pointer(
-        self, use: Callable[[int, int, int], Transaction], *, of: int | None = None
+        self,
+        use: Callable[[int, int, int], Transaction],
+        *,
+        transaction_id: int | None = None,
     ) -> Transaction:
         """Gives out the next pointer, once the disk knows that it may be given out.
 
@@ -505,8 +508,8 @@ class EmbeddedCoordinator(TwoPhaseCommit):
         while True:
             elapsed_ms = self._tidy_if_due()
             with self._lock:
-                if of is not None:
-                    self._require(of)
+                if transaction_id is not None:
+                    self._require(transaction_id)
                 now_ms = self._now_ms()
                 pointer = self._ledger.next_pointer(now_ms)
                 if pointer <= self._reserve.limit:

@@ -186,7 +186,7 @@ class JournalFile:
     def take(self, _: list[Record]) -> None:
         """Takes nothing, since nothing is kept elsewhere."""
 
-    def write(self, records: list[Record], _: list[Any], taken: None) -> None:
+    def write(self, records: list[Record], _: list[Any], held_rows: None) -> None:
         """Returns when the records are on disk; `fold` them then. There are no rows.
 
         Raises `NotWritten` when they are not and never will be, and `Unavailable` when

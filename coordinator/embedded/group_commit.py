@@ -167,7 +167,7 @@ class Destination(Protocol):
         the write fails.
         """
 
-    def write(self, records: list[Record], rows: list[Any], taken: Any) -> None:
+    def write(self, records: list[Record], rows: list[Any], held_rows: Any) -> None:
         """Returns when all of it is on disk; `fold` the records then.
 
         Raises `NotWritten` when they are not and never will be, and `Unavailable` when
@@ -414,8 +414,8 @@ class GroupCommit:
                 name = self._destination.name
                 raise NotWritten(f"{name} is not to be written: {error}") from error
             finally:  # if a repair takes long, others may join the batch
-                records, taken = self._take(batch)
-            self._write(batch, records, taken)
+                records, held_rows = self._take(batch)
+            self._write(batch, records, held_rows)
         except Unavailable as error:
             batch.error = error
         except BaseException as error:
@@ -466,7 +466,7 @@ class GroupCommit:
             earlier.setdefault(transaction_id, []).extend(notes)
         self._notes = earlier
 
-    def _write(self, batch: Batch, new: list[Record], taken: Any) -> None:
+    def _write(self, batch: Batch, new: list[Record], held_rows: Any) -> None:
         # The start of a transaction need not be written together with its commit.
         over: dict[int, Committed] = {}
         for record in new:
@@ -478,7 +478,7 @@ class GroupCommit:
             records += notes[1:] if is_over else notes
         records += new
         rows = batch.rows
-        if records or rows or taken:
-            self._destination.write(records, rows, taken)
+        if records or rows or held_rows:
+            self._destination.write(records, rows, held_rows)
         batch.on_disk = True
         self._destination.fold(records)

@@ -483,10 +483,10 @@ def test_sequences_are_kept_whose_producer_was_opened_at_another_server(
         row = producing_of(messaging).ids.find(int.from_bytes(key, "big"))
         table_of(messaging).submit([(PRODUCER_ROW + key, None)])()
     with opened(tmp_path) as messaging:
-        producing_of(messaging).ids.elsewhere = lambda _: row
+        producing_of(messaging).ids.ask_home = lambda _: row
         messaging.clean_up()
         assert table_of(messaging).scan(SEQUENCE_ROW)
-        producing_of(messaging).ids.elsewhere = lambda _: None
+        producing_of(messaging).ids.ask_home = lambda _: None
         messaging.clean_up()
         assert not table_of(messaging).scan(SEQUENCE_ROW)
 

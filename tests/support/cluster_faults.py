@@ -118,11 +118,11 @@ def die_at_steps(beside: Path) -> None:
 
     write = GroupCommit._write
 
-    def commits(self: GroupCommit, batch: Any, new: list[Any], taken: Any) -> None:
+    def commits(self: GroupCommit, batch: Any, new: list[Any], held_rows: Any) -> None:
         is_commit = any(isinstance(one, Committed) for one in new)
         if is_commit:
             reached("to commit")
-        write(self, batch, new, taken)
+        write(self, batch, new, held_rows)
         if is_commit:
             reached("committed")
 

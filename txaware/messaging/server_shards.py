@@ -121,7 +121,7 @@ def opened_shards(
     if not isinstance(table, ShardedTable):
         return parts, None
     if HOME in numbers:
-        table.elsewhere = read_elsewhere
+        table.remote_rows = read_elsewhere
     place = ShardDirectories(_directory(url), settings)
 
     def opened(number: int, *_: object) -> OrderedTable:
@@ -146,7 +146,7 @@ def opened_home(
     parts = open_on(
         table, coordinator, settings, clock_ms, None, keep_elsewhere=keep_elsewhere
     )
-    table.elsewhere = read_elsewhere
+    table.remote_rows = read_elsewhere
     return parts, _moving(table, parts, home.connections, known, settings)
 
 

@@ -71,8 +71,8 @@ class ConnectionLimits:
             why = f"there are {self._most:,} connections, as many as there may be"
         elif of_its_address >= self._most_of_one:
             why = (
-                f"{connection.address} has {of_its_address:,} connections, as many as one "
-                f"address may have"
+                f"{connection.address} has {of_its_address:,} connections, as many as "
+                f"one address may have"
             )
         else:
             self._inside.add(connection)

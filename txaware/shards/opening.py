@@ -67,11 +67,11 @@ def require_no_shard(table: OrderedTable) -> None:
 
 
 def place_topics(
-    table: OrderedTable, topics: TopicTable, elsewhere: KeepElsewhere | None = None
+    table: OrderedTable, topics: TopicTable, keep_elsewhere: KeepElsewhere | None = None
 ) -> None:
     """Has topics be placed in the shards of a table, where there are several.
 
-    `elsewhere` has a shard keep the copy of a topic that is not in this process.
+    `keep_elsewhere` has a shard keep the copy of a topic that is not in this process.
     """
     if not isinstance(table, ShardedTable):
         return
@@ -81,7 +81,11 @@ def place_topics(
             mend_copies(known, number, table.store_of(number))
 
     def keep_copy(number: int, topic: Topic) -> None:
-        if elsewhere is None or number in table.shards or not elsewhere(number, topic):
+        if (
+            keep_elsewhere is None
+            or number in table.shards
+            or not keep_elsewhere(number, topic)
+        ):
             TopicTable(table.store_of(number)).keep(topic)  # it comes and goes
 
     topics.placement = EvenPlacement(home, lambda: _shards_of(home).shards, keep_copy)

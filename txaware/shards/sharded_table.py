@@ -36,7 +36,7 @@ class ShardedTable:
         self._spare = spare
         self._places = ShardPlaces(self.get)
         # Reads the rows of shards that are at other servers, where that is known.
-        self.elsewhere: Callable[[int], OrderedTable] | None = None
+        self.remote_rows: Callable[[int], OrderedTable] | None = None
 
     @property
     def _first(self) -> OrderedTable:
@@ -65,8 +65,8 @@ class ShardedTable:
         """Returns the table of a shard, or what reads the rows of one elsewhere."""
         if number in self._tables:
             return self._tables[number]
-        if self.elsewhere is not None:
-            return self.elsewhere(number)
+        if self.remote_rows is not None:
+            return self.remote_rows(number)
         raise ShardAway(f"shard {number} is not at this server now; ask again")
 
     def add(self, number: int, table: OrderedTable) -> None:
@@ -290,7 +290,7 @@ class ShardedTable:
         Shards at other servers are viewed there, right after it.
         """
         views: list[View] = []
-        if self.elsewhere is None:
+        if self.remote_rows is None:
             self.require_all("a backup")
         known = shards_in(self._first)
         try:

@@ -27,7 +27,7 @@ JOURNAL_BYTES = 1 << 20
 READ_ROWS = 10_000
 TIME = STATE + b"time"
 
-Taken = dict[int, list[Row]]
+HeldRows = dict[int, list[Row]]
 
 # The ended transactions that are remembered; late rows of theirs are released at once.
 REMEMBERED = 1000
@@ -100,7 +100,7 @@ class UncommittedRows:
             while len(self._ended) > REMEMBERED:
                 del self._ended[next(iter(self._ended))]
 
-    def take(self, committed: Iterable[int]) -> Taken:
+    def take(self, committed: Iterable[int]) -> HeldRows:
         """Returns the next batch's rows: those of these commits, and the released."""
         with self._lock:
             if not self._keys:
@@ -119,10 +119,10 @@ class UncommittedRows:
                 rows.append((key, value))
         return rows
 
-    def carried(self, taken: Taken) -> None:
+    def carried(self, held_rows: HeldRows) -> None:
         """Forgets the rows of a batch on disk, but for those changed since."""
         with self._lock:
-            for pointer, rows in taken.items():
+            for pointer, rows in held_rows.items():
                 keys = self._keys.get(pointer)
                 if keys is None:
                     continue
@@ -205,7 +205,7 @@ class BatchWriter:
         self._folded = False
         self._closed = False
         # The number, the writes and the held rows among them of a batch that failed.
-        self._in_doubt: tuple[int, list[Write], Taken] | None = None
+        self._in_doubt: tuple[int, list[Write], HeldRows] | None = None
         self.kept = False
         self._read()
 
@@ -215,7 +215,7 @@ class BatchWriter:
         data = self._database.get(TIME)
         return None if data is None else int.from_bytes(data, "big")
 
-    def take(self, records: list[Record]) -> Taken:
+    def take(self, records: list[Record]) -> HeldRows:
         """Takes the rows that records commit or prepare, and those that failed.
 
         It first releases the rows that records say are invalid.
@@ -229,13 +229,16 @@ class BatchWriter:
         return self._held.take(committed) if self._held else {}
 
     def write(
-        self, records: list[Record], rows: list[Write], taken: Taken | None = None
+        self,
+        records: list[Record],
+        rows: list[Write],
+        held_rows: HeldRows | None = None,
     ) -> None:
         """Writes records, rows and the rows that were taken; all are on disk then."""
         number, due_ms = self._number + 1, self.clock.due() if self.clock else None
         writes = [*rows]
-        if taken:
-            writes = [*chain.from_iterable(taken.values()), *rows]
+        if held_rows:
+            writes = [*chain.from_iterable(held_rows.values()), *rows]
         row_count = len(writes)
         if records:
             data = encode_records(records)
@@ -244,7 +247,7 @@ class BatchWriter:
         if due_ms is not None:
             writes.append((TIME, due_ms.to_bytes(8, "big")))
         began_s = time.perf_counter()
-        self._write(number, writes, taken or {})
+        self._write(number, writes, held_rows or {})
         took_s = time.perf_counter() - began_s
         commits = 0
         for record in records:
@@ -253,7 +256,7 @@ class BatchWriter:
         if self.clock is not None and due_ms is not None:
             self.clock.saved(due_ms)
 
-    def _write(self, number: int, writes: list[Write], taken: Taken) -> None:
+    def _write(self, number: int, writes: list[Write], held_rows: HeldRows) -> None:
         batch = self._database.batch(number)
         put = batch.put
         for key, value in writes:
@@ -267,7 +270,7 @@ class BatchWriter:
             damage = self._database.damage(error)
             self._problem = f"{self.name} could not be written: {damage or said(error)}"
             self.counters.failed()
-            self._in_doubt = number, writes, taken
+            self._in_doubt = number, writes, held_rows
             try:
                 self._repair()
             except OSError as later:
@@ -279,8 +282,8 @@ class BatchWriter:
             self._folded = True
         else:
             self._number = number
-            if taken:
-                self._held.carried(taken)
+            if held_rows:
+                self._held.carried(held_rows)
         self._problem = None
 
     @property
@@ -307,7 +310,7 @@ class BatchWriter:
             raise OSError(f"{self.name} is closed")
         if self._in_doubt is None:
             return
-        number, writes, taken = self._in_doubt
+        number, writes, held_rows = self._in_doubt
         try:
             self._database.reopen()
             self._read()
@@ -316,7 +319,7 @@ class BatchWriter:
             raise OSError(said(error)) from error
         if is_kept:
             self._number = number
-            self._held.carried(taken)
+            self._held.carried(held_rows)
         self._in_doubt, self.kept = None, is_kept
 
     def fold(self, records: list[Record]) -> None:

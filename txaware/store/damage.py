@@ -75,7 +75,7 @@ def way_out(name: str) -> str:
 
 
 def damaged_file(
-    db: Any, directory: Path, of: DamagedRange, *, known: dict[Path, bool]
+    db: Any, directory: Path, damaged_range: DamagedRange, *, known: dict[Path, bool]
 ) -> str | None:
     """Finds the damaged table file with a key of a range; None if there is none.
 
@@ -84,9 +84,11 @@ def damaged_file(
     """
     binding = leveldb()
     tables = [
-        found for found in _tables(db) if found[0] <= of.last and found[1] >= of.first
+        found
+        for found in _tables(db)
+        if found[0] <= damaged_range.last and found[1] >= damaged_range.first
     ]
-    tables.sort(reverse=of.reverse)
+    tables.sort(reverse=damaged_range.reverse)
     for _, _, number in tables[:MOST_FILES]:
         for suffix in (".ldb", ".sst"):
             path = directory / f"{number:06}{suffix}"

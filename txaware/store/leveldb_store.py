@@ -333,8 +333,10 @@ class Database:
     def _closed(self) -> Unavailable:
         return Unavailable(f"{self.name} is closed{self._why_closed}")
 
-    def _read(self, read: Callable[[Any], T], of: DamagedRange | None = None) -> T:
-        """Reads with the database held open; `of` is where damage would be.
+    def _read(
+        self, read: Callable[[Any], T], damaged_range: DamagedRange | None = None
+    ) -> T:
+        """Reads with the database held open; `damaged_range` is where damage would be.
 
         It uses no lock, no count and no generator. An interrupt (Ctrl-C) could leave
         one behind, and `close` would wait for it.
@@ -348,7 +350,9 @@ class Database:
             return read(db)
         except Exception as error:
             if is_damage(error):
-                raise corrupted(self.name, error, self._place(db, of)) from error
+                raise corrupted(
+                    self.name, error, self._place(db, damaged_range)
+                ) from error
             if is_of_leveldb(error):
                 text = f"{self.name} cannot be read: {said(error)}"
                 raise Unavailable(text) from error
@@ -356,12 +360,12 @@ class Database:
         finally:
             self._readers.discard(reader)
 
-    def _place(self, db: Any, of: DamagedRange | None = None) -> str | None:
+    def _place(self, db: Any, damaged_range: DamagedRange | None = None) -> str | None:
         """Returns the path of the damaged file, if that can be found."""
         if self._directory is None:
             return None
-        of = of or DamagedRange(b"", ABOVE_ALL)
-        return damaged_file(db, self._directory, of, known=self._damaged)
+        damaged_range = damaged_range or DamagedRange(b"", ABOVE_ALL)
+        return damaged_file(db, self._directory, damaged_range, known=self._damaged)
 
 
 class LevelDbView:

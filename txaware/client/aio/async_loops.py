@@ -44,11 +44,11 @@ class AsyncLoop(ABC, Generic[L]):
         make: Callable[[Handlers], L],
         workers: Workers,
         *,
-        of: str,
+        handles: str,
     ) -> None:
         self._make = make
         self._workers = workers
-        self._of = of
+        self._handles = handles
         self._opening = asyncio.Lock()
         self._opened: L | None = None
         self._is_closed = False
@@ -133,7 +133,7 @@ class AsyncLoop(ABC, Generic[L]):
         """Returns what it has counted so far."""
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self._of}>"
+        return f"<{type(self).__name__} of {self._handles}>"
 
 
 class _TopicLoop(AsyncLoop[M]):

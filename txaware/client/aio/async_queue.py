@@ -325,7 +325,7 @@ class AsyncQueue(AsyncPopper[T]):
                 **options,
             )
 
-        return AsyncWorker(make, self._workers, of=self.queue)
+        return AsyncWorker(make, self._workers, handles=self.queue)
 
 
 def _task_name() -> str:

@@ -83,7 +83,7 @@ def ask_home(ids: ProducerIds, calls: SealedCalls) -> None:
             transactional_id=sent.transactional_id,
         )
 
-    ids.elsewhere = found
+    ids.ask_home = found
 
 
 _read_sent = reading(_decode)

@@ -33,23 +33,23 @@ def begun_once_found(
     caller: Caller,
     unread: Unread,
     told: ToldValue,
-    here: Any,
+    begin_there: Any,
 ) -> Any:
-    """Begins a publish, by `here`, once its topic is known.
+    """Begins a publish, by `begin_there`, once its topic is known.
 
     Finding the topic may have to wait for a network; then it has a task.
     """
     place = server_context.service.found_at_once(unread.topic)
     if place is not None:
-        return here(server_context, place, caller, unread, told)
+        return begin_there(server_context, place, caller, unread, told)
 
-    async def elsewhere() -> Any:
+    async def find_and_begin() -> Any:
         found = await server_context.place(unread.topic)
         later = FutureOutcome[Any]()
-        begun = here(server_context, found, caller, unread, later)
+        begun = begin_there(server_context, found, caller, unread, later)
         return await (later.future if begun is LATER else begun)
 
-    return elsewhere()
+    return find_and_begin()
 
 
 def _soon(

@@ -66,7 +66,7 @@ class PublishesOnce:
         self._server_context = server_context
         self._producing = server_context.service.producing
         self._pipelines = Pipelines(
-            self._producing, server_context.outcomes.tell, self._elsewhere
+            self._producing, server_context.outcomes.tell, self._run_in_thread
         )
         self._tasks: set[asyncio.Task[None]] = set()
         # By partition, the last of those whose bodies are read.
@@ -169,7 +169,7 @@ class PublishesOnce:
             )
         )
 
-    def _elsewhere(
+    def _run_in_thread(
         self,
         publish: Callable[[], list[MessageId]],
         told: Callable[[list[MessageId] | Exception], None],

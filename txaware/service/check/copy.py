@@ -81,13 +81,13 @@ class CopiedRows:
         return size
 
     @contextmanager
-    def _mapped_errors(self, of: DamagedRange) -> Iterator[None]:
+    def _mapped_errors(self, damaged_range: DamagedRange) -> Iterator[None]:
         try:
             yield
         except Exception as error:
             if is_damage(error):
                 place = damaged_file(
-                    self._db, self._directory / ROWS, of, known=self._damaged
+                    self._db, self._directory / ROWS, damaged_range, known=self._damaged
                 )
                 name = str(self._directory)
                 raise StoreCorrupted(damage_text(name, error, place)) from error

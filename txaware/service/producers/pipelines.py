@@ -20,7 +20,7 @@ Outcome = list[MessageId] | Exception
 # Has the loop call a function with an error or None; any thread may call it.
 Post = Callable[[OnWritten, Unavailable | None], None]
 # Does what may wait outside of the loop, and tells the loop what came of it.
-Elsewhere = Callable[[Callable[[], list[MessageId]], Callable[[Outcome], None]], None]
+RunInThread = Callable[[Callable[[], list[MessageId]], Callable[[Outcome], None]], None]
 
 
 @attrs.frozen(eq=False)
@@ -52,10 +52,12 @@ class Pipelines:
     come from one event loop.
     """
 
-    def __init__(self, producing: Producing, post: Post, elsewhere: Elsewhere) -> None:
+    def __init__(
+        self, producing: Producing, post: Post, run_in_thread: RunInThread
+    ) -> None:
         self._producing = producing
         self._post = post
-        self._elsewhere = elsewhere
+        self._run_in_thread = run_in_thread
         # By line, those that wait for the one under way.
         self._waiting: dict[tuple[int, TopicName], list[SenderRequest]] = {}
 
@@ -95,7 +97,7 @@ class Pipelines:
                 sequence=request.sequence,
                 caller=request.caller,
             )
-            self._elsewhere(publish, partial(self._ended, request))
+            self._run_in_thread(publish, partial(self._ended, request))
 
     def _ended(self, request: SenderRequest, outcome: Outcome) -> None:
         try:

@@ -65,7 +65,7 @@ class ProducerIds:
         self._named: Counter[str] = Counter()
         self.transactions: dict[int, int] = {}
         # Asks the server that producers are opened at, where that is another one.
-        self.elsewhere: AskProducer | None = None
+        self.ask_home: AskProducer | None = None
 
     def open(self, owner: str | None = None) -> ProducerRow:
         """Opens a producer with an id of its own; its row is on disk when it returns.
@@ -129,7 +129,7 @@ class ProducerIds:
             return found
         with self._lock:
             found = self._rows.producer(producer_id)
-            may_change = self.elsewhere is not None and found is not None
+            may_change = self.ask_home is not None and found is not None
             if found is not None and not (may_change and found.transactional_id):
                 self._remember(found)
             return found
@@ -138,7 +138,7 @@ class ProducerIds:
         """Tells whether there is a producer of that id, here or where it was opened."""
         if self.find(producer_id) is not None:
             return True
-        return self.elsewhere is not None and self.elsewhere(producer_id) is not None
+        return self.ask_home is not None and self.ask_home(producer_id) is not None
 
     def known(self, producer_id: int) -> ProducerRow | None:
         """Returns a producer without reading; None also where that would be needed."""
@@ -152,8 +152,8 @@ class ProducerIds:
         Another's producer is told apart from an unknown one by nobody.
         """
         row = self.find(producer.producer_id)
-        if self.elsewhere is not None and not producer.by_client:
-            row = self._copied(producer, row, self.elsewhere)
+        if self.ask_home is not None and not producer.by_client:
+            row = self._copied(producer, row, self.ask_home)
         if row is None or producer.epoch != row.epoch:
             self.look_owned()
         if row is None or not may_use(row, caller):
