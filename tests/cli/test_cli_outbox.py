@@ -63,8 +63,8 @@ def test_an_absent_server_is_told_of_and_tried_again_each_five_seconds_at_least(
 
     def pause(stop: Stop, timeout_s: float) -> bool:
         pauses_s.append(timeout_s)
-        stop.asked = len(pauses_s) == 9
-        return stop.asked
+        stop.requested = len(pauses_s) == 9
+        return stop.requested
 
     def carry_over(relay: OutboxRelay[Any]) -> int:
         raise txaware.Unavailable("nobody is there")

@@ -187,7 +187,7 @@ def serve_in_thread(stack: ExitStack, stop: Stop, *options: str) -> "Future[Resu
     """`txaware serve` on a free port; it is stopped at the end of the stack."""
     arguments = ["serve", "--data", URL, "--port", "0", *options]
     pool = stack.enter_context(ThreadPoolExecutor(1))
-    stack.callback(setattr, stop, "asked", True)
+    stack.callback(setattr, stop, "requested", True)
     return pool.submit(CliRunner().invoke, command, arguments)
 
 
@@ -305,7 +305,7 @@ def test_a_standby_takes_over_and_waits_again_when_it_is_taken_over(
         assert looked.wait(PATIENCE_S)
         close(second)
         again = served_at(hbase, than="http://10.0.0.7:1")
-        stop.asked = True
+        stop.requested = True
         result = serving.result(PATIENCE_S)
     assert result.exit_code == 0
     assert result.stdout == f"listening on {url}\nlistening on {again}\n"

@@ -57,7 +57,7 @@ def standby(stack: ExitStack, stop: Stop, *options: str) -> "Future[Result]":
     """One in a thread; it is stopped at the end of the stack."""
     arguments = ["serve", "--data", "data", "--standby", *options]
     pool = stack.enter_context(ThreadPoolExecutor(1))
-    stack.callback(setattr, stop, "asked", True)
+    stack.callback(setattr, stop, "requested", True)
     return pool.submit(CliRunner().invoke, command, arguments)
 
 
@@ -124,7 +124,7 @@ def test_on_one_machine_it_may_have_the_port_of_the_owner(
             owner.close()
             messaging.publish("t", [b"after"])
             assert payloads(messaging.poll("t")) == [b"before", b"after"]
-        stop.asked = True
+        stop.requested = True
         result = waiting.result(PATIENCE_S)
         assert result.exit_code == 0
         assert result.stdout == f"listening on {server.url}\n"
@@ -134,7 +134,7 @@ def test_it_ends_with_0_while_it_waits(stop: Stop, waits: threading.Event) -> No
     with ExitStack() as stack, opened():
         waiting = standby(stack, stop)
         assert waits.wait(PATIENCE_S)
-        stop.asked = True
+        stop.requested = True
         result = waiting.result(PATIENCE_S)
     assert (result.exit_code, result.stdout) == (0, "")
     (said,) = result.stderr.splitlines()
@@ -146,7 +146,7 @@ def test_where_nobody_has_the_data_it_serves_at_once(here: Path, stop: Stop) -> 
     with ExitStack() as stack:
         serving = standby(stack, stop, "--port", "0")
         assert until(lambda: read_server_file(here / "data") is not None)
-        stop.asked = True
+        stop.requested = True
         result = serving.result(PATIENCE_S)
     assert (result.exit_code, result.stderr) == (0, "")
 

@@ -43,7 +43,7 @@ def test_a_life_that_hbase_ended_is_followed_by_another() -> None:
     def live() -> None:
         if (error := ends.pop(0)) is not None:
             raise error
-        stop.asked = True
+        stop.requested = True
 
     in_lives(live, stop, say=said.append)
     assert said == [
@@ -77,7 +77,7 @@ def test_home_that_a_life_took_is_the_next_one_s_though_its_end_failed(
             lived.append(table)
 
         def lived(self, *_: object) -> None:
-            stop.asked = True
+            stop.requested = True
 
     monkeypatch.setattr(shard_servers, "_Member", Member)
     monkeypatch.setattr(shard_servers, "_Home", Home)
@@ -87,7 +87,7 @@ def test_home_that_a_life_took_is_the_next_one_s_though_its_end_failed(
         assert said == ["begins anew in 1 s: store.s2 could not be written"]
         assert lived == [home]
     assert not home.is_closed, "the life that had it has closed it"
-    stop.asked = False
+    stop.requested = False
     lives = shard_servers._Lives(listening, stop)
     with pytest.raises(Unavailable), closing(lives):
         lives.live()

@@ -23,7 +23,7 @@ def test_two_signals_at_once_stop_and_interrupt(numbers: tuple[int, ...]) -> Non
     before = {number: signal.getsignal(number) for number in SIGNALS}
     with pytest.raises(KeyboardInterrupt), stopped_by_signal() as stop:
         at_once(*numbers)
-    assert stop.asked
+    assert stop.requested
     assert {number: signal.getsignal(number) for number in SIGNALS} == before
 
 
@@ -42,6 +42,6 @@ def test_a_signal_that_was_ignored_is_so_the_second_time() -> None:
         with stopped_by_signal() as stop:
             for _ in range(2):
                 os.kill(os.getpid(), signal.SIGINT)
-        assert stop.asked
+        assert stop.requested
     finally:
         signal.signal(signal.SIGINT, before)

@@ -74,8 +74,8 @@ def _pages(trial: Trial, messages: int) -> list[bytes]:
     with trial.connect(NAME) as messaging:
         for _ in range(messages // PAGE):
             start, inclusive = at, at is None
-            asked = PollRequest(start=start, inclusive=inclusive, limit=PAGE)
-            bodies.append(encode_poll(asked))
+            poll_request = PollRequest(start=start, inclusive=inclusive, limit=PAGE)
+            bodies.append(encode_poll(poll_request))
             page = messaging.poll("t", start=start, inclusive=inclusive, limit=PAGE)
             if len(page) != PAGE:
                 raise RuntimeError(f"a page has {len(page)} messages, not {PAGE}")

@@ -126,8 +126,11 @@ def _waiting(
     server: BenchServer, messaging: Messaging, open_s: float
 ) -> tuple[float, float, float]:
     start = messaging.bounds("t").next
-    asked = PollRequest(start=start, isolation="committed", wait_s=WAIT_S)
-    request, before_mib = _request(POLL, encode_poll(asked)), server.resident_mib()
+    poll_request = PollRequest(start=start, isolation="committed", wait_s=WAIT_S)
+    request, before_mib = (
+        _request(POLL, encode_poll(poll_request)),
+        server.resident_mib(),
+    )
     with ExitStack() as stack:
         waiting = [stack.enter_context(_opened(server.url)) for _ in range(LONG_POLLS)]
         for one in waiting:

@@ -88,8 +88,8 @@ class Load:
 
     def _by_wrk(self, url: str, for_s: int) -> Answered:
         bodies = ",".join(f'"{_lua(body)}"' for body in self.bodies)
-        asked = {"bodies": bodies, "type": MSGPACK.media_type, "path": self.path}
-        return by_wrk(_SCRIPT % asked, url, connections=self.connections, for_s=for_s)
+        request = {"bodies": bodies, "type": MSGPACK.media_type, "path": self.path}
+        return by_wrk(_SCRIPT % request, url, connections=self.connections, for_s=for_s)
 
     def _by_ours(self, url: str, for_s: float | None) -> Answered:
         address = urlsplit(url)
@@ -100,7 +100,7 @@ class Load:
         requests = [
             b"%s%d\r\n\r\n%s" % (head.encode(), len(body), body) for body in self.bodies
         ]
-        asked = {
+        request = {
             "host": address.hostname,
             "port": address.port,
             "connections": self.connections,
@@ -108,7 +108,7 @@ class Load:
             "requests": [base64.b64encode(one).decode() for one in requests],
         }
         found: dict[str, Any] = json.loads(
-            _said([sys.executable, "-m", SENDER], said=json.dumps(asked))
+            _said([sys.executable, "-m", SENDER], said=json.dumps(request))
         )
         return _answered(found["answered"], found["failed"], found["took_s"])
 

@@ -65,17 +65,17 @@ class BenchConnection(asyncio.Protocol):
             self._transport.close()
 
 
-async def send(asked: dict[str, Any]) -> dict[str, float]:
+async def send(request: dict[str, Any]) -> dict[str, float]:
     """Sends all requests once, or again and again for some time."""
-    requests = [base64.b64decode(text) for text in asked["requests"]]
-    for_s = asked["for_s"]
+    requests = [base64.b64decode(text) for text in request["requests"]]
+    for_s = request["for_s"]
     counts = SenderCounts(iter(requests) if for_s is None else cycle(requests))
     loop, began_s = asyncio.get_running_loop(), time.perf_counter()
     made = [
         await loop.create_connection(
-            lambda: BenchConnection(counts), asked["host"], asked["port"]
+            lambda: BenchConnection(counts), request["host"], request["port"]
         )
-        for _ in range(asked["connections"])
+        for _ in range(request["connections"])
     ]
     if for_s is not None:
         await asyncio.sleep(for_s)

@@ -92,7 +92,7 @@ def relay(session: Session, *, database: str, every: float | None) -> None:
         closing(InboxCleaner(messaging, open_noted_items(database))) as cleaner,
     ):
         pauses = Pauses()
-        while not stop.asked:
+        while not stop.requested:
             try:
                 count = work.carry_over()
                 cleaner.clean()
@@ -113,7 +113,7 @@ def relay(session: Session, *, database: str, every: float | None) -> None:
 def _wait(rows: OutboxRows, every_s: float, stop: Stop) -> None:
     """Waits so long, or until rows were written, or it is asked to stop."""
     until_s = time.monotonic() + every_s
-    while not stop.asked and (left_s := until_s - time.monotonic()) > 0:
+    while not stop.requested and (left_s := until_s - time.monotonic()) > 0:
         if rows.wait(min(left_s, TICK_S)):
             return
 

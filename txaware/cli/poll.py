@@ -140,7 +140,7 @@ class Printing:
 
     def run(self, stop: Stop, *, limit: int | None, follow: bool) -> None:
         """Runs until the end, the limit or a signal; goes beyond the end to follow."""
-        while not stop.asked:
+        while not stop.requested:
             left = PAGE_MESSAGES if limit is None else limit - self.printed
             if not left:
                 return
@@ -154,7 +154,7 @@ class Printing:
     def _wait(self, stop: Stop) -> None:
         """Waits for a message, not for long: the next poll also finds what blocks."""
         until_s = time.monotonic() + LOOK_AGAIN_S
-        while not stop.asked and time.monotonic() < until_s:
+        while not stop.requested and time.monotonic() < until_s:
             if self._consumer.wait(TICK_S):
                 return
 

@@ -165,7 +165,7 @@ class Parent:
         try:
             for child in self._children:
                 self._start(child)
-            while not stop.asked:
+            while not stop.requested:
                 self._look(TICK_S)
                 if self._failed is not None and not was_ready:
                     _raise_failure(self._failed)

@@ -89,7 +89,7 @@ def _run_children(
     *,
     changes: "SourceChanges | None",
 ) -> None:
-    while not stop.asked:
+    while not stop.requested:
         with crew.working(processes):
             while not stop.wait(LOOK_EVERY_S):
                 if changes is None:

@@ -191,7 +191,7 @@ def serve(
             return
     audit_log = options.pop("audit_log")
     with stopped_by_signal(reloads=True) as stop, suppress(Stopped):
-        while not stop.asked:
+        while not stop.requested:
             try:
                 with (
                     closing(AuditLog(audit_log)) as audit,

@@ -104,10 +104,10 @@ def load_settings(path: str | None, pairs: dict[str, str]) -> Settings:
     """Loads settings from a file, the environment, and last the `--set` pairs."""
     unknown = pairs.keys() - NAMES
     if unknown:
-        asked = did_you_mean(min(unknown), "", NAMES) if len(unknown) == 1 else ""
+        suggestion = did_you_mean(min(unknown), "", NAMES) if len(unknown) == 1 else ""
         raise BadRequest(
             f"no such setting: {', '.join(sorted(unknown))}"
-            + (asked or f"; there are {', '.join(sorted(NAMES))}")
+            + (suggestion or f"; there are {', '.join(sorted(NAMES))}")
         )
     flags: dict[str, Any] = {
         name: from_text(name, text) for name, text in pairs.items()

@@ -158,7 +158,7 @@ def in_lives(
     HBase may be slow or away for a while: a table is not made in time, or a shard not
     taken.
     """
-    while not stop.asked:
+    while not stop.requested:
         try:
             live()
         except StoreInUse as error:

@@ -24,24 +24,24 @@ class Stop:
     """
 
     def __init__(self) -> None:
-        self.asked = False
-        self.reload_asked = False
+        self.requested = False
+        self.reload_requested = False
 
     def wait(self, timeout_s: float) -> bool:
         """Waits until then at most; tells whether it was asked to stop."""
         until_s = time.monotonic() + timeout_s
-        while not (self.asked or self.reload_asked):
+        while not (self.requested or self.reload_requested):
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 break
             time.sleep(min(left_s, TICK_S))
-        return self.asked
+        return self.requested
 
     def pause(self, pause_s: float) -> None:
         """Waits so long; raises `Stopped` once it is asked to stop."""
         until_s = time.monotonic() + pause_s
         while True:
-            if self.asked:
+            if self.requested:
                 raise Stopped
             left_s = until_s - time.monotonic()
             if left_s <= 0:
@@ -50,8 +50,8 @@ class Stop:
 
     def must_reload(self) -> bool:
         """Tells whether SIGHUP came since this was last called."""
-        asked, self.reload_asked = self.reload_asked, False
-        return asked
+        requested, self.reload_requested = self.reload_requested, False
+        return requested
 
 
 @contextmanager
@@ -70,15 +70,15 @@ def stopped_by_signal(*, reloads: bool = False) -> Iterator[Stop]:
     before: dict[int, Any] = {each: signal.getsignal(each) for each in SIGNALS}
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if not stop.asked:
-            stop.asked = True
+        if not stop.requested:
+            stop.requested = True
         elif callable(handler := before[number]):
             handler(number, frame)
         elif handler != signal.SIG_IGN:
             raise KeyboardInterrupt
 
     def reload(_: int, __: object) -> None:
-        stop.reload_asked = True
+        stop.reload_requested = True
 
     hangup = signal.signal(signal.SIGHUP, reload) if reloads else None
     for each in SIGNALS:

@@ -147,7 +147,7 @@ class Link:
             return self.place
         return owner
 
-    def follow(self, about: str, url: str, asked: ServerPlace) -> None:
+    def follow(self, about: str, url: str, place: ServerPlace) -> None:
         """Asks the owner of something next time, which an answer has named.
 
         A server elsewhere does not lead to this machine, nor one with TLS to one
@@ -158,16 +158,16 @@ class Link:
             try:
                 owner = ServerPlace(url)
             except BadRequest:
-                log.warning("%s names an owner that has no address: %r", asked.url, url)
+                log.warning("%s names an owner that has no address: %r", place.url, url)
                 return
-            there, here = owner.address, asked.address
+            there, here = owner.address, place.address
             is_here = is_local(there.host) and not is_local(here.host)
             if is_here or there.scheme != here.scheme:
                 return
             self._others[url] = owner
         if len(self._owners) >= _MOST_FOLLOWED:
             self._owners.clear()
-        owner.instance = owner.instance or asked.instance
+        owner.instance = owner.instance or place.instance
         self._owners[about] = owner
 
     def leave(self, place: ServerPlace) -> None:

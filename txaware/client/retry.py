@@ -66,7 +66,7 @@ class Retry(Generic[T]):
         self.deadline = Deadline(self._began_s + self._longest_s, link.clock_s)
         self._failed = self._unable = 0
         # The instance a first try may have reached, and whether its answer was lost.
-        self._asked: bytes | None = None
+        self._first_instance: bytes | None = None
         # The path and the body of HTTP, once they are needed.
         self._http: tuple[str, bytes] | None = None
         self._begin()
@@ -88,9 +88,9 @@ class Retry(Generic[T]):
         self.pause_s, self.place = None, self._link.place_of(self.call.about)
         call, headers = self.call, self._headers
         if not self._in_doubt:
-            self._asked = self.place.instance
-        elif call.repeat.is_keyed and self._asked is not None:
-            headers = [*headers, (b"Txaware-Instance", self._asked)]
+            self._first_instance = self.place.instance
+        elif call.repeat.is_keyed and self._first_instance is not None:
+            headers = [*headers, (b"Txaware-Instance", self._first_instance)]
         return self._link.request(
             call.method,
             "",
@@ -108,9 +108,13 @@ class Retry(Generic[T]):
             self._http = (call.path, call.body)
         path, body = self._http
         headers = request.headers
-        if call.repeat.is_keyed and not self._in_doubt and self._asked is not None:
+        if (
+            call.repeat.is_keyed
+            and not self._in_doubt
+            and self._first_instance is not None
+        ):
             # A copy that comes to a later life of the server is known by it.
-            headers = [*headers, (_SENT_TO, self._asked)]
+            headers = [*headers, (_SENT_TO, self._first_instance)]
         if call.method != "GET":
             headers = [*headers, (b"Content-Length", b"%d" % len(body))]
             if body:
@@ -168,7 +172,7 @@ class Retry(Generic[T]):
     def _may_repeat(self) -> bool:
         """True when what may have been done is asked again: its instance is known."""
         if self.call.repeat.is_keyed:
-            return self._asked is not None
+            return self._first_instance is not None
         return self.call.repeat is Repeat.HARMLESS
 
     @property

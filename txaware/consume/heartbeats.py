@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 AGAIN_S = 0.25
 
 # An incarnation, the generation that it took up, and the partitions that it holds.
-Asked = tuple[int, int, tuple[NamedPartition, ...]]
+HeartbeatState = tuple[int, int, tuple[NamedPartition, ...]]
 
 
 @attrs.frozen
@@ -104,7 +104,7 @@ class Heartbeats:
             self.changed.notify_all()
 
     @property
-    def _asked(self) -> Asked:
+    def _state(self) -> HeartbeatState:
         """The incarnation, generation and partitions that the next heartbeat names."""
         return self.incarnation, self.generation, self._owned
 
@@ -116,14 +116,14 @@ class Heartbeats:
                 if self._is_closed:
                     return
                 # News that waits to be taken up would answer each heartbeat at once.
-                asked = self._asked
+                state = self._state
                 wait_s = 0.0 if self.news is not None else self._heartbeat_s
             if self._is_idle():
                 self._let_go()
-            elif not self._beat(*asked, wait_s):
-                self._rest(asked, min(AGAIN_S, self._heartbeat_s))
+            elif not self._beat(*state, wait_s):
+                self._rest(state, min(AGAIN_S, self._heartbeat_s))
             elif wait_s == 0:
-                self._rest(asked, self._heartbeat_s, while_news=True)
+                self._rest(state, self._heartbeat_s, while_news=True)
 
     def _beat(
         self,
@@ -153,7 +153,7 @@ class Heartbeats:
                 log.exception("a heartbeat of member %s failed", self.member)
             return False
         with self.changed:
-            if self._asked == (incarnation, generation, owned):
+            if self._state == (incarnation, generation, owned):
                 self._add(beat)
             elif incarnation == self.incarnation and beat.rewound:
                 # The next answer says all else again, and knows what was taken up.
@@ -204,14 +204,16 @@ class Heartbeats:
             log.info("member %s could not leave: %s", self.member, error)
         self._end(incarnation, MemberFenced(why))
 
-    def _rest(self, asked: Asked, seconds: float, *, while_news: bool = False) -> None:
+    def _rest(
+        self, state: HeartbeatState, seconds: float, *, while_news: bool = False
+    ) -> None:
         """Waits until something was taken up since, for so long at most.
 
         `while_news` says that it waits for news to be taken up.
         """
         with self.changed:
             until_s = self._clock_s() + seconds
-            while self._asked == asked and self.fenced is None and not self._is_closed:
+            while self._state == state and self.fenced is None and not self._is_closed:
                 if while_news and self.news is None:
                     return
                 left_s = until_s - self._clock_s()

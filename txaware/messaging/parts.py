@@ -114,9 +114,9 @@ def known_once(ask: Callable[[], T]) -> Callable[[], T]:
     """Returns what asks at its first call, and again while that fails."""
     known: list[T] = []
 
-    def asked() -> T:
+    def answer() -> T:
         if not known:
             known.append(ask())
         return known[0]
 
-    return asked
+    return answer

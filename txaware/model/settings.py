@@ -323,8 +323,8 @@ def _checked(
     """Checks the settings found in one place; errors name them as that place does."""
     unknown = sorted(found.keys() - NAMES)
     if unknown:
-        asked = did_you_mean(unknown[0], "", NAMES) if len(unknown) == 1 else ""
-        raise BadRequest(f"no such setting: {', '.join(unknown)}{where}{asked}")
+        suggestion = did_you_mean(unknown[0], "", NAMES) if len(unknown) == 1 else ""
+        raise BadRequest(f"no such setting: {', '.join(unknown)}{where}{suggestion}")
     for name, value in found.items():
         field = _FIELDS[name]
         if field.validator is not None:

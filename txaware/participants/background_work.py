@@ -26,8 +26,8 @@ class Pauses:
         self._next_s = FIRST_PAUSE_S
 
 
-def _wait(asked: threading.Event) -> None:
-    asked.wait(LOOK_S)
+def _wait(event: threading.Event) -> None:
+    event.wait(LOOK_S)
 
 
 class BackgroundWork:
@@ -48,7 +48,7 @@ class BackgroundWork:
         self._wait = wait
         self._name = name
         self._lock = threading.Lock()
-        self._asked = threading.Event()
+        self._wake_event = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
@@ -69,7 +69,7 @@ class BackgroundWork:
 
     def wake(self) -> None:
         """Has the thread work now; without one this does nothing."""
-        self._asked.set()
+        self._wake_event.set()
 
     def close(self) -> None:
         """Ends the thread, when its work of just now is done."""
@@ -77,15 +77,15 @@ class BackgroundWork:
             self._is_closed = True
             thread, self._thread = self._thread, None
         if thread is not None:
-            self._asked.set()
+            self._wake_event.set()
             thread.join()
 
     def _run(self) -> None:
         pauses = Pauses()
         while not self._is_closed:
             try:
-                self._wait(self._asked)
-                self._asked.clear()
+                self._wait(self._wake_event)
+                self._wake_event.clear()
                 self._work()
                 pauses.reset()
             except Exception as error:
@@ -93,4 +93,4 @@ class BackgroundWork:
                     return
                 pause_s = pauses.next_s()
                 log.warning("%s: again in %s s: %s", self._name, pause_s, error)
-                self._asked.wait(pause_s)
+                self._wake_event.wait(pause_s)

@@ -318,11 +318,11 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
 
     def _position(self, group: str, topic: str) -> Steps[MessageId | None]:
         """Reads how far a group has come; other members wait for this block."""
-        dialect, asked = self.dialect, (group, topic)
+        dialect, key = self.dialect, (group, topic)
         if dialect.enter:
-            yield from dialect.change(self.connection, dialect.enter, *asked)
+            yield from dialect.change(self.connection, dialect.enter, *key)
         read = POSITION + dialect.lock
-        return id_of((yield from dialect.rows(self.connection, read, *asked)))
+        return id_of((yield from dialect.rows(self.connection, read, *key)))
 
     def _save_position(
         self, group: str, topic: str, position: MessageId
@@ -344,16 +344,16 @@ class DecidingDatabase(KeepsPositions, DatabaseConnection):
         self, store: str, queue: str, items: Collection[str]
     ) -> Steps[set[str]]:
         """Returns the items that have a note."""
-        asked = (store, queue, *items)
-        read = self.dialect.rows(self.connection, NOTED + any_of(items), *asked)
+        key = (store, queue, *items)
+        read = self.dialect.rows(self.connection, NOTED + any_of(items), *key)
         return {item for (item,) in (yield from read)} if items else set()
 
     def _forget(self, store: str, queue: str, items: Collection[str]) -> Steps[None]:
         """Removes notes."""
-        asked = (store, queue, *items)
+        key = (store, queue, *items)
         if items:
             remove = FORGET + any_of(items)
-            yield from self.dialect.change(self.connection, remove, *asked)
+            yield from self.dialect.change(self.connection, remove, *key)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.transaction_aware_name}>"

@@ -292,17 +292,17 @@ class Files(JoinsByItself):
         before: int | None = None,
     ) -> None:
         """Does what has committed and is not done yet, where it is of these files."""
-        asked = set(names)
+        wanted = set(names)
         for pointer in sorted(self._pending):
             if before is not None and pointer >= before:
                 return
-            if pointer == but or asked.isdisjoint(self._pending.get(pointer, {})):
+            if pointer == but or wanted.isdisjoint(self._pending.get(pointer, {})):
                 continue
             if self._outcome(pointer) is Outcome.COMMITTED:
                 try:
                     self._do(pointer)
                 except NotApplied:
-                    if not asked.isdisjoint(self._pending[pointer]):
+                    if not wanted.isdisjoint(self._pending[pointer]):
                         raise
 
     def _end(self, pointer: int) -> None:

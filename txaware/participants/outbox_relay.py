@@ -162,14 +162,14 @@ class OutboxRelay(Generic[Rows]):
     def __repr__(self) -> str:
         return f"<OutboxRelay of {self.rows!r}>"
 
-    def _wait(self, asked: threading.Event) -> None:
+    def _wait(self, event: threading.Event) -> None:
         """Waits until it is woken, others may have written rows, or a second is over.
 
         A wait for rows is short: who closes the relay waits for its end.
         """
         until_s = time.monotonic() + LOOK_S
-        while not asked.is_set() and (left_s := until_s - time.monotonic()) > 0:
-            if self.rows.wait(min(left_s, TICK_S), pause=asked.wait):
+        while not event.is_set() and (left_s := until_s - time.monotonic()) > 0:
+            if self.rows.wait(min(left_s, TICK_S), pause=event.wait):
                 return
 
     def _carry_batch(self) -> int:

@@ -120,9 +120,9 @@ class OutboxTables(ABC):
 
     def position(self, group: str, topic: str) -> MessageId | None:
         """Returns how far an inbox has come, as it is committed."""
-        asked = (group, topic)
+        parameters = (group, topic)
         return id_of(
-            self._link.ask(lambda execute: execute(POSITION, asked).fetchall())
+            self._link.ask(lambda execute: execute(POSITION, parameters).fetchall())
         )
 
     def save_position(self, group: str, topic: str, position: MessageId) -> None:
@@ -195,8 +195,8 @@ class ConcurrentOutbox(OutboxTables):
         whole = [place for place, token, _ in taken if bytes(token) not in longer]
         if whole:
             return whole, False
-        asked = (taken[0][1], WHOLE_ROWS)
-        block: Sequence[Size] = execute(_SIZES_OF_BLOCK, asked).fetchall()
+        parameters = (taken[0][1], WHOLE_ROWS)
+        block: Sequence[Size] = execute(_SIZES_OF_BLOCK, parameters).fetchall()
         return [place for place, *_ in block[: _fitting(block, WHOLE_BYTES)]], False
 
 

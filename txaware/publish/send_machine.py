@@ -244,7 +244,7 @@ class SendMachine:
         # they are looked at all the same.
         self._queued: dict[Line, float] = {}
         self._to_count: dict[str, None] = {}
-        self._asked = 0  # topics that are counted now
+        self._counting = 0  # topics that are counted now
         self._open: dict[Line, None] = {}
         self._lines: dict[SendBatch, Line] = {}  # of those under way
         # Those that are not slow yet, and when they went out.
@@ -763,9 +763,9 @@ class SendMachine:
     # What has no partition yet.
 
     def _topics_to_count(self) -> list[str]:
-        free = max(0, self.limits.most_under_way - self._asked)
+        free = max(0, self.limits.most_under_way - self._counting)
         wanted = list(islice(self._to_count, free))
-        self._asked += len(wanted)
+        self._counting += len(wanted)
         for topic in wanted:
             del self._to_count[topic]
             self.topics[topic].is_asked = True
@@ -774,7 +774,7 @@ class SendMachine:
     def _answered(self, topic: str, now_s: float) -> TopicLines:
         lines = self.topics[topic]
         lines.is_asked, lines.asked_s = False, now_s
-        self._asked -= 1
+        self._counting -= 1
         return lines
 
     def _count_again(self, topic: TopicLines, now_s: float) -> None:
@@ -799,7 +799,7 @@ class SendMachine:
         again_s = self._expires_s(line.batches[0])
         if line.error is None or now_s >= line.pause_until_s:
             self._to_count[topic.name] = None
-            if len(self._to_count) + self._asked <= self.limits.most_under_way:
+            if len(self._to_count) + self._counting <= self.limits.most_under_way:
                 return  # it is counted in this turn
         else:
             again_s = min(line.pause_until_s, again_s)

@@ -64,8 +64,10 @@ class Kept:
 
     def of_registered(self) -> "Kept":
         """Returns the same without participants that only took part."""
-        asked = {n: b for n, b in self.bounds.items() if n not in self.unregistered}
-        return Kept(asked, ())
+        registered = {
+            n: b for n, b in self.bounds.items() if n not in self.unregistered
+        }
+        return Kept(registered, ())
 
     def names_below(self, pointer: int) -> list[str]:
         """Returns the keepers that may hold rows of a pointer."""

@@ -321,7 +321,7 @@ class LocalService:
         wait_s: float = 0,
     ) -> Page:
         """Returns messages from an id, a time in ms or, with None, the beginning on."""
-        ask = _asked(
+        ask = _checked_ask(
             start=start,
             inclusive=inclusive,
             limit=limit,
@@ -353,7 +353,7 @@ class LocalService:
         timeout_s: float,
     ) -> bool:
         """Waits until there is something to poll; returns False after the time-out."""
-        ask = _asked(
+        ask = _checked_ask(
             start=start,
             inclusive=inclusive,
             limit=1,
@@ -379,7 +379,7 @@ class LocalService:
 
         Who was `woken` looks at something new.
         """
-        ask = _asked(
+        ask = _checked_ask(
             start=start,
             inclusive=inclusive,
             limit=limit,
@@ -591,7 +591,7 @@ class LocalService:
         )
 
 
-def _asked(
+def _checked_ask(
     *,
     start: Start,
     inclusive: bool,

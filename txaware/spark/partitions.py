@@ -102,9 +102,13 @@ def _polls(
     tx = None if span.snapshot is None else codec.decode(span.snapshot)
     start, inclusive = span.start, True
     while start < span.stop:
-        asked = POLL_MESSAGES if limit is None else min(limit, POLL_MESSAGES)
+        page_limit = POLL_MESSAGES if limit is None else min(limit, POLL_MESSAGES)
         page = poll(
-            span.topic, start=start, inclusive=inclusive, limit=asked, transaction=tx
+            span.topic,
+            start=start,
+            inclusive=inclusive,
+            limit=page_limit,
+            transaction=tx,
         )
         messages = before(page, span.stop)
         if messages:

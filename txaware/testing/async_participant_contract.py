@@ -80,15 +80,15 @@ class TaskInThread:
     def run(self, make: Callable[[], Awaitable[Any] | Any]) -> Any:
         """Has the task call a function, and await its answer; returns that."""
         done: Future[Any] = Future()
-        self._loop.call_soon_threadsafe(self._asked.put_nowait, (make, done))
+        self._loop.call_soon_threadsafe(self._requests.put_nowait, (make, done))
         return done.result()
 
     async def _work(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._asked: asyncio.Queue[Any] = asyncio.Queue()
+        self._requests: asyncio.Queue[Any] = asyncio.Queue()
         self._ready.set()
-        while (asked := await self._asked.get()) is not None:
-            make, done = asked
+        while (request := await self._requests.get()) is not None:
+            make, done = request
             try:
                 answer = make()
                 done.set_result(await answer if inspect.isawaitable(answer) else answer)
@@ -101,7 +101,7 @@ class TaskInThread:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._loop.call_soon_threadsafe(self._asked.put_nowait, None)
+        self._loop.call_soon_threadsafe(self._requests.put_nowait, None)
         self._thread.join()
 
 

@@ -373,13 +373,13 @@ def peek(session: Session, *, name: str, state: str, limit: int, as_json: bool) 
       txaware queue peek mail --limit 5
       txaware queue peek mail --state dead
     """
-    asked = cast(ItemState, state.replace("-", "_"))
+    wanted = cast(ItemState, state.replace("-", "_"))
     with session.open() as messaging:
-        found = messaging.queue(name).browse(asked, limit)
+        found = messaging.queue(name).browse(wanted, limit)
     for item in found:
         _echo_found(item, as_json=as_json)
     if not found:
-        note(_NONE[asked].format(name))
+        note(_NONE[wanted].format(name))
 
 
 _NONE: dict[ItemState, str] = {

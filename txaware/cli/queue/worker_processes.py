@@ -58,7 +58,7 @@ def stop_with_stdin(stop: Stop) -> None:
     def wait() -> None:
         while os.read(sys.stdin.fileno(), 1):
             pass
-        stop.asked = True
+        stop.requested = True
 
     threading.Thread(target=wait, daemon=True).start()
 

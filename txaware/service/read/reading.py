@@ -389,14 +389,14 @@ class Reading:
     def _query(self, place: TopicHandle, ask: Ask) -> Query:
         stop = place.writer.mark()
         settings, bound_ms = self._settings, self._bound_ms(place)
-        asked, inclusive = place_in(ask.start, place.number), ask.inclusive
-        start, skipped_before = asked, None
+        requested, inclusive = place_in(ask.start, place.number), ask.inclusive
+        start, skipped_before = requested, None
         if not isinstance(start, MessageId):
             start, inclusive = MessageId.of(start or 0), True
         bound = MessageId.of(bound_ms)
         before = start.before() if inclusive else start
         if start < bound:
-            skipped_before = None if asked is None else bound_ms
+            skipped_before = None if requested is None else bound_ms
             start, inclusive = bound, True
         now_ms = self._clock_ms()
         judged = ask.transaction is not None or ask.isolation == COMMITTED
