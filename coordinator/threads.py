@@ -179,10 +179,10 @@ class LoopTurn(threading.local):
 turns = LoopTurn()
 
 
-def try_lock(lock: Any, taken: list[bool]) -> bool:
-    """Takes a lock if it is free, and notes in `taken` whether it did, in one step."""
-    taken.extend(map(lock.acquire, (False,)))
-    return taken[-1]
+def try_lock(lock: Any, acquired: list[bool]) -> bool:
+    """Acquires a lock if it is free; `acquired` gets whether it did, in one step."""
+    acquired.extend(map(lock.acquire, (False,)))
+    return acquired[-1]
 
 
 class _Round(Generic[T]):

@@ -136,7 +136,7 @@ class CommitLog:
         elapsed_ms = self._ledger.elapsed_ms()
         due = self._ledger.open.expired(elapsed_ms)
         local = [entry for entry in due if not entry.outlives_process]
-        self._ledger.whole(partial(self._time_out_local, local, now_ms))
+        self._ledger.run_step(partial(self._time_out_local, local, now_ms))
         waits = [
             self.invalidate(entry, now_ms, timed_out=True)
             for entry in due
@@ -165,15 +165,15 @@ class CommitLog:
 
         Releases the lock while it waits for that.
         """
-        if self._ledger.torn is not None:
-            self._ledger.mend()
+        if self._ledger.unfinished_step is not None:
+            self._ledger.finish_step()
         entries = self._ledger.open.by_id
         while (entry := entries.get(transaction_id)) and entry.stage is ENDING:
             # Its end is in this batch or an earlier one, and perhaps nobody waits for
             # that batch.
             with suppress(Unavailable):
                 self._lock.outside(self._journal.append)
-            self._ledger.mend()
+            self._ledger.finish_step()
         if entry is not None and entry.stage is UNDECIDED:
             raise Unavailable(f"{transaction_id}: {entry.stage.value}; ask again")
         return entry
@@ -189,11 +189,11 @@ class CommitLog:
             else:
                 is_written = self._journal.holds_prepared(transaction_id)
             with self._lock:
-                self._ledger.mend()
+                self._ledger.finish_step()
                 entry = self._ledger.open.by_id.get(transaction_id)
                 if entry is not None and transaction_id in self.undecided:
                     decided = partial(self._decided, entry, prepared, is_written)
-                    self._ledger.whole(decided)
+                    self._ledger.run_step(decided)
 
     def _decided(
         self, entry: OpenTransaction, prepared: Prepared | None, is_written: bool
@@ -221,7 +221,7 @@ class CommitLog:
         end.on_written = partial(apply, end)
         if on_written is not None:
             end.on_written = partial(_both, end.on_written, on_written)
-        self._ledger.torn = partial(self._take_back, entry, end)
+        self._ledger.unfinished_step = partial(self._take_back, entry, end)
         try:
             entry.end = end
             if begin is not None:
@@ -236,9 +236,9 @@ class CommitLog:
             else:
                 wait = self._journal.submit(*records, end=end)
         except BaseException:
-            self._ledger.mend()
+            self._ledger.finish_step()
             raise
-        self._ledger.torn = None
+        self._ledger.unfinished_step = None
         return wait
 
     def _take_back(self, entry: OpenTransaction, end: End) -> None:
@@ -256,8 +256,8 @@ class CommitLog:
     ) -> None:
         wake: Callable[[], object] | None = None
         with self._lock:
-            if self._ledger.torn is not None:
-                self._ledger.mend()
+            if self._ledger.unfinished_step is not None:
+                self._ledger.finish_step()
             if not _awaits(entry, end):
                 return
             if on_batch_end is not None and error is not None:
@@ -265,7 +265,7 @@ class CommitLog:
             if error is None:
                 if reserved:
                     self._reserve.extend(reserved)
-                self._ledger.whole(partial(self._apply_commit, entry, seen))
+                self._ledger.run_step(partial(self._apply_commit, entry, seen))
                 if on_batch_end is not None:
                     wake = on_batch_end(None)  # nobody begins between the two
             elif isinstance(error, NotWritten):
@@ -284,12 +284,12 @@ class CommitLog:
         error: Unavailable | None,
     ) -> None:
         with self._lock:
-            self._ledger.mend()
+            self._ledger.finish_step()
             if not _awaits(entry, end):
                 return
             if error is None:
                 prepare = partial(self._ledger.open.prepare, entry, prepared)
-                self._ledger.whole(prepare)
+                self._ledger.run_step(prepare)
             elif isinstance(error, NotWritten):
                 self._ledger.refuse(entry)
             else:
@@ -312,7 +312,7 @@ class CommitLog:
         error: Unavailable | None,
     ) -> None:
         with self._lock:
-            self._ledger.mend()
+            self._ledger.finish_step()
             if not _awaits(entry, end):
                 return
             if error is not None:
@@ -322,9 +322,9 @@ class CommitLog:
                     again = Checkpointed(entry.transaction_id, pointer)
                     self._journal.note(entry.transaction_id, again)
             elif timed_out:
-                self._ledger.whole(partial(self._ledger.time_out, [entry], now_ms))
+                self._ledger.run_step(partial(self._ledger.time_out, [entry], now_ms))
             else:
-                self._ledger.whole(partial(self._ledger.invalidate, entry, now_ms))
+                self._ledger.run_step(partial(self._ledger.invalidate, entry, now_ms))
 
 
 def _awaits(entry: OpenTransaction, end: End) -> bool:

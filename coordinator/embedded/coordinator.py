@@ -195,8 +195,8 @@ class EmbeddedCoordinator(TwoPhaseCommit):
         if self._ends.undecided or is_late:
             return False
         with self._lock:  # what is refused here takes no ids of messages
-            if self._ledger.torn is not None:
-                self._ledger.mend()
+            if self._ledger.unfinished_step is not None:
+                self._ledger.finish_step()
             entry = self._ledger.require(tx.transaction_id)
             if entry.stage is not OPEN:
                 return False
@@ -218,8 +218,8 @@ class EmbeddedCoordinator(TwoPhaseCommit):
     ) -> Wait | None:
         """Submits a commit and its rows; None if it would have to wait for others."""
         with self._lock:
-            if self._ledger.torn is not None:
-                self._ledger.mend()
+            if self._ledger.unfinished_step is not None:
+                self._ledger.finish_step()
             entry = self._ledger.require(tx.transaction_id)
             barrier = self.barrier
             may_wait = barrier.inside or barrier.awaited  # nearly always empty
@@ -248,7 +248,7 @@ class EmbeddedCoordinator(TwoPhaseCommit):
                 return
             self.barrier.drain(entry)
             if entry.type is SHORT:
-                self._ledger.whole(partial(self._undone, entry))
+                self._ledger.run_step(partial(self._undone, entry))
                 return
         self.invalidate(tx)
 
@@ -273,7 +273,7 @@ class EmbeddedCoordinator(TwoPhaseCommit):
 
         def checkpoint(pointer: int, _: int, __: int) -> Transaction:
             entry = self._ledger.require(tx.transaction_id)
-            self._ledger.whole(partial(self._checkpointed, entry, pointer))
+            self._ledger.run_step(partial(self._checkpointed, entry, pointer))
             found = attrs.evolve(
                 tx, write_pointer=pointer, checkpoint_write_pointers=entry.checkpoints
             )
@@ -373,7 +373,7 @@ class EmbeddedCoordinator(TwoPhaseCommit):
     def outcomes(self) -> list[Record]:
         """Returns the records that let a copy of this coordinator answer the same."""
         with self._lock:
-            self._ledger.mend()
+            self._ledger.finish_step()
             ledger = self._ledger
             lost = [Lost(first, last) for first, last in ledger.invalid.lost]
             known = [*ledger.lives.ended(ledger.last), *ledger.decisions]
@@ -439,8 +439,8 @@ class EmbeddedCoordinator(TwoPhaseCommit):
 
     def _now_ms(self) -> int:
         """Returns the time for ids; called under the lock, before any decision."""
-        if self._ledger.torn is not None:
-            self._ledger.mend()
+        if self._ledger.unfinished_step is not None:
+            self._ledger.finish_step()
         if self._closed:
             raise Unavailable("the coordinator is closed")
         return self._ledger.now_ms(self._clock_ms())
@@ -474,7 +474,7 @@ class EmbeddedCoordinator(TwoPhaseCommit):
                 pointer, kind, expires_ms, outlives_process, due_ms=due_ms
             )
             begun.append(entry)
-            self._ledger.torn = partial(self._undone, entry)
+            self._ledger.unfinished_step = partial(self._undone, entry)
             tx = self._ledger.start(entry)
             long = kind is LONG
             started = Started(pointer, expires_ms, long, outlives_process)
@@ -483,16 +483,16 @@ class EmbeddedCoordinator(TwoPhaseCommit):
                 self._ends.note_unseen(pointer)
             if not outlives_process and (long or timeout_s > HELD_ABOVE_S):
                 self._ledger.open.hold(tx)
-            self._ledger.torn = None
+            self._ledger.unfinished_step = None
             return tx
 
         try:
             return self._with_pointer(start)
         except BaseException:  # an interrupt: nobody was told of it
             with self._lock:
-                self._ledger.mend()
+                self._ledger.finish_step()
                 for entry in begun:
-                    self._ledger.whole(partial(self._undone, entry))
+                    self._ledger.run_step(partial(self._undone, entry))
             raise
 
     def _with_pointer(

@@ -131,28 +131,29 @@ class Ledger:
         self._behind_ms = salt or 0
         self._most_per_ms = POINTERS_PER_MS if salt is None else MOST_PER_MS
         self.ended: Callable[[Iterable[int]], object] = _tell_nobody
-        # The step that an interrupt may leave half done: see `mend`.
-        self.torn: Callable[[], object] | None = None
+        # The step that an interrupt may leave half done: see `finish_step`.
+        self.unfinished_step: Callable[[], object] | None = None
         self._limits = limits
         self.latest_ms = 0  # the time of the last decision
 
-    def whole(self, step: Callable[[], object]) -> None:
+    def run_step(self, step: Callable[[], object]) -> None:
         """Takes a step that may be repeated after an interrupt in the middle of it."""
-        self.torn = step
+        self.unfinished_step = step
         step()
-        self.torn = None
+        self.unfinished_step = None
 
-    def mend(self) -> None:
+    def finish_step(self) -> None:
         """Repeats a step that an interrupt broke; called first under the lock."""
-        step = self.torn
+        step = self.unfinished_step
         if step is None:
             return
         try:
             step()
         except Exception:
-            self.torn = None  # the step itself fails: to repeat it would not help
+            # The step itself fails: to repeat it would not help.
+            self.unfinished_step = None
             raise
-        self.torn = None
+        self.unfinished_step = None
 
     def now_ms(self, clock_ms: int) -> int:
         """Returns the time, which never goes back."""

@@ -83,7 +83,7 @@ class WriteBarrier:
         if not self.is_open(pointer):
             return False
         with self._lock:
-            self._ledger.mend()
+            self._ledger.finish_step()
             entries = self._ledger.open.by_id.values()
             return any(
                 pointer in entry.pointers and not entry.outlives_process
@@ -118,7 +118,7 @@ class WriteBarrier:
     def is_invalid(self, pointer: int) -> bool:
         """Tells whether nobody will ever see the writes made with the pointer."""
         with self._lock:
-            self._ledger.mend()
+            self._ledger.finish_step()
             return pointer in self._ledger.invalid.pointers
 
     @property
@@ -136,7 +136,7 @@ class WriteBarrier:
         A write that ends in another thread has an object that stands for it.
         """
         with self._lock:
-            self._ledger.mend()
+            self._ledger.finish_step()
             entry = self._ledger.require(transaction_id)
             if entry.stage is not OPEN or entry.end_asked:
                 why = "is ending" if entry.prepared is None else "is prepared"

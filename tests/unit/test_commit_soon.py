@@ -206,7 +206,7 @@ def test_a_step_that_was_interrupted_is_ended_before_a_commit_is_looked_at(
     destination.go_on.set()
     tx, steps = coordinator.start_short(), list[str]()
     coordinator.abort(tx)
-    coordinator._ledger.torn = lambda: steps.append("ended")
+    coordinator._ledger.unfinished_step = lambda: steps.append("ended")
     with pytest.raises(TransactionNotInProgress):
         coordinator.commit_soon(tx, None, Told())
     assert steps == ["ended"]
@@ -216,9 +216,9 @@ def test_a_step_that_was_interrupted_is_ended_before_the_next_decision(
     coordinator: EmbeddedCoordinator,
 ) -> None:
     steps = list[str]()
-    coordinator._ledger.torn = lambda: steps.append("ended")
+    coordinator._ledger.unfinished_step = lambda: steps.append("ended")
     tx = coordinator.start_short()
     assert steps == ["ended"]
-    coordinator._ledger.torn = lambda: steps.append("and the next one")
+    coordinator._ledger.unfinished_step = lambda: steps.append("and the next one")
     coordinator.abort(tx)
     assert steps == ["ended", "and the next one"]

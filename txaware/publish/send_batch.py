@@ -156,7 +156,7 @@ class SendBatch:
         self.moved: dict[int, tuple[SendBatch, int]] = {}
         self.size_bytes = 0
         self.flush = 0  # those that begin later wait for it
-        self.taken = 0  # messages, once it is cut
+        self.cut_count = 0  # messages, once it is cut
         self.taken_s = self.last_s = taken_s
         self.hurried = False
         self.state = PENDING
@@ -252,7 +252,7 @@ class SendBatch:
     def cut(self) -> None:
         """Takes no more messages; those whose future was cancelled are left out."""
         self.state = RUNNING
-        self.taken = self.waiting
+        self.cut_count = self.waiting
         cancelled = {at for at, mark in self.marks.items() if mark.state is CANCELLED}
         if not self.dropped and not cancelled:
             return

@@ -250,5 +250,5 @@ class SendLoop:
             return
         level = logging.DEBUG if batch.topic in self._losing else logging.WARNING
         self._losing.add(batch.topic)
-        lost = (batch.taken, batch.topic, batch.error)
+        lost = (batch.cut_count, batch.topic, batch.error)
         logger.log(level, "%d messages to %s were given up: %r", *lost)

@@ -745,7 +745,7 @@ class SendMachine:
             self._fine(line)
 
     def _settle(self, batch: SendBatch) -> None:
-        self._freed(batch.size_bytes, batch.taken)
+        self._freed(batch.size_bytes, batch.cut_count)
         batch.settle(error=batch.error)
         self._over.append(batch)
         self._settled.append(batch)
@@ -867,7 +867,7 @@ class SendMachine:
             moved = [
                 batch.size_of(place) + OVERHEAD_BYTES for _, place in batch.places()
             ]
-            self._freed(batch.size_bytes - sum(moved), batch.taken - len(moved))
+            self._freed(batch.size_bytes - sum(moved), batch.cut_count - len(moved))
             self._place(line.topic, batch)
             if batch.on_done:
                 self._over.append(batch)  # of messages that were taken back

@@ -115,8 +115,8 @@ class ForeignPointers:
     def take(self) -> dict[bytes, bytes]:
         """Returns the first key of each topic that was noted since the last call."""
         with self._lock:
-            taken, self._new = self._new, {}
-        return taken
+            new, self._new = self._new, {}
+        return new
 
     def first(self, prefix: bytes) -> bytes | None:
         """Returns the key from which on a topic may have such a row, if it may."""

@@ -209,14 +209,14 @@ class TopicTable:
         topic = self._found(name)
         if topic is None or is_changing:
             return topic
-        taken: list[bool] = []
+        acquired: list[bool] = []
         try:
-            unchanged = try_lock(self._changing, taken) and self.changes == changes
+            unchanged = try_lock(self._changing, acquired) and self.changes == changes
             if unchanged and name not in self._in_doubt:
                 self._known[name] = topic
             return topic
         finally:
-            if True in taken:
+            if True in acquired:
                 self._changing.release()
 
     def _found(self, name: TopicName) -> Topic | None:

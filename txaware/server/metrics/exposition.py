@@ -76,14 +76,14 @@ class Exposition:
         self.observe = self._requests.observe
         self.count_error = self._requests.count_error
 
-    def text(self, accept: str = "", sees: Sight | None = None) -> tuple[str, bytes]:
+    def text(self, accept: str = "", sight: Sight | None = None) -> tuple[str, bytes]:
         """Returns the content type and the metrics, in the form that `accept` asks for.
 
-        With `sees`, topics and queues that are out of sight are left out. It may read
+        With `sight`, topics and queues that are out of sight are left out. It may read
         some tens of thousands of rows: it is not for an event loop.
         """
         encode, content_type = choose_encoder(accept)
-        shown = self._registry if sees is None else SeenOnly(self._registry, sees)
+        shown = self._registry if sight is None else SeenOnly(self._registry, sight)
         return content_type, encode(shown)
 
     def collect(self) -> Iterable[Metric]:

@@ -100,42 +100,42 @@ class Collector(Protocol):
 class SeenOnly:
     """The families of another, without topics and queues that are out of sight."""
 
-    def __init__(self, collector: Collector, sees: Sight) -> None:
+    def __init__(self, collector: Collector, sight: Sight) -> None:
         self._collector = collector
-        self._sees = sees
+        self._sight = sight
 
     def collect(self) -> Iterator[Metric]:
         """Returns copies of the families, without what may not be seen."""
-        return seen_families(self._collector.collect(), self._sees)
+        return seen_families(self._collector.collect(), self._sight)
 
 
-def seen_families(families: Iterable[Metric], sees: Sight) -> Iterator[Metric]:
+def seen_families(families: Iterable[Metric], sight: Sight) -> Iterator[Metric]:
     """Yields the families without samples of what may not be seen; sums stay."""
-    shows = _shows(sees)
+    shows = _shows(sight)
     for family in families:
         seen = copy.copy(family)
         seen.samples = [one for one in family.samples if shows(one.labels)]
         yield seen
 
 
-def seen_metrics(metrics: Metrics, sees: Sight) -> Metrics:
+def seen_metrics(metrics: Metrics, sight: Sight) -> Metrics:
     """Leaves out topics that may not be seen, and their groups; sums stay."""
     unseen = metrics.expired_unseen.items()
     return attrs.evolve(
         metrics,
-        topics={n: one for n, one in metrics.topics.items() if sees.topics(n)},
-        expired_unseen={name: count for name, count in unseen if sees.topics(name)},
-        groups=[group for group in metrics.groups if sees.topics(group.topic)],
+        topics={n: one for n, one in metrics.topics.items() if sight.topics(n)},
+        expired_unseen={name: count for name, count in unseen if sight.topics(name)},
+        groups=[group for group in metrics.groups if sight.topics(group.topic)],
     )
 
 
-def _shows(sees: Sight) -> Callable[[Mapping[str, str]], bool]:
+def _shows(sight: Sight) -> Callable[[Mapping[str, str]], bool]:
     def shows(labels: Mapping[str, str]) -> bool:
         topic, queue = labels.get(TOPIC, OTHER), labels.get(QUEUE)
-        if queue is not None and not sees.queues(queue):
+        if queue is not None and not sight.queues(queue):
             return False
         if DATABASE in labels:  # it is for who sees everything
             return False
-        return topic == OTHER or sees.topics(topic)
+        return topic == OTHER or sight.topics(topic)
 
     return shows

@@ -60,20 +60,20 @@ class CopiedRows:
         max_bytes: int = 1 << 20,
     ) -> list[Row]:
         """Returns rows whose key begins with `prefix`, which is left off, in order."""
-        taken: list[Row] = []
+        rows: list[Row] = []
         size = 0
         last = prefix + (b"\xff" if stop is None else stop)
         with self._mapped_errors(DamagedRange(prefix + start, last)):
             for key, value in self._db.prefixed_db(prefix).iterator(
                 start=start, stop=stop, verify_checksums=True, fill_cache=False
             ):
-                taken.append((key, value))
+                rows.append((key, value))
                 size += len(value)
-                if len(taken) >= limit or size >= max_bytes:
-                    return taken
-            end = prefix + (taken[-1][0] if taken else start)
-            check_end(self._db, end, is_row=bool(taken), fill_cache=False)
-        return taken
+                if len(rows) >= limit or size >= max_bytes:
+                    return rows
+            end = prefix + (rows[-1][0] if rows else start)
+            check_end(self._db, end, is_row=bool(rows), fill_cache=False)
+        return rows
 
     def size_bytes(self, start: bytes, stop: bytes) -> int:
         """Returns about how much of the disk a range takes."""
@@ -195,7 +195,7 @@ def _opened(place: Path, directory: Path, settings: Settings) -> Any:
         return untorn(place, attempt)  # as whoever opens the directory does
     except Exception as error:
         text = said(error).replace(str(place), str(directory / ROWS))
-        told = f"LevelDB cannot open {directory}: {text}"
+        problem = f"LevelDB cannot open {directory}: {text}"
         if is_damage(error):
-            told = f"{told}. {way_out(str(directory))}"
-        raise StoreCorrupted(told) from error
+            problem = f"{problem}. {way_out(str(directory))}"
+        raise StoreCorrupted(problem) from error

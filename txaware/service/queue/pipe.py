@@ -129,7 +129,7 @@ class Pipe:
         return self.pushed - self.counts.removed - self.leased
 
     @property
-    def taken(self) -> int:
+    def occupied(self) -> int:
         """The number of items that were pushed, or that room is kept for."""
         return self.pushed + self.pushing + self.kept
 

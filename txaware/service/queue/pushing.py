@@ -243,7 +243,7 @@ class Pushing:
             before = pipe.reserved[pointer] - count
             more = before or min(LENT_AHEAD, self._most_pushes // 4)
             if pipe.kind is PipeKind.PUSHER:
-                more = min(more, self._most_pushes - pipe.taken)
+                more = min(more, self._most_pushes - pipe.occupied)
             if more > 0:
                 pipe.lend(pointer, more)
                 shares[-1] = pipe, count + more
@@ -413,7 +413,7 @@ class Pushing:
             return count
         if self.is_too_old(pipe, now_ms):
             return 0
-        return max(0, min(count, self._most_pushes - pipe.taken))
+        return max(0, min(count, self._most_pushes - pipe.occupied))
 
     def _check_room(self, now_ms: int, new: int, *, may_wait: bool) -> None:
         """Raises `TooManyPipes` where the queue has no room for so many more."""

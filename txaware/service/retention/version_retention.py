@@ -194,9 +194,9 @@ class VersionRetention:
             deleting.delete(keys)
 
     def _trim(self, name: bytes) -> None:
-        taken: list[bool] = []
+        acquired: list[bool] = []
         try:
-            if not try_lock(self._rewriting, taken):
+            if not try_lock(self._rewriting, acquired):
                 return
             with self._lock:
                 self._writes[name] = 0
@@ -209,7 +209,7 @@ class VersionRetention:
                 # Nobody waits for it: a sync of its own would cost a commit.
                 self._table.hand_over(writes, _log_failure)
         finally:
-            if True in taken:
+            if True in acquired:
                 self._rewriting.release()
 
     def _due(

@@ -249,12 +249,12 @@ class HBaseDatabase:
     def _settle_for_readers(self) -> None:
         now_s = self._clock_s()
         if now_s - self._looked_s >= LOOK_AGAIN_S:
-            taken: list[bool] = []
+            acquired: list[bool] = []
             try:
-                if try_lock(self._settling, taken):
+                if try_lock(self._settling, acquired):
                     self.reopen()
             finally:
-                if True in taken:
+                if True in acquired:
                     self._looked_s = self._clock_s()
                     self._settling.release()
         if self._broken:
