@@ -40,10 +40,10 @@ class Refusal:
 
     def fields(self) -> dict[str, object]:
         """Returns the fields to write: printable, without query or token, and short."""
-        told = attrs.asdict(self) | {"path": self.path.partition("?")[0]}
+        fields = attrs.asdict(self) | {"path": self.path.partition("?")[0]}
         return {
             key: _tame(value) if isinstance(value, str) else value
-            for key, value in told.items()
+            for key, value in fields.items()
         }
 
 

@@ -241,8 +241,8 @@ def reset(
         messaging.topic(name)  # which has to be there
         _require_readers(group)
         before = messaging.position(group, name)
-        told = f"group {group} in {name} from {after_text(before)}"
-        if not is_sure(f"Move {told}?", yes=yes):
+        move = f"group {group} in {name} from {after_text(before)}"
+        if not is_sure(f"Move {move}?", yes=yes):
             return
         position = of_one(place_of(messaging, name, start), name) or BEGINNING
         consumer = messaging.consumer(name, group=group)
@@ -254,7 +254,7 @@ def reset(
             | {"before": before and str(before)}
         )
     else:
-        click.echo(f"moved {told} to {after_text(position)}")
+        click.echo(f"moved {move} to {after_text(position)}")
 
 
 def _require_readers(group: str) -> None:

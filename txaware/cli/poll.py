@@ -172,9 +172,9 @@ class Printing:
         self.printed += len(page)
 
     def _tell_blocked(self) -> None:
-        blocked_by, told = self._consumer.blocked_by, self._blocked_by
+        blocked_by, previous = self._consumer.blocked_by, self._blocked_by
         self._blocked_by = blocked_by
-        if blocked_by is not None and blocked_by != told:
+        if blocked_by is not None and blocked_by != previous:
             note(
                 f"stopped at a message of {time_text(blocked_by.since_ms)}, whose "
                 f"transaction {blocked_by.pointer} {self._why(blocked_by.pointer)}"

@@ -124,8 +124,8 @@ def new(*, principal: str, file: Path | None, **options: Any) -> None:
     made = new_token()
     enrolment = Enrolment(principal=principal, token=made, rule=rule)
     if file is None:
-        told = f"to be put into a tokens file:\n{enrolment.section()}"
-        click.echo(told, err=True, nl=False)
+        text = f"to be put into a tokens file:\n{enrolment.section()}"
+        click.echo(text, err=True, nl=False)
     else:
         enrol(file, enrolment)
         note(f"{file} knows its digest; a running server does after SIGHUP")
@@ -223,8 +223,10 @@ def _text(rule: Rule) -> str:
         ids = ", ".join(pattern.text for pattern in rule.transactional_ids)
         parts.append(f"use transactional ids {ids}")
     if rule.transactions:
-        told = {True: ", long ones too", False: "", None: " of up to a day"}[rule.long]
-        parts.append(f"use transactions{told}")
+        how_long = {True: ", long ones too", False: "", None: " of up to a day"}[
+            rule.long
+        ]
+        parts.append(f"use transactions{how_long}")
     parts += ["monitor"] * rule.monitor
     parts += ["operate the server"] * rule.makes_operator
     return "; ".join(parts) or NOTHING

@@ -211,12 +211,12 @@ class DeadLetters(Participant):
     def _tell_origins(self, topic: str) -> None:
         """Publishes the origins; a topic that refuses them holds up no dead letter."""
         (_, response), *_ = self._responses
-        told = [
+        origins = [
             origin.to_bytes(_id_in(response, number))
             for number, origin in self._origins.items()
         ]
         try:
-            self._writes[1].do(lambda: self._publish(topic, told))
+            self._writes[1].do(lambda: self._publish(topic, origins))
         except (BadRequest, NotAuthorized, TopicNotFound) as error:
             logger.warning("%s: %s", self.transaction_aware_name, error)
 

@@ -114,8 +114,8 @@ class ServerProcess:
             lines = self.log.read_text(errors="replace").splitlines()
         except FileNotFoundError:
             lines = []
-        told = [line for line in lines if not line.startswith("\t")]
-        return "\n".join([f"the end of {self.log}:", *told[-LAST_LINES:]])
+        plain_lines = [line for line in lines if not line.startswith("\t")]
+        return "\n".join([f"the end of {self.log}:", *plain_lines[-LAST_LINES:]])
 
     def _send(self, number: signal.Signals) -> None:
         if self._process is not None:

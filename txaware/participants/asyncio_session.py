@@ -141,8 +141,8 @@ class LentPostgres(LentDatabase, AsyncDecidingPostgres):
 
     def _insert(self, rows: Sequence[Columns]) -> Steps[None]:
         first, *others = rows
-        told = POSTGRES.rows(self.connection, POSTGRES.insert, *first)
-        [[_, self._xid]] = yield from told
+        inserted = POSTGRES.rows(self.connection, POSTGRES.insert, *first)
+        [[_, self._xid]] = yield from inserted
         if others:
             yield from super()._insert(others)
 

@@ -258,8 +258,8 @@ def commit(
     extent: Extent | None = None,
 ) -> bool:
     """Publishes and commits; returns False, without a publish, if `once` was done."""
-    told = time_outs_told() if once is None else once.told_who_else(messaging)
-    with told, messaging.transaction(begun=tx) as context:
+    time_outs = time_outs_told() if once is None else once.told_who_else(messaging)
+    with time_outs, messaging.transaction(begun=tx) as context:
         if once is not None:
             once.fence(messaging, tx)
             published = once.published(messaging)

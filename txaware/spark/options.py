@@ -148,5 +148,5 @@ def _check_name(name: str, use: str) -> None:
     if elsewhere:
         raise BadRequest(f"option {name} is for {', '.join(elsewhere)}, not for {use}")
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-    told = f"{close[0]} is one" if close else f"{use} has {', '.join(known)}"
-    raise BadRequest(f"there is no option {name}; {told}")
+    hint = f"{close[0]} is one" if close else f"{use} has {', '.join(known)}"
+    raise BadRequest(f"there is no option {name}; {hint}")

@@ -400,12 +400,12 @@ def _echo_found(item: QueueItem, *, as_json: bool) -> None:
         "error": item.error,
         "traceback": item.traceback,
     }
-    told = {name: value for name, value in more.items() if value}
+    details = {name: value for name, value in more.items() if value}
     if as_json:
-        echo_json(_item_json(item) | told)
+        echo_json(_item_json(item) | details)
         return
     _echo_item(item, as_json=False)
-    for name, value in told.items():
+    for name, value in details.items():
         lines = [payload_text(line.encode()) for line in str(value).splitlines()]
         click.echo(f"    {name}: {lines[0]}")
         for line in lines[1:]:

@@ -111,16 +111,16 @@ class Known:
     @property
     def began_by(self) -> str:
         """The program that began it, and its place, as far as known."""
-        told = self.standing
-        if told.address == HERE:
+        standing = self.standing
+        if standing.address == HERE:
             return "the coordinator's own process"
-        if told.principal is not None:
-            at = "" if told.address is None else f" at {told.address}"
-            return f"{told.principal}{at}"
-        if told.state == NEVER:
+        if standing.principal is not None:
+            at = "" if standing.address is None else f" at {standing.address}"
+            return f"{standing.principal}{at}"
+        if standing.state == NEVER:
             return NOTHING
         # Only the embedded coordinator, whose servers know who came, tells a type.
-        return "not known" + " since the restart" * (told.type is not None)
+        return "not known" + " since the restart" * (standing.type is not None)
 
     @property
     def producer_text(self) -> str:
@@ -191,18 +191,18 @@ class Known:
 
     def as_fields(self) -> list[tuple[str, object]]:
         """Returns it as `describe` shows it; only an open one has an age."""
-        told = self.standing
+        standing = self.standing
         return [
-            ("type", told.type or NOTHING),
+            ("type", standing.type or NOTHING),
             ("began", time_text(self.began_ms)),
             ("began by", self.began_by),
             ("producer", self._producer_text),
-            ("age", NOTHING if told.stage is None else duration_text(self.age_s)),
+            ("age", NOTHING if standing.stage is None else duration_text(self.age_s)),
             ("times out", time_text(self.expires_ms)),
-            ("time-out", NOTHING if told.stage is None else self._timeout_text),
-            ("its client", NOTHING if told.state != OPEN else self.owner_text),
+            ("time-out", NOTHING if standing.stage is None else self._timeout_text),
+            ("its client", NOTHING if standing.state != OPEN else self.owner_text),
             ("pointers", ", ".join(map(str, self.pointers))),
-            ("changed keys", NOTHING if told.changes is None else told.changes),
+            ("changed keys", NOTHING if standing.changes is None else standing.changes),
         ]
 
 
@@ -383,9 +383,9 @@ def hanging(
             found.append(Hanging(known_one, known_one.began_ms, tuple(left)))
     for pointer, strange in sorted(rows.items()):
         since_ms = min(one.first.publish_time_ms for one in strange)
-        told = known(messaging, pointer)
-        if told.state == NEVER and since_ms < before_ms:
-            found.append(Hanging(told, since_ms, strange))
+        stranger = known(messaging, pointer)
+        if stranger.state == NEVER and since_ms < before_ms:
+            found.append(Hanging(stranger, since_ms, strange))
     return found
 
 

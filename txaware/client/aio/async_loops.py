@@ -67,9 +67,9 @@ class AsyncLoop(ABC, Generic[L]):
         stops = stop if isinstance(stop, threading.Event) else threading.Event()
         thread, here = WorkerThread(), contextvars.copy_context()
         running = asyncio.wrap_future(thread.submit(here.run, loop.run, stops))
-        told = None
+        passing = None
         if isinstance(stop, asyncio.Event):
-            told = asyncio.create_task(_pass_on(stop, stops))
+            passing = asyncio.create_task(_pass_on(stop, stops))
         cancelled: asyncio.CancelledError | None = None
         while not running.done():
             try:
@@ -78,8 +78,8 @@ class AsyncLoop(ABC, Generic[L]):
                 cancelled = error
                 stops.set()
         thread.close()
-        if told is not None:
-            told.cancel()
+        if passing is not None:
+            passing.cancel()
         if cancelled is not None:
             raise cancelled from running.exception()
         running.result()

@@ -306,7 +306,7 @@ class AsyncTransaction(CallsBack):
             await self._aborted(self._decider)
         else:
             await self.run(self._context.abort)
-        for failure in await self._told():
+        for failure in await self._await_callbacks():
             raise failure
 
     def __enter__(self) -> NoReturn:
@@ -346,9 +346,9 @@ class AsyncTransaction(CallsBack):
             await self._end(error)
         except BaseException as ended:
             self._leave(ended)
-            await self._tell(ended)
+            await self._notify(ended)
             raise
-        await self._tell(error)
+        await self._notify(error)
 
     async def _begun(self, decider: DecidesInLoop) -> None:
         try:
@@ -427,12 +427,12 @@ class AsyncTransaction(CallsBack):
         if not self._within or self.status is not Status.ACTIVE:
             raise MisusedTransaction(f"{call}() needs an open block, not {self!r}")
 
-    async def _tell(self, error: BaseException | None) -> None:
+    async def _notify(self, error: BaseException | None) -> None:
         """Tells that the transaction has ended; what that raises is a note of `error`.
 
         Without an error it is raised.
         """
-        failures = await self._told()
+        failures = await self._await_callbacks()
         if error is not None:
             note_others(error, failures)
             raise_interrupt(failures, error)
@@ -442,7 +442,7 @@ class AsyncTransaction(CallsBack):
             note_others(first, others)
             raise first
 
-    async def _told(self) -> list[BaseException]:
+    async def _await_callbacks(self) -> list[BaseException]:
         """Calls the functions for this end; none where the outcome is not known."""
         ended = (Status.COMMITTED, Status.ABORTED, Status.INVALIDATED)
         if self._callbacks is None or self.status not in ended:

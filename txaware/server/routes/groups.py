@@ -21,7 +21,10 @@ def _lag(server_context: ServerContext, _: Request, arguments: Any) -> dict[str,
 
 
 def _save_position(
-    server_context: ServerContext, _: Caller, arguments: NewPosition, told: ToldValue
+    server_context: ServerContext,
+    _: Caller,
+    arguments: NewPosition,
+    on_outcome: ToldValue,
 ) -> object:
     """Saves in the event loop; what takes a position back reads, and has a thread."""
     service = server_context.service
@@ -31,7 +34,7 @@ def _save_position(
         *(arguments.group, arguments.topic, arguments.position),
         transaction=arguments.transaction,
         post=server_context.outcomes.tell,
-        on_written=told,
+        on_written=on_outcome,
     )
     if not is_begun:
         raise WouldWait

@@ -128,12 +128,12 @@ class Beating:
         server_context: ServerContext,
         caller: Caller,
         arguments: Heartbeat,
-        told: ToldValue,
+        on_outcome: ToldValue,
     ) -> None:
         self._server_context = server_context
         self._caller = caller
         self._arguments = arguments
-        self._told = told
+        self._on_outcome = on_outcome
         self._wait_s = min(arguments.wait_s, server_context.settings.long_poll_s)
         self._until_s = beats_end_s(time.monotonic(), self._wait_s)
         self._is_first = self._was_let_in = True
@@ -162,7 +162,7 @@ class Beating:
         stopping = self._server_context.stopping
         left_s = self._until_s - time.monotonic()
         if look.is_news or stopping.is_set:
-            self._told(correlated(self._arguments, look.beat))
+            self._on_outcome(correlated(self._arguments, look.beat))
         elif min(left_s, pause_s) <= 0:
             self._tell_no_news(look)
         else:
@@ -177,7 +177,7 @@ class Beating:
 
     def _tell_no_news(self, look: Look) -> None:
         beat = correlated(self._arguments, look.beat)
-        self._told(MayComeAgain(beat, partial(self._again, look)))
+        self._on_outcome(MayComeAgain(beat, partial(self._again, look)))
 
     def _again(self, look: Look) -> bool:
         """Waits once more, as the same heartbeat came again; see `Again`."""
@@ -201,7 +201,7 @@ class Beating:
     def _fail(self, error: Exception) -> None:
         """Tells the error; of a client that is gone its group learns as well."""
         if not isinstance(error, ClientGone):
-            self._told(error)
+            self._on_outcome(error)
             return
         context, arguments = self._server_context, self._arguments
         lost = partial(
@@ -210,7 +210,7 @@ class Beating:
             arguments.member,
             incarnation=arguments.incarnation,
         )
-        context.told_by_coordinator_thread(lost, lambda _: self._told(error))
+        context.told_by_coordinator_thread(lost, lambda _: self._on_outcome(error))
 
     def _require_there(self) -> None:
         """Raises where its client is gone, or may no longer ask."""
@@ -243,9 +243,9 @@ class Beating:
 
 
 def _heartbeat(
-    server_context: ServerContext, caller: Caller, arguments: Any, told: ToldValue
+    server_context: ServerContext, caller: Caller, arguments: Any, on_outcome: ToldValue
 ) -> object:
-    return Beating(server_context, caller, arguments, told).begin()
+    return Beating(server_context, caller, arguments, on_outcome).begin()
 
 
 ACTS: dict[Verb[..., Any], Act] = {

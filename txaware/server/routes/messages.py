@@ -32,7 +32,7 @@ def begun_once_found(
     server_context: ServerContext,
     caller: Caller,
     unread: Unread,
-    told: ToldValue,
+    on_outcome: ToldValue,
     begin_there: Any,
 ) -> Any:
     """Begins a publish, by `begin_there`, once its topic is known.
@@ -41,7 +41,7 @@ def begun_once_found(
     """
     place = server_context.service.found_at_once(unread.topic)
     if place is not None:
-        return begin_there(server_context, place, caller, unread, told)
+        return begin_there(server_context, place, caller, unread, on_outcome)
 
     async def find_and_begin() -> Any:
         found = await server_context.place(unread.topic)
@@ -53,12 +53,12 @@ def begun_once_found(
 
 
 def _soon(
-    server_context: ServerContext, caller: Caller, unread: Unread, told: ToldValue
+    server_context: ServerContext, caller: Caller, unread: Unread, on_outcome: ToldValue
 ) -> Any:
     """Publishes for the event loop, so that many connections share one batch."""
     if len(unread.body) > QUICK_BYTES:
         raise WouldWait
-    return begun_once_found(server_context, caller, unread, told, _publish_here)
+    return begun_once_found(server_context, caller, unread, on_outcome, _publish_here)
 
 
 def _publish_here(
@@ -66,30 +66,35 @@ def _publish_here(
     place: Place,
     caller: Caller,
     unread: Unread,
-    told: ToldValue,
+    on_outcome: ToldValue,
 ) -> Any:
     arguments: Publish = read(server_context, PUBLISH, caller, unread)
     is_plain = arguments.transaction is None and arguments.receipts is None
     if not is_plain or KEY in caller.headers:
-        if _is_begun(server_context, place, arguments, told):
+        if _is_begun(server_context, place, arguments, on_outcome):
             return LATER
         return server_context.in_thread(_publish, server_context, caller, arguments)
     _check_pipe(arguments)
-    tell = server_context.outcomes.tell
-    server_context.service.publish_soon(place, arguments.messages, partial(tell, told))
+    post = server_context.outcomes.tell
+    server_context.service.publish_soon(
+        place, arguments.messages, partial(post, on_outcome)
+    )
     return LATER
 
 
 def _is_begun(
-    server_context: ServerContext, place: Place, arguments: Publish, told: ToldValue
+    server_context: ServerContext,
+    place: Place,
+    arguments: Publish,
+    on_outcome: ToldValue,
 ) -> bool:
     """Publishes in a transaction; False, with nothing done, where that may wait."""
     tx, refers = arguments.transaction, arguments.receipts is not None
     if tx is None or refers or server_context.service.reads_wait:
         return False
-    then = partial(server_context.outcomes.call, told)
+    on_published = partial(server_context.outcomes.call, on_outcome)
     return server_context.service.publish_in_soon(
-        place, arguments.messages, checked_pointer(tx), then
+        place, arguments.messages, checked_pointer(tx), on_published
     )
 
 

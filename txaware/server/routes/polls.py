@@ -48,7 +48,11 @@ class Polls:
         self._long_polls = LongPolls(server_context)
 
     def poll(
-        self, context: ServerContext, caller: Caller, unread: Unread, told: ToldValue
+        self,
+        context: ServerContext,
+        caller: Caller,
+        unread: Unread,
+        on_outcome: ToldValue,
     ) -> Answer | Coroutine[Any, Any, Answer]:
         """Answers here what is cached; what waits for something has a task."""
         context.answers.require_room()
@@ -134,7 +138,7 @@ class Polls:
         )
 
     def wait(
-        self, _: ServerContext, caller: Caller, arguments: Wait, told: ToldValue
+        self, _: ServerContext, caller: Caller, arguments: Wait, on_outcome: ToldValue
     ) -> Coroutine[Any, Any, bool]:
         """Returns what waits for a message, without a thread."""
         return self._waited(caller, arguments)
@@ -154,7 +158,11 @@ class Polls:
         return bool(found)
 
     def bounds(
-        self, context: ServerContext, _: Caller, arguments: AskBounds, told: ToldValue
+        self,
+        context: ServerContext,
+        _: Caller,
+        arguments: AskBounds,
+        on_outcome: ToldValue,
     ) -> Coroutine[Any, Any, Bounds]:
         """Returns what reads the ends of a topic; a snapshot is the coordinator's."""
         is_committed = arguments.isolation == COMMITTED

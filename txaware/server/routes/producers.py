@@ -73,13 +73,17 @@ class PublishesOnce:
         self._reading: dict[str, asyncio.Event] = {}
 
     def soon(
-        self, context: ServerContext, caller: Caller, unread: Unread, told: ToldValue
+        self,
+        context: ServerContext,
+        caller: Caller,
+        unread: Unread,
+        on_outcome: ToldValue,
     ) -> Any:
         """Publishes what is small; a large one has its body read in its turn."""
         is_large = len(unread.body) > QUICK_BYTES
         if is_large or unread.topic in self._reading:
             return self._read_in_turn(caller, unread, is_large=is_large)
-        return begun_once_found(context, caller, unread, told, self._publish_here)
+        return begun_once_found(context, caller, unread, on_outcome, self._publish_here)
 
     def _read_in_turn(
         self, caller: Caller, unread: Unread, *, is_large: bool
@@ -91,7 +95,7 @@ class PublishesOnce:
         context = self._server_context
 
         async def publish() -> list[MessageId]:
-            told = FutureOutcome[list[MessageId]]()
+            outcome = FutureOutcome[list[MessageId]]()
             try:
                 read = unread.read
                 arguments: PublishOnce = (
@@ -103,13 +107,13 @@ class PublishesOnce:
                     place = await context.place(topic)
                     if isinstance(place, PartitionedTopic):
                         raise partition_needed(place.topic)
-                    self._publish_in_order(place, caller, arguments, told)
+                    self._publish_in_order(place, caller, arguments, outcome)
             finally:
                 turn.set()
                 if self._reading.get(topic) is turn:
                     del self._reading[topic]
             if arguments.producer.is_sender:
-                return await told.future
+                return await outcome.future
             return await context.in_thread(_publish_once, context, caller, arguments)
 
         return publish()
@@ -120,17 +124,17 @@ class PublishesOnce:
         place: Place,
         caller: Caller,
         unread: Unread,
-        told: ToldValue,
+        on_outcome: ToldValue,
     ) -> Any:
         if isinstance(place, PartitionedTopic):
             raise partition_needed(place.topic)
         arguments: PublishOnce = unread.read()
         if arguments.producer.is_sender:
-            self._publish_in_order(place, caller, arguments, told)
+            self._publish_in_order(place, caller, arguments, on_outcome)
             return LATER
 
         def answered(error: Unavailable | None) -> None:
-            told(_told(arguments, ids or []) if error is None else error)
+            on_outcome(_ids_to_answer(arguments, ids or []) if error is None else error)
 
         ids = self._producing.publish_soon(
             place,
@@ -149,13 +153,13 @@ class PublishesOnce:
         place: TopicHandle,
         caller: Caller,
         arguments: PublishOnce,
-        told: ToldValue,
+        on_outcome: ToldValue,
     ) -> None:
         def answered(outcome: list[MessageId] | Exception) -> None:
             if isinstance(outcome, Exception):
-                told(outcome)
+                on_outcome(outcome)
             else:
-                told(_told(arguments, outcome))
+                on_outcome(_ids_to_answer(arguments, outcome))
 
         self._pipelines.publish(
             SenderRequest(
@@ -172,7 +176,7 @@ class PublishesOnce:
     def _run_in_thread(
         self,
         publish: Callable[[], list[MessageId]],
-        told: Callable[[list[MessageId] | Exception], None],
+        on_outcome: Callable[[list[MessageId] | Exception], None],
     ) -> None:
         """Has a thread do what may wait for a disk, or raises."""
 
@@ -183,7 +187,7 @@ class PublishesOnce:
                 ) = await self._server_context.in_thread(publish)
             except Exception as error:
                 outcome = error
-            told(outcome)
+            on_outcome(outcome)
 
         task = asyncio.ensure_future(published())
         self._tasks.add(task)
@@ -196,10 +200,10 @@ def _publish_once(
     ids = server_context.service.producing.publish_once(
         **PUBLISH_ONCE.shape.options(arguments), caller=caller.principal
     )
-    return _told(arguments, ids)
+    return _ids_to_answer(arguments, ids)
 
 
-def _told(arguments: PublishOnce, ids: list[MessageId]) -> list[MessageId]:
+def _ids_to_answer(arguments: PublishOnce, ids: list[MessageId]) -> list[MessageId]:
     """Returns the ids that a producer is told of."""
     if arguments.producer.is_sender:  # which counts on from the first
         return ids[:1]

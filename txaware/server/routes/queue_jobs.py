@@ -41,10 +41,10 @@ def _when_on_disk(step: Callable[..., Any], verb: Verb[..., Any]) -> Soon:
     """Returns what takes that step of a queue, and tells when it is on disk."""
 
     def begin(
-        server_context: ServerContext, _: Caller, arguments: Any, told: ToldValue
+        server_context: ServerContext, _: Caller, arguments: Any, on_outcome: ToldValue
     ) -> object:
         def ended(error: Unavailable | None) -> None:
-            told(found if error is None else error)
+            on_outcome(found if error is None else error)
 
         found = step(
             server_context.loop_queues,
@@ -68,13 +68,13 @@ class PopInTurns:
         server_context: ServerContext,
         caller: Caller,
         arguments: Pop,
-        told: ToldValue,
+        on_outcome: ToldValue,
     ) -> None:
         self._server_context = server_context
         self._queues = server_context.queues
         self._caller = caller
         self._arguments = arguments
-        self._told = told
+        self._on_outcome = on_outcome
         self._popper = arguments.popper
         if caller.principal is not ANYBODY:
             self._popper = f"{arguments.popper} ({caller.principal.name})"
@@ -84,7 +84,7 @@ class PopInTurns:
         context = self._server_context
         wait_s = min(self._arguments.wait_s, context.settings.long_poll_s)
         until_s = time.monotonic() + wait_s
-        look = self._look_here(self._told)
+        look = self._look_here(self._on_outcome)
         if look is not None and (look.popped or self._arguments.commits):
             return LATER
         if look is not None and (wait_s <= 0 or context.stopping.is_set):
@@ -116,8 +116,8 @@ class PopInTurns:
             if look is not None and look.popped:
                 return await popped.future
 
-    def _look_here(self, told: ToldValue) -> PopLook | None:
-        """Looks for one job; `told` gets it once its lease is on disk.
+    def _look_here(self, on_outcome: ToldValue) -> PopLook | None:
+        """Looks for one job; `on_outcome` gets it once its lease is on disk.
 
         Returns None where a thread has to look.
         """
@@ -128,11 +128,11 @@ class PopInTurns:
 
         def answered(error: Unavailable | None) -> None:
             if error is not None:
-                told(error)
+                on_outcome(error)
             elif self._caller.peer.is_gone:
-                self._put_back(look.popped, told)
+                self._put_back(look.popped, on_outcome)
             else:
-                told(look.popped)
+                on_outcome(look.popped)
 
         try:
             look = self._server_context.loop_queues.pop(
@@ -146,11 +146,11 @@ class PopInTurns:
             return None
         return look
 
-    def _put_back(self, popped: list[Popped], told: ToldValue) -> None:
+    def _put_back(self, popped: list[Popped], on_outcome: ToldValue) -> None:
         """Has jobs wait again that nobody gets; then the request is over."""
         self._server_context.told_by_coordinator_thread(
             partial(self._queues.put_back, self._arguments.name, popped),
-            lambda _: told([] if self._arguments.commits else ClientGone()),
+            lambda _: on_outcome([] if self._arguments.commits else ClientGone()),
         )
 
     async def _look_in_thread(self) -> PopLook:
@@ -195,19 +195,19 @@ _push_soon = _when_on_disk(EventLoopQueues.push, PUSH)
 
 
 def _push(
-    server_context: ServerContext, caller: Caller, unread: Unread, told: ToldValue
+    server_context: ServerContext, caller: Caller, unread: Unread, on_outcome: ToldValue
 ) -> object:
     if len(unread.body) > QUICK_BYTES:
         raise WouldWait
-    return _push_soon(server_context, caller, unread.read(), told)
+    return _push_soon(server_context, caller, unread.read(), on_outcome)
 
 
 def _pop(
-    server_context: ServerContext, caller: Caller, arguments: Any, told: ToldValue
+    server_context: ServerContext, caller: Caller, arguments: Any, on_outcome: ToldValue
 ) -> Any:
     check_pop(arguments)
     server_context.answers.require_room()
-    return PopInTurns(server_context, caller, arguments, told).begin()
+    return PopInTurns(server_context, caller, arguments, on_outcome).begin()
 
 
 SOON: dict[Verb[..., Any], Soon] = {

@@ -149,8 +149,8 @@ def _status(server_context: ServerContext, caller: Caller, _: Any) -> str:
 
 def _counts(server_context: ServerContext, caller: Caller, _: Any) -> TransactionCounts:
     found: TransactionCounts = server_context.engine(BEGIN.port).counts()
-    told = server_context.redacted(caller.principal, found.status)
-    return attrs.evolve(found, status=told)
+    status = server_context.redacted(caller.principal, found.status)
+    return attrs.evolve(found, status=status)
 
 
 def _engine(server_context: ServerContext, caller: Caller, arguments: Any) -> Any:
