@@ -41,7 +41,7 @@ class KnownOutcome:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
-        """Reads its JSON form; a server of before tells no life."""
+        """Reads its JSON form; an older server tells no life."""
         return cls(Outcome(fields["outcome"]), str(fields.get("life", "")))
 
 

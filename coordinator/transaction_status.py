@@ -72,7 +72,7 @@ class Standing:
             fields["stage"],
             fields["expiresMs"],
             fields["changes"],
-            fields.get("principal"),  # a server of before tells neither
+            fields.get("principal"),  # an older server tells neither
             fields.get("address"),
             fields.get("isHeld", False),
             fields.get("heardMs"),

@@ -165,7 +165,7 @@ class WriteBarrier:
             return any(entry.transaction_id == transaction_id for entry in inside)
 
     def await_stores(self, stores: Iterable[object]) -> None:
-        """Has transactions of before this life end once these stores have greeted.
+        """Lets transactions of earlier lives end only once these stores have greeted.
 
         Until then they may write what entered before. An invalidation does not wait.
         """

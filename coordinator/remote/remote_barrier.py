@@ -86,7 +86,7 @@ class RemoteBarrier:
     is another one after each report and for each life of the server: what was sent
     before may be over there, and nobody may remember that it is invalid.
 
-    `introduce` is called first and may raise; False means that the server is of before,
+    `introduce` is called first and may raise; False means that the server is older,
     and has no barrier for others: a write then enters where its start is on disk.
     """
 

@@ -555,7 +555,7 @@ def _leave(session: HomeSession, holder: ShardHolder) -> None:
 def _forsake_home(
     server: HttpServer, membership: ClusterPart, hosted: HostedCoordinator | None
 ) -> None:
-    """Ends what waits for the home of before, which this server is now.
+    """Ends what waits for the former home, which this server is now.
 
     That one may stand still, or its address may have a process that is not home: a life
     that ends would wait for its answers first.

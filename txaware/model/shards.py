@@ -9,7 +9,8 @@ from txaware.errors import BadRequest
 
 # Numbers of shards, as a caller names them.
 Shards = Sequence[int] | str | None
-# The store of before, which has the coordinator and everything that is no message.
+# The first store, as it was before there were shards, which has the coordinator and
+# everything that is no message.
 HOME = 0
 MOST_SHARDS = 1024
 # The id of a server that has all shards.

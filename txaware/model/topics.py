@@ -277,7 +277,8 @@ class Topic:
     def followed(self, topic: "Topic") -> "Topic":
         """Returns what follows this topic, which remembers how many partitions it had.
 
-        A topic of one partition loses the property, and so has the bytes of before.
+        A topic of one partition loses the property, and so has the bytes that older
+        versions wrote.
         """
         properties, partitions = topic.properties, topic.partitions
         if partitions == 1 and _PARTITIONS in properties:

@@ -69,7 +69,7 @@ class BodyFormats:
     an answer, which is empty where there is nothing to say; in JSON that may be
     `done_in_json`. Our client has msgpack: it makes the body of a request by `pack`,
     and reads the answer by `unpack` of the request and that. In a frame, which no
-    server of before reads, it may be made by `pack_framed`. One that `has_messages`
+    older server reads, it may be made by `pack_framed`. One that `has_messages`
     has to fit a server, and without any of them `none` is wrong. A body that names no
     type has the format `unnamed`.
     """

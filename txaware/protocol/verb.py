@@ -171,7 +171,7 @@ class Verb(Generic[P, T]):
     topic is told before a wrong body. Where `formats` read the body, they write the
     answer as well. The body of one that `is_late` may be large, and is read when it is
     needed. One `between_servers` is of stores and shards, and no program's: a client
-    sends it as a request of HTTP, in frames too, since a server of before reads that.
+    sends it as a request of HTTP, in frames too, since an older server reads that.
     """
 
     does: Callable[Concatenate[Any, P], T]

@@ -910,7 +910,7 @@ class SendMachine:
 def _are_gone(lines: list[Line]) -> bool:
     """Tells whether a topic has lost these partitions: it was made anew with fewer.
 
-    The store has said so of one of them, so that this is no count of before. While a
+    The store has said so of one of them, so that this is no stale count. While a
     request to one is under way its messages may still be stored there.
     """
     is_told = any(isinstance(line.error, TopicNotFound) for line in lines)

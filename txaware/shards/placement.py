@@ -57,7 +57,7 @@ class EvenPlacement:
         )
         loads.update(shards[len(kept) :])
         if found is not None and SHARDS not in found.properties and not any(shards):
-            return topic  # of before there were shards, and as it was
+            return topic  # it is older than shards, and stays as it was
         properties = {**topic.properties, SHARDS: shards_text(shards)}
         return attrs.evolve(topic, properties=properties)
 

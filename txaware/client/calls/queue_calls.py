@@ -42,7 +42,7 @@ class QueueCalls(ServerCalls):
     _update = steps_of(UPDATE_QUEUE)
 
     def pop(self, name: str, **options: Any) -> Steps[list[Popped]]:
-        """Pops; a job is committed by a call of its own where a server is of before."""
+        """Pops; at an older server a job is committed by a call of its own."""
         request = POP.build_request(name, **options)
         if (job := request.commits) is not None:
             info = yield from self.info()

@@ -36,7 +36,7 @@ _JSON = re.compile(
     rf'{re.escape(JSON.media_type)}\s*(?:;\s*charset\s*=\s*(?:utf-8|"utf-8")\s*)?',
     re.IGNORECASE | re.ASCII,
 )
-# Types that clients of before sent, in versions.
+# Types that older clients sent, in versions.
 _OLDER = re.compile(r"application/vnd\.txaware\b[a-z0-9.]*\+avro")
 
 
