@@ -1,7 +1,8 @@
 """The invalid pointers of the embedded coordinator, and when each became invalid."""
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
+from weakref import WeakSet
 
 from coordinator.pointers import NO_RANGES, Pointers, PointersAndRanges, Ranges
 
@@ -13,15 +14,27 @@ class Ended(NamedTuple):
     elapsed_ms: int
 
 
+class WatchesInvalid(Protocol):
+    """Counts invalid pointers; called under the coordinator's lock, perhaps twice."""
+
+    def became_invalid(self, pointers: Iterable[int]) -> None:
+        """Is told that nobody will ever see the writes made with these."""
+
+    def were_forgotten(self, pointers: Iterable[int]) -> None:
+        """Is told that these are no longer remembered as invalid."""
+
+
 class InvalidPointers:
     """The invalid pointers: nobody ever sees the writes that were made with them.
 
     Snapshots share `pointers` until it changes. Pointers that were `lost` in a crash
-    are among them for ever, though not listed one by one.
+    are among them for ever, though not listed one by one. `watchers` are told of each
+    change, as long as somebody else has them.
     """
 
     def __init__(self, lost: Ranges = NO_RANGES) -> None:
         self.lost = lost
+        self.watchers: WeakSet[WatchesInvalid] = WeakSet()
         self._ended: dict[int, Ended] = {}
         self.pointers = self._listed(())
 
@@ -48,6 +61,8 @@ class InvalidPointers:
         added = dict.fromkeys(pointers, ended)
         self.pointers = self.pointers.added(added)
         self._ended |= added
+        for watcher in self.watchers:
+            watcher.became_invalid(added)
 
     def ended_by(self, latest: Ended, pointers: Iterable[int]) -> Pointers:
         """Returns the given pointers that became invalid by `latest`, by both times.
@@ -69,3 +84,5 @@ class InvalidPointers:
         self.pointers = self.pointers.without(pointers)
         for pointer in pointers:
             self._ended.pop(pointer, None)
+        for watcher in self.watchers:
+            watcher.were_forgotten(pointers)

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from coordinator.embedded.invalid_pointers import WatchesInvalid
 from coordinator.embedded.ledger import Ledger
 from coordinator.embedded.open_transactions import OPEN, OpenTransaction
 from coordinator.errors import TransactionNotInProgress
@@ -100,6 +101,11 @@ class WriteBarrier:
             self._ledger.ended = (
                 callback if len(callbacks) == 1 else partial(_call_all, callbacks)
             )
+
+    def watch_invalid(self, watcher: WatchesInvalid) -> None:
+        """Has a watcher told from now on which pointers are invalid."""
+        with self._lock:
+            self._ledger.invalid.watchers.add(watcher)
 
     def on_write_elsewhere(
         self, callback: Callable[[int, Sequence[str]], object]

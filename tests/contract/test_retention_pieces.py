@@ -315,6 +315,9 @@ def test_what_expired_unseen_is_counted_once_a_topic(store: Store) -> None:
     assert len([result for result in results.values() if result.unseen]) > 1
     retention.finish(plan, results)
     assert retention.expired_unseen == {"b": 1}
+    store.messaging.delete_topic("b")
+    store.messaging.clean_up()
+    assert retention.expired_unseen == {}
 
 
 @given(

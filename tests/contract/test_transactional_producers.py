@@ -132,14 +132,19 @@ def test_the_commits_of_an_id_that_was_forgotten_count_from_0(
 ) -> None:
     """In the process that counted the ones before, too."""
     first = messaging.producer("loader")
+    ids, holders = site.producing.ids, site.producing._removal._holders
+    ids.counts()
     for _ in range(2):
         commit_one(first)
+    assert holders.known("loader") is not None
     if by == "forgetting":
         messaging.forget_producer(first.producer_id)
     else:
         site.clock.now_ms += 366 * DAY_S * 1000
         assert messaging.clean_up().producers == 1
     assert messaging.producers() == []
+    assert holders.known("loader") is None
+    assert ids._named == {}
     again = messaging.producer("loader")
     seen = [again.commits]
     for _ in range(2):

@@ -25,6 +25,8 @@ from txaware.model.groups import Beat, Joined, NamedPartition
 from txaware.model.start_places import BEGINNING
 from txaware.protocol.frames import PIECE, REQUEST, RequestHead, frame, head_frame
 from txaware.protocol.members import HEARTBEAT
+from txaware.server import frame_connection
+from txaware.server.frame_connection import FrameConnection
 from txaware.server.routes.members import beats_end_s
 from txaware.service.groups.local_groups import LocalGroups
 
@@ -209,6 +211,29 @@ def test_one_whose_body_comes_in_pieces_is_not_known_by_its_first(
             client.send(frame(PIECE, client.number, body))
             assigned.append(len(client.answer(client.number).value()["revoke"]))
     assert assigned == [0, 1]
+
+
+def test_of_all_connections_so_many_heartbeats_are_known(
+    server: tuple[Messaging, Messaging], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frame_connection, "MOST_KNOWN_OF_ALL", 5)
+    messaging, _ = server
+    with messaging.serve() as other:
+        connections = other._server.server_state.connections
+        with txaware.connect(other.url) as first, txaware.connect(other.url) as second:
+            joined = first._parts.groups.join_group("billing", topics=["orders"])
+            for number in range(30):
+                groups = (first, second)[number % 2]._parts.groups
+                wait_s = 0.01 + number / 1000
+                assert beat(groups, joined, wait_s=wait_s).revoke == []
+            here = [one for one in connections if isinstance(one, FrameConnection)]
+            counts = [len(one._known) for one in here]
+            (limits,) = {one.rules.limits for one in here}
+            assert sum(counts) == limits.known == 5
+            looks = Looks(monkeypatch)
+            beat(groups, joined, wait_s=wait_s)  # the last one is known
+            assert looks.threads == []
+        assert until(lambda: limits.known == 0)
 
 
 def heard_of(messaging: Messaging, joined: Joined) -> float:

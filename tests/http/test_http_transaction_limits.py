@@ -23,6 +23,7 @@ from txaware.errors import BadRequest, NotAuthorized, Unavailable
 from txaware.messaging import Messaging
 from txaware.model.clock import system_clock_ms
 from txaware.model.settings import Settings
+from txaware.server.owners import Owners
 from txaware.server.server import HttpServer
 
 DAY_S = 86_400
@@ -45,10 +46,14 @@ class Limited:
         path = f"{TRANSACTIONS}/{pointer}/{call}"
         assert self.callers[name].ask("POST", path, {}).status == 200
 
+    @property
+    def owners(self) -> Owners:
+        served = self.messaging._parts.served
+        assert served is not None
+        return served.owners
+
     def refused(self) -> dict[str, float]:
-        counted = self.messaging._parts.served
-        assert counted is not None
-        return dict(counted.owners.refusals())
+        return dict(self.owners.refusals())
 
 
 def pointer_of(answer: Answer) -> int:
@@ -118,7 +123,7 @@ def test_a_time_out_above_the_maximum_is_refused_whatever_the_permission(
         for name in RULES:
             assert site.begin(name, type="short", timeoutS=900).status == 200
             assert site.begin(name, type="short").status == 200
-        assert site.refused() == {"timeout": 3, "long": 0, "open": 0}
+        assert site.refused() == {"timeout": 3, "long": 0, "open": 0, "invalid": 0}
 
 
 def test_a_long_transaction_needs_the_permission_long(site: Limited) -> None:
@@ -128,7 +133,7 @@ def test_a_long_transaction_needs_the_permission_long(site: Limited) -> None:
         "brief may not begin a long transaction: no rule gives it long = true"
     )
     assert site.begin("lasting", type="long").status == 200
-    assert site.refused() == {"timeout": 0, "long": 1, "open": 0}
+    assert site.refused() == {"timeout": 0, "long": 1, "open": 0, "invalid": 0}
 
 
 def test_rules_of_before_give_long_ones(
@@ -212,6 +217,39 @@ def test_what_has_timed_out_is_not_open_any_more(tmp_path: Path) -> None:
         assert site.begin("brief").status == 429
         clock.advance_s(6)
         assert site.begin("brief").status == 200
+
+
+def test_a_principal_abandons_so_many_and_no_more(tmp_path: Path) -> None:
+    clock = Clock()
+    with limited(
+        tmp_path, clock=clock, max_invalid_transactions_per_principal=2
+    ) as site:
+        for _ in range(2):
+            assert site.begin("brief", type="short", timeoutS=5).status == 200
+            clock.advance_s(6)
+            assert site.messaging.coordinator.invalid_size()
+        answer = site.begin("brief")
+        assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+        assert answer.json["message"] == (
+            "of the transactions of brief, 2 timed out or were invalidated, as many as "
+            "may be remembered (max_invalid_transactions_per_principal): they are "
+            "forgotten 86,400 s after their end"
+        )
+        assert site.begin("lasting").status == 200
+        clock.advance_s(86_400)
+        site.messaging.clean_up()
+        assert site.begin("brief").status == 200
+        assert site.refused()["invalid"] == 1
+
+
+def test_a_transaction_is_not_checkpointed_for_ever(tmp_path: Path) -> None:
+    with limited(tmp_path, max_open_transactions_per_principal=1) as site:
+        site.owners._remembered = 2
+        pointer = pointer_of(site.begin("brief"))
+        path = f"{TRANSACTIONS}/{pointer}/checkpoint"
+        answers = [site.callers["brief"].ask("POST", path, {}) for _ in range(4)]
+        assert [one.status for one in answers] == [200, 200, 429, 429]
+        site.end("brief", pointer, "abort")
 
 
 def test_one_that_is_refused_takes_no_place(tmp_path: Path) -> None:

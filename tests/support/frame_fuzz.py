@@ -1,13 +1,15 @@
 """Sends a server frames that are cut, doubled, lied about and mutated, at any pace.
 
 `python -m tests.support.frame_fuzz DIRECTORY SECONDS` does it to a server of its own,
-and says what that took.
+and says what that took. What clients abandon there is over soon, and forgotten: what
+grows all the same would grow for ever.
 """
 
 import json
 import random
 import socket
 import sys
+import threading
 import time
 from collections import Counter
 from contextlib import suppress
@@ -17,8 +19,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+import txaware
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.support.frame_client import RawFrames
 from tests.support.killed_server import Server
+from txaware.messaging import Messaging
+from txaware.model.settings import Settings
 from txaware.protocol.frames import (
     AT_ONCE,
     CANCEL,
@@ -187,9 +193,39 @@ class FrameFuzzer:
         )
 
 
+def soon_forgotten(messaging: Messaging) -> Messaging:
+    """Has transactions forgotten by the next clean-up after their end."""
+    coordinator = messaging.coordinator
+    assert isinstance(coordinator, EmbeddedCoordinator)
+    coordinator.settle_grace_s = 0.1
+    return messaging
+
+
+# With them a transaction that is abandoned is over after a second.
+SETTINGS = Settings(transaction_timeout_s=1, janitor_interval_s=2, prune_grace_s=0.1)
+
+
+def serve(directory: Path, port: int) -> None:
+    """Serves until it is killed, and cleans up every two seconds."""
+    address = f"leveldb:{directory}"
+    with txaware.connect(address, settings=SETTINGS) as messaging:
+        soon_forgotten(messaging).create_queue("mail")
+        with messaging.serve(port=port) as server:
+            print(server.url, flush=True)
+            threading.Event().wait()
+
+
+def resident_kib(pid: int) -> int:
+    """The memory of a process that is not that of files."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (held,) = [one.split() for one in lines if one.startswith("RssAnon")]
+    return int(held[1])
+
+
 def main(directory: Path, seconds: float) -> None:
     """Fuzzes a process that serves, and prints what it was like each half a minute."""
-    server = Server(directory)
+    command = (sys.executable, "-m", "tests.support.frame_fuzz", "serve")
+    server = Server(directory, command=command)
     try:
         seed = random.randrange(1 << 30)
         fuzzer, connections, longest_s = FrameFuzzer(server.url, seed), 0, 0.0
@@ -205,11 +241,9 @@ def main(directory: Path, seconds: float) -> None:
             assert 500 not in fuzzer.statuses, fuzzer
             if time.monotonic() > shown_s:
                 shown_s = time.monotonic() + 30
-                status = Path(f"/proc/{server.pid}/status").read_text()
-                (held,) = [x for x in status.splitlines() if x.startswith("VmRSS")]
                 print(
-                    f"{connections:,} connections, {held}, longest wait of others "
-                    f"{longest_s:.3f} s; {fuzzer}",
+                    f"{connections:,} connections, {resident_kib(server.pid):,} KiB, "
+                    f"longest wait of others {longest_s:.3f} s; {fuzzer}",
                     flush=True,
                 )
     finally:
@@ -217,4 +251,7 @@ def main(directory: Path, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), float(sys.argv[2]))
+    if sys.argv[1] == "serve":
+        serve(Path(sys.argv[2]), int(sys.argv[3]))
+    else:
+        main(Path(sys.argv[1]), float(sys.argv[2]))

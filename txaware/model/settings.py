@@ -103,6 +103,10 @@ class Settings:
     max_open_transactions_per_principal: int = _setting(1000)
     """Server: the most transactions of a principal open at once; 429 above it.
     Without tokens all callers are one principal."""
+    max_invalid_transactions_per_principal: int = _setting(50_000)
+    """Server: the most transactions of a principal that timed out, or were invalidated,
+    and are not forgotten yet; above it no more are begun for the principal, 429. Each
+    transaction of all takes eight bytes more for each of them."""
     max_pipes_per_queue: int = _setting(100_000)
     """The most pipes of a queue, each of one pusher or for one second of delay; a push
     that needs one more is refused, over HTTP with 429."""

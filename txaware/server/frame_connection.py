@@ -58,6 +58,8 @@ HELD_BYTES = 64 << 10
 UNREAD_BYTES = 256 << 10
 # So many requests that may come again, of so many bytes, are known of a connection.
 MOST_KNOWN, KNOWN_BYTES = 1024, 1024
+# And so many of all connections together, each of which takes about 3 KiB.
+MOST_KNOWN_OF_ALL = 10_000
 CUT_S = 0.05
 # A read may bring ten thousand requests, which take a third of a second. Of more frames
 # than these so many are taken before others have their turn.
@@ -69,9 +71,13 @@ _NUMBERS = 2**32 - 1
 
 
 class FrameLimits:
-    """Counts requests of frames under way, those of each principal apart."""
+    """Counts requests of frames under way, those of each principal apart.
+
+    `known` are the requests of all connections that are kept as they may come again.
+    """
 
     def __init__(self, settings: Settings) -> None:
+        self.known = 0
         self.most_of_connection = settings.frame_requests
         every = settings.in_flight_requests + settings.waiting_requests
         self._most = settings.frame_requests_per_principal or -(-every * 9 // 10)
@@ -256,6 +262,7 @@ class FrameConnection(asyncio.Protocol):
         for timer in (self._timer, self._write_timer, self._end_timer):
             if timer is not None:
                 timer.cancel()
+        self.rules.limits.known -= len(self._known)
         self._known.clear()
         for stream in list(self._streams.values()):
             stream.give_up()  # what is performed counts until that is done
@@ -450,6 +457,7 @@ class FrameConnection(asyncio.Protocol):
         if known is None:
             return False
         rules, most = self.rules, self.rules.limits.most_of_connection
+        rules.limits.known -= 1
         if len(self._streams) >= most or self.unsent_bytes > HELD_BYTES:
             return False
         stream = known.stream
@@ -465,12 +473,22 @@ class FrameConnection(asyncio.Protocol):
         return False
 
     def _know(self, stream: RequestStream, again: Again) -> None:
-        """Keeps a request that may come again, in place of the oldest one."""
-        known = None if self._ends else stream.known(again)
-        if known is not None:
-            self._known[stream.came] = known
-            if len(self._known) > MOST_KNOWN:
-                del self._known[next(iter(self._known))]
+        """Keeps a request that may come again, in place of the oldest one.
+
+        Where all connections have too many, one keeps as many as it has.
+        """
+        known = None if self._ends or self.is_closed else stream.known(again)
+        if known is None:
+            return
+        own, limits = self._known, self.rules.limits
+        if own.pop(stream.came, None) is not None:
+            limits.known -= 1
+        if own and (len(own) >= MOST_KNOWN or limits.known >= MOST_KNOWN_OF_ALL):
+            del own[next(iter(own))]
+            limits.known -= 1
+        if limits.known < MOST_KNOWN_OF_ALL:
+            own[stream.came] = known
+            limits.known += 1
 
     def _admit(self, stream: RequestStream) -> None:
         """Lets a request in: its body may come."""

@@ -80,6 +80,7 @@ class Owners:
         self._coordinator = coordinator
         settings = settings or Settings()
         self._most_open = settings.max_open_transactions_per_principal
+        self._most_invalid = settings.max_invalid_transactions_per_principal
         self.longest_timeout_s = max(
             settings.max_transaction_timeout_s, settings.transaction_timeout_s
         )
@@ -93,7 +94,11 @@ class Owners:
         # Of each principal: what it began and has not ended, and what it begins now.
         self._open: dict[str, set[int]] = {}
         self._beginning: Counter[str] = Counter()
-        self._refused = Counter(timeout=0, long=0, open=0)
+        # What is invalid is kept apart, and as long as the coordinator remembers it.
+        self._invalid: dict[str, set[int]] = {}
+        self._refused = Counter(timeout=0, long=0, open=0, invalid=0)
+        if self._barrier is not None:
+            self._barrier.watch_invalid(self)
 
     def refusals(self) -> Mapping[str, int]:
         """Returns how many transactions were not begun, by reason."""
@@ -125,6 +130,8 @@ class Owners:
             found = self._open.setdefault(name, set())
             if len(found) + self._beginning[name] >= most:
                 return False
+            if len(self._invalid.get(name, ())) >= self._most_invalid:
+                return False
             self._beginning[name] += 1
             return True
 
@@ -143,9 +150,20 @@ class Owners:
 
     def too_many(self, principal: Principal) -> TooManyOpen:
         """Counts a refusal, and returns its error."""
+        name = principal.name
+        with self._lock:
+            invalid = len(self._invalid.get(name, ()))
+        if invalid >= self._most_invalid:
+            self._count("invalid")
+            return TooManyOpen(
+                f"of the transactions of {name}, {invalid:,} timed out or were "
+                f"invalidated, as many as may be remembered "
+                f"(max_invalid_transactions_per_principal): they are forgotten "
+                f"{self._coordinator.settle_grace_s:,.10g} s after their end"
+            )
         self._count("open")
         return TooManyOpen(
-            f"{principal.name} has as many transactions open as it may have at once, "
+            f"{name} has as many transactions open as it may have at once, "
             f"{self._most_open:,} (max_open_transactions_per_principal): end some of "
             f"them, or wait until they time out"
         )
@@ -157,6 +175,39 @@ class Owners:
         self.given((pointer,), principal, line)
         with self._lock:
             self._open.setdefault(principal.name, set()).add(pointer)
+        barrier = self._barrier
+        if barrier is None or barrier.is_open(pointer):
+            return
+        if barrier.is_invalid(pointer):  # since before anybody knew whose it is
+            self.became_invalid((pointer,))
+
+    def require_room(self, principal: Principal) -> None:
+        """Raises where all that is remembered of a principal is open: it has no end."""
+        own = self._by_name.get(principal.name, ())
+        if len(own) >= self._remembered + self._most_open:
+            self._count("open")
+            raise TooManyOpen(
+                f"the transactions of {principal.name} have {len(own):,} pointers, as "
+                f"many as they may have at once: end some of them"
+            )
+
+    def became_invalid(self, pointers: Iterable[int]) -> None:
+        """Keeps whose these are, and counts them, as long as they are remembered."""
+        with self._lock:
+            for pointer in pointers:
+                owner = self._owners.get(pointer)
+                if owner is not None:
+                    self._by_name[owner.name].pop(pointer, None)
+                    self._invalid.setdefault(owner.name, set()).add(pointer)
+
+    def were_forgotten(self, pointers: Iterable[int]) -> None:
+        """Counts them no more, and forgets whose they were."""
+        with self._lock:
+            for pointer in pointers:
+                owner = self._owners.pop(pointer, None)
+                self._heard_ms.pop(pointer, None)
+                if owner is not None:
+                    self._invalid.get(owner.name, set()).discard(pointer)
 
     def ended(self, pointer: int) -> None:
         """Notes that a transaction is over, whoever asked for its end."""

@@ -185,7 +185,8 @@ class Moment:
     @counter(
         "refused_transactions",
         "Transactions that were not begun: their time-out was too long, they were "
-        "long ones without that permission, or too many of a principal were open.",
+        "long ones without that permission, or too many of a principal were open or "
+        "invalid.",
         labels=("reason",),
     )
     def refusals(self) -> Mapping[str, int]:

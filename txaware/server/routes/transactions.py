@@ -200,6 +200,7 @@ def _invalidate(server_context: ServerContext, caller: Caller, arguments: Any) -
 def _checkpoint(
     server_context: ServerContext, caller: Caller, arguments: Any
 ) -> list[int]:
+    server_context.owners.require_room(caller.principal)
     made: list[int] = _by_holder(CHECKPOINT)(server_context, caller, arguments)
     server_context.owners.given(made, caller.principal)
     return made

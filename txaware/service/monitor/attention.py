@@ -70,6 +70,7 @@ class Attention:
             for metric, rule in RULES.items()
             for alarm in rule(self, seen)
         ]
+        self._counts.forget_before(seen.now_ms - LATELY_MS)
         found.sort(key=lambda alarm: not alarm.is_grave)
         return found
 
@@ -371,6 +372,12 @@ class RecentCounts:
         if count == before.count:
             return None
         return Rise(count - before.count, max(1000, now_ms - before.last_ms))
+
+    def forget_before(self, time_ms: int) -> None:
+        """Forgets counts that nobody told since: what they were of is gone."""
+        gone = [name for name, kept in self._kept.items() if kept[-1].last_ms < time_ms]
+        for name in gone:
+            del self._kept[name]
 
 
 def _of_queue(queue: QueueOverview, what: str, to_do: str, *, state: str = "") -> Alarm:

@@ -239,8 +239,11 @@ class ProducerIds:
             self.transactions.pop(row.producer_id, None)
             if self._owned is not None:
                 self._owned[row.owner] -= 1
-                if row.transactional_id is not None:
-                    self._named[row.transactional_id] -= 1
+                name = row.transactional_id
+                if name is not None:
+                    self._named[name] -= 1
+                    if not self._named[name]:
+                        del self._named[name]
             return True
 
     def totals(self) -> tuple[int, int]:

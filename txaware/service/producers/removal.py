@@ -12,7 +12,7 @@ from coordinator.transaction import POINTERS_PER_MS
 from txaware.model.clock import ClockMs
 from txaware.model.interfaces import OrderedTable, Write
 from txaware.model.markers import COMMITTED
-from txaware.service.producers.producer_ids import ProducerIds
+from txaware.service.producers.producer_ids import ProducerIds, RowsBeside
 from txaware.service.producers.sequences import SequenceKey, Sequences, Turn
 from txaware.service.producers.transactional_holders import Holders
 from txaware.store.columns import pointer_of
@@ -83,16 +83,22 @@ class ProducerRemoval:
         return removed
 
     def remove(self, row: ProducerRow) -> None:
-        """Removes a producer, used or not."""
-        self._ids.forget(row, partial(self._rows_beside, row))
+        """Removes a producer, used or not; the lock of its holder is held."""
+        self._forget(row, partial(self._rows_beside, row))
 
     def _remove_unless_used(self, row: ProducerRow, before_ms: int) -> bool:
         """Removes a producer; keeps it if it was used at `before_ms` or later."""
         rows = partial(self._rows_beside, row, before_ms=before_ms)
         if row.transactional_id is None:
-            return self._ids.forget(row, rows)
+            return self._forget(row, rows)
         with self._holders.of(row.transactional_id).lock:
-            return self._ids.forget(row, rows)
+            return self._forget(row, rows)
+
+    def _forget(self, row: ProducerRow, rows: RowsBeside) -> bool:
+        is_gone, name = self._ids.forget(row, rows), row.transactional_id
+        if is_gone and name is not None and self._transactional.get(name) is None:
+            self._holders.let_go(name)
+        return is_gone
 
     def _remove_left(self, producer_id: int) -> None:
         """Removes the sequences of a producer that is not there."""

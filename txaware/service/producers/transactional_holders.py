@@ -1,6 +1,7 @@
 """Who holds each transactional id in this process, with a lock for each."""
 
 import threading
+from weakref import WeakValueDictionary
 
 import attrs
 
@@ -29,19 +30,21 @@ class Holder:
 
 
 class Holders:
-    """The holders of all transactional ids that were used since the store was opened.
+    """The holders of the transactional ids that have a producer.
 
     Whoever begins a transaction of an id, opens an instance or removes its producer has
-    the lock of its holder.
+    the lock of its holder. One without a producer is there as long as somebody uses it:
+    anybody may ask about ids that nobody ever opened.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._holders: dict[str, Holder] = {}
+        self._kept: dict[str, Holder] = {}
+        self._used: WeakValueDictionary[str, Holder] = WeakValueDictionary()
 
     def known(self, name: str) -> Holder | None:
-        """Returns the holder of an id that was used before."""
-        return self._holders.get(name) if isinstance(name, str) else None
+        """Returns the holder of an id that has a producer."""
+        return self._kept.get(name) if isinstance(name, str) else None
 
     def of(self, name: str) -> Holder:
         """Returns the holder of an id; raises `BadRequest` for what is none."""
@@ -50,4 +53,19 @@ class Holders:
             return found
         checked_transactional_id(name)
         with self._lock:
-            return self._holders.setdefault(name, Holder())
+            return self._kept.get(name) or self._used.setdefault(name, Holder())
+
+    def keep(self, name: str, holder: Holder) -> None:
+        """Keeps a holder whose id has a producer; its caller has the lock."""
+        with self._lock:
+            self._kept[name] = holder
+
+    def let_go(self, name: str) -> None:
+        """Keeps a holder no more whose producer was removed; who waits for it has it.
+
+        Its caller has the lock, and all of its transactions are over.
+        """
+        with self._lock:
+            found = self._kept.pop(name, None)
+            if found is not None:
+                self._used[name] = found

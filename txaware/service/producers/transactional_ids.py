@@ -176,6 +176,7 @@ class TransactionalIds:
         left = _writes(transactional_id, pointer, 0, checked_left_key(key))
         rows = [place for place, _ in left]
         with holder.lock:
+            self._read_producer(transactional_id, holder)  # a call to come asks `left`
             holder.left = max(holder.left, pointer)
             self._retention.wrote(COMMITS, [without_pointer(rows[0])])
             with self._writes.undoing(pointer):
@@ -266,6 +267,7 @@ class TransactionalIds:
                 holder.forgotten = holder.pointer
                 self._remove(old)
             holder.producer_id = row.producer_id
+            self._holders.keep(name, holder)
             return row
 
     def _remove(self, producer_id: int | None) -> None:
@@ -299,8 +301,7 @@ class TransactionalIds:
 
     def _require(self, name: str, holder: Holder, producer: ProducerIdentity) -> None:
         checked_identity(producer)
-        if holder.producer_id is None:
-            holder.producer_id = self._ids.get(name)
+        self._read_producer(name, holder)
         newest = holder.producer_id and self._producers.find(holder.producer_id)
         if not newest:
             self._fence(f"producer {name} is not known here, or was forgotten")
@@ -313,6 +314,13 @@ class TransactionalIds:
                 f"a newer instance of producer {name} has taken over: its epoch is "
                 f"{newest.epoch}, and that of this one is {producer.epoch}"
             )
+
+    def _read_producer(self, name: str, holder: Holder) -> None:
+        """Reads which producer has an id, if any, and keeps the holder of one."""
+        if holder.producer_id is None:
+            holder.producer_id = self._ids.get(name)
+            if holder.producer_id is not None:
+                self._holders.keep(name, holder)
 
     def _fence(self, why: str) -> NoReturn:
         self.counters.add("fenced")

@@ -22,6 +22,8 @@ JOINED_BYTES = 1 << 18
 
 # Shares of the limit: above the second, the oldest rows go until the first is reached.
 KEEP, TRIM = 0.5, 0.7
+# So many topics have a version of their own; a topic that was deleted keeps one.
+MOST_VERSIONS = 10_000
 
 
 def weight_bytes(block: Block) -> int:
@@ -80,7 +82,9 @@ class ScanCache:
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
         self._spans: OrderedDict[bytes, CachedSpan] = OrderedDict()
+        # Counted by topic, or by all where a topic has none of its own.
         self._versions: dict[bytes, int] = {}
+        self._changes = self._version_of_others = 0
         self.size_bytes = 0
         self.hits = 0
         self.misses = 0
@@ -141,7 +145,7 @@ class ScanCache:
 
     def version(self, prefix: bytes) -> int:
         """Returns the version of a topic; take it before reading rows for `add`."""
-        return self._versions.get(prefix, 0)
+        return self._versions.get(prefix, self._version_of_others)
 
     def add(self, prefix: bytes, start: bytes, block: Block, version: int) -> None:
         """Keeps rows that were read from `start` on, if they continue the kept rows.
@@ -156,7 +160,7 @@ class ScanCache:
             self.drop(prefix)
             return
         with self._lock:
-            if self._versions.get(prefix, 0) != version:
+            if self.version(prefix) != version:
                 return
             span = self._spans.get(prefix)
             if span is not None and start != span.end:
@@ -174,7 +178,7 @@ class ScanCache:
     def negate(self, prefix: bytes, keys: Collection[bytes]) -> None:
         """Marks kept rows as rolled back."""
         with self._lock:
-            self._versions[prefix] = self._versions.get(prefix, 0) + 1
+            self._change(prefix)
             span = self._spans.get(prefix)
             if span is None:
                 return
@@ -186,13 +190,21 @@ class ScanCache:
     def drop(self, prefix: bytes) -> None:
         """Forgets the rows of a topic that was deleted, or had rows removed."""
         with self._lock:
-            self._versions[prefix] = self._versions.get(prefix, 0) + 1
+            self._change(prefix)
             self._forget(prefix)
 
     def clear(self) -> None:
         """Forgets everything."""
         for prefix in list(self._spans):
             self.drop(prefix)
+
+    def _change(self, prefix: bytes) -> None:
+        """Makes a version outdated; many topics that are gone have one together."""
+        self._changes += 1
+        if prefix not in self._versions and len(self._versions) >= MOST_VERSIONS:
+            self._versions.clear()
+            self._version_of_others = self._changes
+        self._versions[prefix] = self._changes
 
     def _forget(self, prefix: bytes) -> None:
         span = self._spans.pop(prefix, None)

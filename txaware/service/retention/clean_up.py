@@ -238,6 +238,14 @@ class Retention:
         for number in plan.by_topic.get(topic, ()):
             results[number] = self.clean_piece(plan, plan.pieces[number])
 
+    def _forget_gone(self) -> None:
+        """Counts nothing more of topics that were deleted."""
+        if not self.expired_unseen:
+            return
+        there = {str(one.topic) for one in self._topics.all() if one.generation > 0}
+        for topic in self.expired_unseen.keys() - there:
+            del self.expired_unseen[topic]
+
     def _finish(self, plan: Plan, results: Results) -> CleanUp:
         deleting = Deleting(self._store_context.table, self._store_context.rewriting)
         counts, failed = _counted(plan, results), set(plan.unplanned)
@@ -248,6 +256,7 @@ class Retention:
             elif results[number].unseen is not None:
                 unseen.add(str(parent_of(parsed_rows(piece.topic))))
         self.expired_unseen.update(unseen)
+        self._forget_gone()
         least_needed = None
         if self._queues is not None:
             counts["marked_rows"] += self._queues.clean_up(plan.marked, self._marking)
