@@ -74,6 +74,7 @@ def test_a_full_page_after_a_message_is_one_read_of_the_table(tmp_path: Path) ->
     site.close()
 
 
+@pytest.mark.everywhere
 def test_a_page_may_start_inside_an_expansion(messaging: Messaging) -> None:
     """Scenario 37: the next reference is not shifted, and nothing is skipped."""
     for pointer in (9, 8):

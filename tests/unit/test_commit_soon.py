@@ -15,6 +15,7 @@ from coordinator.errors import (
     TransactionRefused,
     Unavailable,
 )
+from coordinator.interfaces import JoinedCargo
 from coordinator.outcome import Outcome
 from coordinator.transaction import Transaction
 from tests.support.gated_destination import PATIENCE_S, GatedDestination, Told
@@ -222,3 +223,27 @@ def test_a_step_that_was_interrupted_is_ended_before_the_next_decision(
     coordinator._ledger.unfinished_step = lambda: steps.append("and the next one")
     coordinator.abort(tx)
     assert steps == ["ended", "and the next one"]
+
+
+def test_a_step_that_was_interrupted_is_ended_before_a_commit_that_carries_rows(
+    coordinator: EmbeddedCoordinator, destination: GatedDestination
+) -> None:
+    destination.go_on.set()
+    tx, steps = coordinator.start_short(), list[str]()
+    coordinator._ledger.unfinished_step = lambda: steps.append("ended")
+    coordinator.commit_with(tx, JoinedCargo())
+    assert steps == ["ended"]
+
+
+def test_a_step_that_was_interrupted_is_ended_before_a_commit_that_is_on_disk_counts(
+    coordinator: EmbeddedCoordinator, destination: GatedDestination
+) -> None:
+    tx, told, steps = coordinator.start_short(), Told(), list[bool]()
+    assert coordinator.commit_soon(tx, None, told)
+    open_now = coordinator._ledger.open.by_id
+    coordinator._ledger.unfinished_step = lambda: steps.append(
+        tx.transaction_id in open_now
+    )
+    destination.go_on.set()
+    told.wait()
+    assert steps == [True]

@@ -11,7 +11,12 @@ from txaware.model.queues import QueueDescriptor
 from txaware.service.queue.item_browser import ItemBrowser
 from txaware.service.queue.lease import Lease
 from txaware.service.queue.loading import Loading
+from txaware.service.queue.pipe_reader import Judge, PipeReader
 from txaware.service.queue.queue_state import Pushed, QueueState
+from txaware.service.visibility import DELIVER, SKIP, STOP
+from txaware.store.columns import value_head
+from txaware.store.keys import MESSAGE, row_key
+from txaware.store.memory import MemoryTable
 from txaware.store.queue_table import PipeKind, lease_rows
 
 pytestmark = pytest.mark.in_process
@@ -39,6 +44,41 @@ def test_an_item_that_waits_again_waits_for_its_last_time() -> None:
     state.wait_again(lease, 50)
     assert state.next_back(10) is None
     assert state.next_back(50) is lease
+
+
+class Outcomes:
+    """What became of transactions, by pointer."""
+
+    def __init__(self, **outcomes: int) -> None:
+        self.verdicts = {int(name[1:]): verdict for name, verdict in outcomes.items()}
+
+    def verdict(self, pointer: int) -> int:
+        return self.verdicts[pointer]
+
+
+def test_a_pipe_is_read_up_to_the_first_item_that_is_not_decided() -> None:
+    table, state = MemoryTable(), QueueState(QueueDescriptor("mail", 1))
+    pipe = state.add_pipe(0, PipeKind.PUSHER)
+    for number, pointer in enumerate((3, None, None, 5, None, 5, None), 1):
+        key = MESSAGE + pipe.prefix + row_key(number)
+        table.submit([(key, value_head(pointer) + b"%d" % number)])()
+    pipe.pushed = 7
+    reader, found = PipeReader(table), list[bytes]()
+
+    def fill(**outcomes: int) -> list[bytes]:
+        judge = Judge(lambda _: cast(Any, Outcomes(**outcomes)))
+        garbage = reader.fill(pipe, judge, lambda _: False)
+        table.submit(garbage)()
+        now = [item.payload for item in pipe.buffer]
+        pipe.buffer.clear()
+        found.extend(now)
+        return now
+
+    assert fill(_3=SKIP, _5=STOP) == [b"2", b"3"]
+    assert fill(_5=STOP) == []
+    assert fill(_5=DELIVER) == [b"4", b"5", b"6", b"7"]
+    assert fill(_5=DELIVER) == []
+    assert table.get(MESSAGE + pipe.prefix + row_key(1)) is None
 
 
 def test_items_of_a_pipe_that_is_gone_are_not_shown() -> None:

@@ -12,6 +12,7 @@ from txaware.service.read.partition_scan import PartitionScan
 from txaware.service.read.scan import CachedRows, Messages, Query, Scan
 from txaware.service.read.scan_cache import ScanCache
 from txaware.service.visibility import NoJudge
+from txaware.store.columns import value_head
 from txaware.store.keys import MESSAGE, row_key
 from txaware.store.memory import MemoryTable
 from txaware.store.message_table import Block, MessageTable
@@ -83,6 +84,33 @@ def test_a_batch_whose_messages_have_not_expired_comes_as_a_whole() -> None:
     assert (count, at_once) == (3, [3])
 
 
+def read_in_pieces(
+    *, limit: int | None = None, limit_bytes: int | None = None
+) -> list[int]:
+    """How many messages a page of 350 bytes has after each piece, until it is over."""
+    table = MemoryTable()
+    for number in range(1, 5):
+        table.submit(
+            [(MESSAGE + b"p" + row_key(number), value_head(None) + bytes(EACH))]
+        )()
+    query = Query(b"p", LEAST, LEAST, True, row_key(99), 1000, 350, 0)
+    rows = CachedRows(MessageTable(table), ScanCache(1 << 20))
+    scan = Scan(
+        *(rows, NOBODY, NOBODY, query, NoJudge()), seen=0, foreign_pointers=NOBODY
+    )
+    found, counts = Messages(), list[int]()
+    while not scan.is_over:
+        scan.read(found, limit=limit, limit_bytes=limit_bytes)
+        counts.append(scan.count)
+    return counts
+
+
+def test_a_piece_has_one_message_at_least_and_the_page_goes_on_behind_it() -> None:
+    assert read_in_pieces(limit=1) == [1, 2, 3, 3]
+    assert read_in_pieces(limit_bytes=1) == [1, 2, 3, 3]
+    assert read_in_pieces(limit_bytes=2 * EACH) == [2, 3, 3]
+
+
 class OneMessage:
     """The look at a partition that has a single message."""
 
@@ -106,3 +134,16 @@ def test_a_page_of_partitions_is_over_once_it_is_full_in_one_way() -> None:
     assert counted(limit=1000, limit_bytes=2 * EACH) == 2
     assert counted(limit=3, limit_bytes=1 << 20) == 3
     assert counted(limit=1000, limit_bytes=1 << 20) == 4
+
+
+def test_each_partition_has_the_room_that_those_before_it_left() -> None:
+    rooms = list[tuple[int, int]]()
+
+    def begin(number: int, *, messages: int, size_bytes: int) -> Any:
+        rooms.append((messages, size_bytes))
+        return OneMessage()
+
+    before = dict.fromkeys(range(4), LEAST)
+    scan = PartitionScan(NOBODY, before, begin, seen=0, limit=9, limit_bytes=3 * EACH)
+    scan.read(Messages())
+    assert rooms == [(9, 3 * EACH), (8, 2 * EACH), (7, EACH)]

@@ -138,6 +138,13 @@ def test_a_piece_may_be_as_large_as_a_grain() -> None:
     assert [*pieces] == [(0, 20)]
 
 
+def test_a_single_row_above_a_grain_is_not_looked_into() -> None:
+    table = Rows({7: 10})
+    found = divided(7, 8, size_of=table.size_of, narrow=table.narrow, grain_bytes=5)
+    assert [*found] == [(7, 10)]
+    assert table.asked == 1
+
+
 def test_a_gap_costs_two_look_ups_and_not_one_for_every_half() -> None:
     table = Rows({0: 10, 2**79 + 1: 10})
     found = divided(
