@@ -4,22 +4,29 @@ import re
 from collections.abc import Iterable
 from concurrent.futures import Executor
 from pathlib import Path
+from unittest.mock import Mock
 
 from tests.golden.conversations import CONVERSATIONS
 from tests.golden.conversations.operator import RULES
-from tests.golden.good_requests import GOOD, ON_DISK
-from tests.golden.refusals import permitted, refused
+from tests.golden.good_requests import ON_DISK
+from tests.golden.refusals import other, permitted, refused, routes
 from tests.golden.site import site
 from tests.golden.talk import Talk
+from txaware.server.exchange import Reply
+from txaware.server.routes import all_routes
+from txaware.server.routing import Routes
 
 ROOT = Path(__file__).parent
 PERMISSIONS = "refusals/permissions"
+OTHERS = "wire/others"
 ROUTES = {
     "refusals/" + re.sub("[ /{}]+", "-", f"{method}{path}").strip("-"): (method, path)
-    for method, path in GOOD
+    for method, path in routes()
 }
+_ASKED = re.compile(r"^> ([A-Z]+) (/[^?\s]*)", re.MULTILINE)
 _FAILED = re.compile(r"< 500\b|.* -> 500\b")
-NAMES = (*(f"wire/{name}" for name in CONVERSATIONS), PERMISSIONS, *ROUTES)
+_SAID = tuple(f"wire/{name}" for name in CONVERSATIONS)
+NAMES = (*_SAID, OTHERS, PERMISSIONS, *ROUTES)
 
 
 def path_of(name: str) -> Path:
@@ -32,6 +39,11 @@ def recorded(name: str, closing: Executor) -> str:
     if name == PERMISSIONS:
         with site(tokens=RULES, closing=closing) as served:
             return _text(permitted(served))
+    if name == OTHERS:
+        with site(closing=closing) as served:
+            talk = Talk(served)
+            other(talk, asked_in(_SAID))
+        return _text([f"# {other.__doc__}", *talk.lines])
     route = ROUTES.get(name)
     if route is not None:
         store = "leveldb" if route in ON_DISK else "memory"
@@ -42,6 +54,18 @@ def recorded(name: str, closing: Executor) -> str:
         talk = Talk(served)
         what.say(talk)
     return _text([f"# {what.say.__doc__}", *talk.lines])
+
+
+def asked_in(names: Iterable[str]) -> set[tuple[str, str]]:
+    """Returns the routes that are asked in the conversations of these files."""
+    table = Routes(all_routes(Mock(), Mock(), Mock(), needs_tokens=True))
+    found = set()
+    for name in names:
+        for method, path in _ASKED.findall(path_of(name).read_text()):
+            match = table.match(method, path)
+            if not isinstance(match, Reply):
+                found.add((match.route.method, match.route.path))
+    return found
 
 
 def failures(text: str) -> list[str]:

@@ -1,19 +1,21 @@
 """Refused requests of each route, a line each, and who may ask what."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from functools import cache
 from hashlib import sha256
 
 import attrs
 
 from tests.golden.good_requests import GOOD, Good, Prepared
-from tests.golden.mutants import Operation, Sent, derived, operations
+from tests.golden.mutants import JSON_TYPE, Operation, Sent, derived, operations
 from tests.golden.site import Site
-from tests.golden.talk import sent_by
+from tests.golden.talk import Talk, sent_by
 from tests.golden.texts import one_line
 from tests.support.http_raw import Response
 
 LONGEST = 400
+PAGE = "/dashboard"
 # Durations that a machine has are in these.
 NOT_RECORDED = frozenset({("GET", "/metrics"), ("GET", "/v1/metrics")})
 # What depends on how many requests came before: a field more must not change all lines.
@@ -38,11 +40,39 @@ _COUNTED = [
 ]
 
 
+# Pages that people see are no part of what programs speak.
+_PAGES = frozenset({("GET", "/"), ("GET", "/docs")})
+
+
+@cache
+def routes() -> tuple[tuple[str, str], ...]:
+    """Returns all routes: those with a good request of their own, and the others."""
+    others = operations().keys() - GOOD.keys() - _PAGES
+    return (*GOOD, *sorted(one for one in others if not one[1].startswith(PAGE)))
+
+
+def good_of(route: tuple[str, str], at: Prepared) -> Good:
+    """Makes the good request of a route: its own, or that of its declared example."""
+    if route in GOOD:
+        return GOOD[route](at)
+    body = operations()[route].described.get("requestBody", {})
+    return Good(body=body.get("content", {}).get(JSON_TYPE, {}).get("example"))
+
+
+def other(talk: Talk, asked: Container[tuple[str, str]]) -> None:
+    """Each route that no other conversation asks, by its good request."""
+    at = Prepared(talk.site)
+    for route in routes():
+        if route not in asked:
+            sent = operations()[route].sent(good_of(route, at))
+            talk.ask(sent.method, sent.path, sent.body, headers=sent.headers)
+
+
 def refused(site: Site, route: tuple[str, str]) -> Iterator[str]:
     """Yields what a route answers to a good request, and to those derived from it."""
     operation, at = operations()[route], Prepared(site)
     yield f"# {' '.join(route)}"
-    good = GOOD[route](at)
+    good = good_of(route, at)
     yield from ["", _asked(operation, good)]
     answer = _answer(site, operation.sent(good))
     yield f"-> {answer.status if route in NOT_RECORDED else _brief(answer)}"
@@ -50,7 +80,7 @@ def refused(site: Site, route: tuple[str, str]) -> Iterator[str]:
         yield from ["", f"## {title}"]
         for change in derive(operation, good):
             if answer.status < 400 or answer.status == 409:
-                good = GOOD[route](at)  # what there was is used up
+                good = good_of(route, at)  # what there was is used up
             sent = change(good)
             answer = _answer(site, sent)
             if answer.status == 200 and route in NOT_RECORDED:
@@ -62,8 +92,8 @@ def permitted(site: Site) -> Iterator[str]:
     """Yields for each route who may ask: nobody, a stranger, one without a right."""
     yield "# Each route without a token, with one that nobody has, with one of no right"
     at, known = Prepared(site, token="operator"), operations()
-    for route, make in GOOD.items():
-        good = make(at)
+    for route in routes():
+        good = good_of(route, at)
         yield from ["", " ".join(route)]
         for token in (None, "stranger", "nobody"):
             also = {} if token is None else {"Authorization": f"Bearer {token}"}

@@ -1,10 +1,13 @@
 """A good call of each declared verb, on a store that is prepared alike."""
 
+import json
 from collections.abc import Callable
+from functools import partial
+from inspect import signature
+from string import Formatter
 from typing import Any
 
 import attrs
-import msgspec
 
 from coordinator.prepared_transactions import two_phases
 from coordinator.transaction import Transaction
@@ -161,7 +164,6 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
         **{"topic": "orders", "start": s.first, "until": 2**40, "text": "B"},
         **{"key": None, "header": None, "header_value": None, "limit": 2},
     },
-    operator.INSPECT: lambda s: {"topic": "orders"},
     operator.SPLITS: lambda s: {
         **{"topic": "orders", "start": s.first, "stop": s.last},
         "part_bytes": 1,
@@ -174,7 +176,6 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     operator.CLEAN_PIECE: lambda s: {"plan": s.plan(), "piece": 0},
     operator.FINISH_CLEAN_UP: lambda s: {"plan": s.plan()},
     operator.PRUNE: lambda _: {"exclusive": True},
-    operator.ADD_SHARDS: lambda _: {"count": 1},
     operator.GIVE_SHARD: lambda _: {"shard": 0, "server": "1"},
     operator.REPORT_KEEPER: lambda _: {"name": "notes", "smallest_pointer": 7},
     operator.FORGET_KEEPER: lambda _: {"name": "notes"},
@@ -188,12 +189,10 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
         "transaction": s.tx,
     },
     groups.LAG: lambda _: {"group": "billing", "topic": "orders"},
-    members.LIST_GROUPS: lambda _: {"namespace": "default"},
     members.CREATE_GROUP: lambda _: {
         **{"group": "shipping", "session_s": 5, "heartbeat_s": 1, "ephemeral": False},
         "assignment": "range",
     },
-    members.DESCRIBE_GROUP: lambda _: {"group": "sharing"},
     members.DELETE_GROUP: lambda _: {"group": "gone"},
     members.JOIN_GROUP: lambda _: {
         **{"group": "sharing", "member": "ben", "static": True, "session_s": 5},
@@ -234,19 +233,12 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     jobs.END_HANDLED: lambda s: {"name": "work", "items": [s.job()["item"]]},
     jobs.RELEASE_JOBS: lambda s: {"name": "work", "transaction": s.tx},
     jobs.EXTEND_JOB: lambda s: s.job() | {"seconds": 5},
-    queues.LIST_QUEUES: lambda _: {"namespace": "default"},
     queues.CREATE_QUEUE: lambda _: {"name": "new", "lease_s": 5, "exist_ok": True},
     queues.UPDATE_QUEUE: lambda _: {"name": "mail", "max_deliveries": 7},
-    queues.DESCRIBE_QUEUE: lambda _: {"name": "mail"},
     queues.DELETE_QUEUE: lambda _: {"name": "gone"},
-    queues.QUEUE_STATS: lambda _: {"name": "mail"},
     queues.PEEK_QUEUE: lambda _: {"name": "mail", "limit": 1},
     queues.BROWSE_QUEUE: lambda _: {"name": "mail", "state": "waiting", "limit": 1},
-    queues.PAUSE_QUEUE: lambda _: {"name": "mail"},
-    queues.RESUME_QUEUE: lambda _: {"name": "mail"},
-    queues.TRUNCATE_QUEUE: lambda _: {"name": "mail"},
     queues.REDRIVE: lambda _: {"name": "mail", "limit": 3},
-    tables.LIST_TABLES: lambda _: {"namespace": "default"},
     tables.GET_ROW: lambda s: {"table": "t", "key": b"k", "transaction": s.tx},
     tables.SCAN_ROWS: lambda s: {
         **{"table": "t", "prefix": b"", "start": b"a", "stop": None, "limit": 5},
@@ -276,7 +268,6 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     transactions.BEGIN: lambda _: {"timeout_s": 30},
     transactions.LIST_TRANSACTIONS: lambda _: {"state": "invalid"},
     transactions.DESCRIBE_TRANSACTION: lambda s: s.begun(),
-    transactions.FIND_HANGING: lambda _: {"older_than_s": 900},
     transactions.TRUNCATE: lambda _: {"pointers": [5]},
     transactions.OUTCOME: lambda s: s.begun() | {"life": ""},
     transactions.DECIDE: lambda _: {
@@ -299,16 +290,33 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
         **{"topic": "new", "ttl_s": 60, "properties": {"owner": "ann"}},
         **{"exist_ok": True, "compact": True},
     },
-    topics.DESCRIBE_TOPIC: lambda _: {"topic": "orders"},
     topics.DELETE_TOPIC: lambda _: {"topic": "gone"},
     topics.REPLACE_TOPIC: lambda _: {"topic": "changed", "ttl_s": 5},
     topics.UPDATE_TOPIC: lambda _: {"topic": "changed", "properties": {"owner": None}},
-    topics.LIST_TOPICS: lambda _: {"namespace": "default"},
 }
-# One that needs no field is called as it is.
-SAMPLES |= {
-    verb: lambda _: {}
-    for verb in VERBS
-    if verb not in SAMPLES
-    and not any(field.required for field in msgspec.structs.fields(verb.request))
+# The names in the paths of all others.
+USUAL = {
+    "namespace": "default",
+    "topic": "orders",
+    "group": "sharing",
+    "member": "ann",
+    "table": "t",
+    "queue": "mail",
+    "transactional_id": "loader",
 }
+
+
+def by_its_example(verb: Verb[..., Any]) -> dict[str, Any]:
+    """Returns what the example of a verb's declaration says, and usual names."""
+    body = b"" if verb.example is None else json.dumps(verb.example).encode()
+    words = {
+        name: USUAL[name] for _, name, _, _ in Formatter().parse(verb.path) if name
+    }
+    found = verb.shape.options(verb.shape.read(words, dict, body))
+    meant = signature(verb.does).parameters
+    return {name: value for name, value in found.items() if name in meant}
+
+
+for _verb in VERBS:
+    if _verb not in SAMPLES:
+        SAMPLES[_verb] = partial(lambda verb, _: by_its_example(verb), _verb)

@@ -18,12 +18,6 @@ from txaware.client.calls.queue_calls import QueueCalls
 from txaware.client.calls.service_calls import ServiceCalls
 from txaware.client.calls.table_calls import TableCalls, json_bytes
 from txaware.client.calls.verb_calls import ServerCalls
-from txaware.client.client_verbs import (
-    GroupMethods,
-    MessageMethods,
-    OperatorMethods,
-    ProducerMethods,
-)
 from txaware.client.server_info import ServerInfo
 from txaware.client.transport import (
     BlockingVerbs,
@@ -31,12 +25,14 @@ from txaware.client.transport import (
     blocking,
     blocking_verb,
 )
-from txaware.model.interfaces import Payload
+from txaware.model.group_service import GroupMethods
+from txaware.model.interfaces import MessageMethods, OperatorMethods, Payload
 from txaware.model.keeper import Keeper, KeepsRows, named_pointer
 from txaware.model.messages import MessageId
 from txaware.model.producers import (
     BeginsTransactions,
     ProducerIdentity,
+    ProducerMethods,
     ProducerService,
 )
 from txaware.model.queue_service import QueueService

@@ -14,7 +14,7 @@ import tenacity
 from coordinator.brief_errors import shorten
 from txaware.client.calls.call import Call, Steps
 from txaware.client.calls.verb_calls import steps_of
-from txaware.client.client_verbs import BlockingClient, make_methods
+from txaware.client.client_verbs import steps_for
 from txaware.client.connections import ConnectionPool, destination, shown
 from txaware.client.frame_connection import FrameConnection, upgrade_request
 from txaware.client.frame_streams import FramedAnswer, head_of
@@ -37,7 +37,7 @@ from txaware.client.retry import FAILURES, Retry, WholeAnswer, again
 from txaware.client.server_info import ServerInfo
 from txaware.errors import TxAwareError, Unavailable
 from txaware.model.reports import MessagingStatus
-from txaware.model.signatures import signed_as
+from txaware.model.signatures import BlockingMethods, make_methods, signed_as
 from txaware.protocol.frames import RequestHead
 from txaware.protocol.verb import Verb
 
@@ -336,12 +336,12 @@ def blocking(
     return signed_as(verb)(performed)
 
 
-class BlockingVerbs(BlockingClient):
+class BlockingVerbs(BlockingMethods):
     """Makes the methods of the verbs that a class of clients has."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        make_methods(cls, blocking)
+        make_methods(cls, lambda found: blocking(found.verb, steps_for(found.verb)))
 
 
 def blocking_verb(verb: Verb[P, T]) -> Callable[Concatenate[Any, P], T]:

@@ -10,11 +10,13 @@ from coordinator.optional_ports import note_writers
 from coordinator.prepared_transactions import PreparedTransaction, two_phases
 from coordinator.transaction import Transaction
 from txaware.errors import PartitionNeeded
-from txaware.model.group_service import GroupService
+from txaware.model.group_service import GroupMethods, GroupService
 from txaware.model.interfaces import (
     UNSAID,
     Isolation,
+    MessageMethods,
     MessagingService,
+    OperatorMethods,
     OperatorService,
 )
 from txaware.model.latest import Latest, LatestPage
@@ -24,13 +26,14 @@ from txaware.model.producers import ProducerService
 from txaware.model.queue_service import QueueService
 from txaware.model.reports import Progress
 from txaware.model.requests import Payload, Pointer, checked_positions
-from txaware.model.signatures import passed_on, signed_as
+from txaware.model.signatures import BlockingMethods, passed_on, passes_on, signed_as
 from txaware.model.traced_messages import sent
 from txaware.publish import WrittenByHand, written_by_hand
 from txaware.service.transfer.backup import Backup, save
 
 
-class Verbs:
+@passes_on(to="_service")
+class Verbs(BlockingMethods, MessageMethods):
     """A `MessagingService` over another one, which knows the block it is called in."""
 
     def __init__(self, service: MessagingService, coordinator: Coordinator) -> None:
@@ -46,16 +49,9 @@ class Verbs:
     def shares_journal(self) -> bool:
         """True when one batch has rows of the store and records of the coordinator."""
 
-    create_topic = passed_on(MessagingService.create_topic, to="_service")
-    update_topic = passed_on(MessagingService.update_topic, to="_service")
-    topic = passed_on(MessagingService.topic, to="_service")
-    topics = passed_on(MessagingService.topics, to="_service")
-
     def partitions(self, topic: str) -> int:
         """Returns how many partitions a topic has, each with an order of its own."""
         return self._service.topic(topic).partitions
-
-    delete_topic = passed_on(MessagingService.delete_topic, to="_service")
 
     def publish(
         self,
@@ -83,8 +79,6 @@ class Verbs:
     def store(self, topic: str, messages: Iterable[Payload], **options: Any) -> Receipt:
         current_transaction(self._coordinator)  # refuses a loop inside of a block
         return self._service.store(topic, messages, **options)
-
-    rollback = passed_on(MessagingService.rollback, to="_service")
 
     @signed_as(MessagingService.poll)
     def poll(
@@ -220,10 +214,6 @@ class Verbs:
             note_writers(self._coordinator, transaction, ())
         self._coordinator.persist(transaction)
 
-    bounds = passed_on(MessagingService.bounds, to="_service")
-    offsets = passed_on(MessagingService.offsets, to="_service")
-    wait = passed_on(MessagingService.wait, to="_service")
-
 
 class PreparedVerbs:
     """The verbs for transactions that `tx.prepare(name)` left prepared."""
@@ -265,21 +255,16 @@ class QueueVerbs:
     end_handled = passed_on(QueueService.end_handled, to="_queue_service")
 
 
-class GroupVerbs:
+@passes_on(to="_group_service")
+class GroupVerbs(BlockingMethods, GroupMethods):
     """The verbs that make, show, rewind, assign and delete groups with members."""
 
     def __init__(self, groups: GroupService) -> None:
         self._group_service = groups
 
-    create_group = passed_on(GroupService.create_group, to="_group_service")
-    group = passed_on(GroupService.group, to="_group_service")
-    groups = passed_on(GroupService.groups, to="_group_service")
-    delete_group = passed_on(GroupService.delete_group, to="_group_service")
-    rewind_group = passed_on(GroupService.rewind_group, to="_group_service")
-    assign_group = passed_on(GroupService.assign_group, to="_group_service")
 
-
-class OperatorVerbs:
+@passes_on(to="_administration")
+class OperatorVerbs(BlockingMethods, OperatorMethods):
     """The verbs for operators, and for participants whose rows `prune` respects."""
 
     def __init__(
@@ -293,24 +278,9 @@ class OperatorVerbs:
         """The verbs of operators, with the steps of a clean-up that processes share."""
         return self._administration
 
-    peek = passed_on(OperatorService.peek, to="_administration")
-    search = passed_on(OperatorService.search, to="_administration")
-    namespaces = passed_on(OperatorService.namespaces, to="_administration")
-    topic_sizes = passed_on(OperatorService.topic_sizes, to="_administration")
-    inspect = passed_on(OperatorService.inspect, to="_administration")
-    splits = passed_on(OperatorService.splits, to="_administration")
-    lag_ms = passed_on(OperatorService.lag_ms, to="_administration")
-    oldest_unread_ms = passed_on(OperatorService.oldest_unread_ms, to="_administration")
     check = passed_on(OperatorService.check, to="_administration")
     clean_up = passed_on(OperatorService.clean_up, to="_administration")
-    prune = passed_on(OperatorService.prune, to="_administration")
-    metrics = passed_on(OperatorService.metrics, to="_administration")
     register_keeper = passed_on(OperatorService.register_keeper, to="_administration")
-    forget_keeper = passed_on(OperatorService.forget_keeper, to="_administration")
-    keepers = passed_on(OperatorService.keepers, to="_administration")
-    shards = passed_on(OperatorService.shards, to="_administration")
-    add_shards = passed_on(OperatorService.add_shards, to="_administration")
-    give_shard = passed_on(OperatorService.give_shard, to="_administration")
 
     producers = passed_on(ProducerService.producers, to="_producers")
     describe_producer = passed_on(ProducerService.describe_producer, to="_producers")

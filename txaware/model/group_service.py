@@ -13,6 +13,7 @@ from txaware.model.groups import (
     NamedPartition,
     PartitionPosition,
 )
+from txaware.model.signatures import PortVerb
 
 
 class GroupService(Protocol):
@@ -120,3 +121,14 @@ class GroupService(Protocol):
         self, group: str, members: Mapping[str, Mapping[str, Sequence[int]]]
     ) -> GroupDescription:
         """Assigns partitions to members, by topic; the assignment becomes `own`."""
+
+
+class GroupMethods:
+    """The verbs of `GroupService` that programs call, but for those of members."""
+
+    create_group = PortVerb(GroupService.create_group)
+    group = PortVerb(GroupService.group)
+    groups = PortVerb(GroupService.groups)
+    delete_group = PortVerb(GroupService.delete_group)
+    rewind_group = PortVerb(GroupService.rewind_group)
+    assign_group = PortVerb(GroupService.assign_group)

@@ -40,6 +40,7 @@ from txaware.model.requests import (
     Start,
 )
 from txaware.model.shards import Shard, Shards
+from txaware.model.signatures import PortVerb
 from txaware.model.topics import Topic
 
 # A row to write: its key, and its value or None for a deletion.
@@ -216,6 +217,26 @@ class MessagingService(Protocol):
         """Waits until there is a message to poll; returns False after the time-out."""
 
 
+class MessageMethods:
+    """The verbs of `MessagingService` that programs call, here and over HTTP."""
+
+    create_topic = PortVerb(MessagingService.create_topic)
+    update_topic = PortVerb(MessagingService.update_topic)
+    topic = PortVerb(MessagingService.topic)
+    topics = PortVerb(MessagingService.topics)
+    delete_topic = PortVerb(MessagingService.delete_topic)
+    publish = PortVerb(MessagingService.publish)
+    store = PortVerb(MessagingService.store)
+    rollback = PortVerb(MessagingService.rollback)
+    poll = PortVerb(MessagingService.poll)
+    position = PortVerb(MessagingService.position)
+    save_position = PortVerb(MessagingService.save_position)
+    bounds = PortVerb(MessagingService.bounds)
+    latest_page = PortVerb(MessagingService.latest_page)
+    offsets = PortVerb(MessagingService.offsets)
+    wait = PortVerb(MessagingService.wait)
+
+
 class OperatorService(Protocol):
     """The service that looks into a store, cleans it up and counts, for its operators.
 
@@ -349,6 +370,26 @@ class OperatorService(Protocol):
 
     def metrics(self) -> Metrics:
         """Returns the counts of this process, and the state at this moment."""
+
+
+class OperatorMethods:
+    """The verbs of `OperatorService` that programs call, here and over HTTP."""
+
+    peek = PortVerb(OperatorService.peek)
+    search = PortVerb(OperatorService.search)
+    namespaces = PortVerb(OperatorService.namespaces)
+    topic_sizes = PortVerb(OperatorService.topic_sizes)
+    inspect = PortVerb(OperatorService.inspect)
+    splits = PortVerb(OperatorService.splits)
+    lag_ms = PortVerb(OperatorService.lag_ms)
+    oldest_unread_ms = PortVerb(OperatorService.oldest_unread_ms)
+    prune = PortVerb(OperatorService.prune)
+    metrics = PortVerb(OperatorService.metrics)
+    forget_keeper = PortVerb(OperatorService.forget_keeper)
+    keepers = PortVerb(OperatorService.keepers)
+    shards = PortVerb(OperatorService.shards)
+    add_shards = PortVerb(OperatorService.add_shards)
+    give_shard = PortVerb(OperatorService.give_shard)
 
 
 class Emptiness(Protocol):

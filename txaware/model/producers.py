@@ -11,6 +11,7 @@ from txaware.errors import BadRequest
 from txaware.model.interfaces import CargoCounted
 from txaware.model.messages import MessageId
 from txaware.model.requests import Payload, Pointer
+from txaware.model.signatures import PortVerb
 
 # Numbers count on from 0 after the greatest.
 SEQUENCES = 2**31
@@ -263,3 +264,13 @@ class ProducerService(Protocol):
 
     def forget_producer(self, producer_id: int) -> None:
         """Forgets a producer; what it publishes later is refused as fenced."""
+
+
+class ProducerMethods:
+    """The verbs of `ProducerService` that clients have outside of transactions."""
+
+    open_producer = PortVerb(ProducerService.open_producer)
+    publish_once = PortVerb(ProducerService.publish_once)
+    producers = PortVerb(ProducerService.producers)
+    describe_producer = PortVerb(ProducerService.describe_producer)
+    forget_producer = PortVerb(ProducerService.forget_producer)

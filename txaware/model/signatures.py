@@ -1,8 +1,16 @@
 """Signatures of verbs: a port says them, methods that pass a verb on show them."""
 
 import inspect
-from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar, get_args
+from collections.abc import Callable, Coroutine
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    get_args,
+    overload,
+)
 
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 P = ParamSpec("P")
@@ -96,3 +104,57 @@ def showing(verb: Callable[..., object]) -> Callable[[C], C]:
         return method
 
     return shown
+
+
+class BlockingMethods:
+    """A class whose verbs wait in the thread of their caller."""
+
+
+class AwaitedMethods:
+    """A class whose verbs are coroutines."""
+
+
+class PortVerb(Generic[P, T]):
+    """A verb in a list of those that programs call; who has the list makes a method.
+
+    `verb` is the method of a port, which has the signature.
+    """
+
+    def __init__(self, verb: Callable[Concatenate[Any, P], T]) -> None:
+        self.verb = verb
+
+    @overload
+    def __get__(
+        self, has_it: None, owner: type[BlockingMethods]
+    ) -> Callable[Concatenate[Any, P], T]: ...
+
+    @overload
+    def __get__(self, has_it: BlockingMethods, owner: type) -> Callable[P, T]: ...
+
+    @overload
+    def __get__(
+        self, has_it: AwaitedMethods, owner: type
+    ) -> Callable[P, Coroutine[Any, Any, T]]: ...
+
+    def __get__(self, has_it: Any, owner: type) -> Any:
+        raise AttributeError(f"{owner.__name__} has made no method of {self.verb}")
+
+
+def make_methods(
+    owner: type, make: Callable[[PortVerb[..., Any]], Callable[..., Any]]
+) -> None:
+    """Makes the methods of all verbs in the lists of a class, but for its own ones."""
+    for name in dir(owner):
+        found = inspect.getattr_static(owner, name)
+        if isinstance(found, PortVerb):
+            setattr(owner, name, make(found))
+
+
+def passes_on(*, to: str) -> Callable[[type[T]], type[T]]:
+    """Makes the methods of a class pass their verbs on to the object in `to`."""
+
+    def made(owner: type[T]) -> type[T]:
+        make_methods(owner, lambda found: passed_on(found.verb, to=to))
+        return owner
+
+    return made

@@ -4,13 +4,10 @@ from txaware.client.aio.async_transport import AsyncTransport, AwaitedVerbs
 from txaware.client.calls.admin_calls import AdminCalls
 from txaware.client.calls.service_calls import ServiceCalls
 from txaware.client.calls.verb_calls import steps_of
-from txaware.client.client_verbs import (
-    GroupMethods,
-    MessageMethods,
-    OperatorMethods,
-    ProducerMethods,
-)
 from txaware.client.server_info import ServerInfo
+from txaware.model.group_service import GroupMethods
+from txaware.model.interfaces import MessageMethods, OperatorMethods
+from txaware.model.producers import ProducerMethods
 from txaware.model.reports import CleanUp, Report
 from txaware.protocol import operator
 

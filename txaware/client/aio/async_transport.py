@@ -15,7 +15,7 @@ from coordinator.brief_errors import briefly, shorten
 from txaware.client.aio.async_frame_connection import AsyncFrameConnection
 from txaware.client.calls.call import Call, Steps
 from txaware.client.calls.verb_calls import steps_of
-from txaware.client.client_verbs import AwaitedClient, make_methods
+from txaware.client.client_verbs import steps_for
 from txaware.client.connections import destination, shown
 from txaware.client.frame_connection import upgrade_request
 from txaware.client.frame_streams import FramedAnswer, head_of
@@ -40,7 +40,7 @@ from txaware.client.server_info import ServerInfo
 from txaware.client.transport import AsksInFrames, Transport
 from txaware.errors import TxAwareError, Unavailable
 from txaware.model.reports import MessagingStatus
-from txaware.model.signatures import signed_as
+from txaware.model.signatures import AwaitedMethods, make_methods, signed_as
 from txaware.protocol.verb import Verb
 
 # The time that a client which is closed may still give back what nobody waits for.
@@ -431,12 +431,12 @@ def awaited(
     return signed_as(verb)(performed)
 
 
-class AwaitedVerbs(AwaitedClient):
+class AwaitedVerbs(AwaitedMethods):
     """Makes the coroutine methods of the verbs that a class of clients has."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        make_methods(cls, awaited)
+        make_methods(cls, lambda found: awaited(found.verb, steps_for(found.verb)))
 
 
 def awaited_verb(
