@@ -17,12 +17,7 @@ from txaware.cli.root import KeyValue, command, logged_to_stderr
 from txaware.errors import TransactionOutcomeUnknown, Unavailable
 from txaware.messaging import Messaging
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TXAWARE_URL", raising=False)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def every_verb(group: click.Group, *names: str) -> list[tuple[str, ...]]:

@@ -7,17 +7,14 @@ from pathlib import Path
 import pytest
 
 import txaware
-from tests.support.cli_runs import PROGRAM, error_of, run, run_json
+from tests.support.cli_runs import PROGRAM, ended, error_of, run, run_json
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TXAWARE_URL", raising=False)
+def filled(here: Path) -> None:
     with txaware.connect("leveldb:data") as messaging:
         messaging.create_topic("t")
         messaging.publish("t", [b"one", b"two"])
-    return tmp_path
 
 
 def names(directory: Path) -> list[str]:
@@ -105,6 +102,7 @@ def test_wrong_places_are_said(here: Path) -> None:
     assert names(here) == ["data", "file"]
 
 
+PYTHON = PROGRAM[:1]
 FULL = """
 import resource, sys
 from txaware.cli import main
@@ -123,14 +121,7 @@ def test_a_disk_that_is_full_leaves_nothing(here: Path, size: int) -> None:
         messaging.publish("t", [bytes(100_000)] * 3)
     run("backup", "file")
     arguments = ["restore", "file", "leveldb:new"]
-    program = FULL.format(size=size, arguments=arguments)
-    ran = subprocess.run(
-        [PROGRAM[0], "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ran = ended("-c", FULL.format(size=size, arguments=arguments), program=PYTHON)
     assert (ran.returncode, ran.stdout) == (3, ""), ran.stderr
     assert "new cannot be" in ran.stderr
     assert len(ran.stderr.splitlines()) == 1
@@ -141,13 +132,7 @@ def test_a_file_on_a_disk_that_is_full_leaves_nothing(here: Path) -> None:
     with txaware.connect("leveldb:data") as messaging:
         messaging.publish("t", [bytes(100_000)] * 3)
     program = FULL.format(size=200_000, arguments=["backup", "file"])
-    ran = subprocess.run(
-        [PROGRAM[0], "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ran = ended("-c", program, program=PYTHON)
     assert ran.returncode == 3, ran.stderr
     assert "cannot be written" in ran.stderr
     assert names(here) == ["data"]

@@ -10,14 +10,10 @@ from tests.support.cli_runs import error_of, run, run_json
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    for name in ("TXAWARE_URL", "TXAWARE_COORDINATOR"):
-        monkeypatch.delenv(name, raising=False)
+def filled(here: Path) -> None:
     with txaware.connect("leveldb:data") as messaging:
         messaging.create_topic("t")
         messaging.publish("t", [b"one", b"two"])
-    return tmp_path
 
 
 def test_it_is_copied_once_and_then_recognised() -> None:

@@ -1,6 +1,5 @@
 """`txaware group`, on data of this process and at a server."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,25 +10,9 @@ from tests.support.concurrency import until
 from txaware.auth import AuditLog
 from txaware.messaging import Messaging
 
+pytestmark = pytest.mark.usefixtures("here")
+
 BEGINNING = "0" * 40
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TXAWARE_URL", raising=False)
-    return tmp_path
-
-
-@pytest.fixture(params=["embedded", "http"])
-def messaging(request: pytest.FixtureRequest) -> Iterator[Messaging]:
-    with txaware.connect("memory:") as embedded:
-        embedded.create_topic("t")
-        if request.param == "embedded":
-            yield embedded
-            return
-        with embedded.serve() as server, txaware.connect(server.url) as client:
-            yield client
 
 
 def published(messaging: Messaging, *payloads: bytes, topic: str = "t") -> list[str]:

@@ -24,31 +24,9 @@ from txaware.messaging import Messaging
 from txaware.model.messages import MessageId, Page
 from txaware.model.settings import Settings
 
+pytestmark = pytest.mark.usefixtures("here")
+
 BYTES = b"".join(bytes([number]) for number in range(256) if number != 10)
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def embedded() -> Iterator[Messaging]:
-    with txaware.connect("memory:") as opened:
-        opened.create_topic("t")
-        yield opened
-
-
-@pytest.fixture(params=["embedded", "http"])
-def messaging(
-    request: pytest.FixtureRequest, embedded: Messaging
-) -> Iterator[Messaging]:
-    if request.param == "embedded":
-        yield embedded
-        return
-    with embedded.serve() as server, txaware.connect(server.url) as client:
-        yield client
 
 
 @contextmanager

@@ -21,8 +21,7 @@ LIST = ("outbox", "list", "shop.db")
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def filled(here: Path) -> None:
     run("topic", "create", "t")
 
 

@@ -8,12 +8,9 @@ import txaware
 from tests.support.cli_runs import error_of, run
 from txaware import participants
 
+pytestmark = pytest.mark.usefixtures("here")
+
 RECOVER = ("participants", "recover")
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def killed_after_the_commit(*names: str) -> int:

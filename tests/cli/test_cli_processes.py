@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import txaware
-from tests.support.cli_runs import PROGRAM, run
+from tests.support.cli_runs import ended, run
 from tests.support.clusters import (
     PATIENCE_S,
     Cluster,
@@ -352,18 +352,13 @@ def test_the_directory_leads_to_the_servers(cluster: Cluster) -> None:
 
 
 def second_parent(cluster: Cluster, *more: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*PROGRAM, "serve", "--data", str(cluster.data), "--port", "0", *more],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
+    return ended("serve", "--data", str(cluster.data), "--port", "0", *more)
 
 
 def test_a_second_parent_is_refused(cluster: Cluster) -> None:
-    ended = second_parent(cluster, "--processes", "2")
-    assert (ended.returncode, ended.stdout) == (3, "")
-    assert f"process {cluster.process.pid}" in ended.stderr
+    ran = second_parent(cluster, "--processes", "2")
+    assert (ran.returncode, ran.stdout) == (3, "")
+    assert f"process {cluster.process.pid}" in ran.stderr
     assert second_parent(cluster).returncode == 3
 
 
@@ -669,27 +664,17 @@ def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
         (("--data", "memory:"), "no directory"),
         (("--data", str(tmp_path / "d"), "--standby"), "--standby"),
     ):
-        ended = subprocess.run(
-            [*PROGRAM, "serve", "--port", "0", "--processes", "2", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-        )
-        assert ended.returncode == 2
-        assert said in ended.stderr
+        ran = ended("serve", "--port", "0", "--processes", "2", *arguments)
+        assert ran.returncode == 2
+        assert said in ran.stderr
     for setting, code, said in (
         ("own_ports=1-x", 2, "own_ports"),
         ("advertise=127.0.0.3", 3, "is not reached at 127.0.0.3:"),
     ):
-        ports = [*PROGRAM, "--set", setting, "serve", "--processes", "2"]
-        ended = subprocess.run(
-            [*ports, "--data", str(tmp_path / "d"), "--port", "0"],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-        )
-        assert ended.returncode == code, ended.stderr
-        assert said in ended.stderr
+        ports = ("--set", setting, "serve", "--processes", "2")
+        ran = ended(*ports, "--data", str(tmp_path / "d"), "--port", "0")
+        assert ran.returncode == code, ran.stderr
+        assert said in ran.stderr
     assert not (tmp_path / "d" / "shards").exists()
 
 
@@ -700,11 +685,6 @@ def test_a_shard_of_another_store_is_told(tmp_path: Path) -> None:
     place = tmp_path / "one" / "shards" / "1"
     place.rename(tmp_path / "taken")
     (tmp_path / "two" / "shards" / "1").rename(place)
-    ended = subprocess.run(
-        [*PROGRAM, "serve", "--data", str(tmp_path / "one"), "--processes", "2"],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-    assert ended.returncode == 1, ended.stderr
-    assert "another store" in json.dumps(ended.stderr)
+    ran = ended("serve", "--data", str(tmp_path / "one"), "--processes", "2")
+    assert ran.returncode == 1, ran.stderr
+    assert "another store" in json.dumps(ran.stderr)

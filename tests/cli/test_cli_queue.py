@@ -13,10 +13,8 @@ PATIENCE_S = 60
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def filled(here: Path) -> None:
     run("queue", "create", "mail")
-    return tmp_path
 
 
 def test_what_was_pushed_is_peeked_at_and_popped() -> None:

@@ -17,23 +17,17 @@ from typing import IO, Any
 import pytest
 
 import txaware
-from tests.support.certificates import certificate
+from tests.support.certificates import certificate, self_signed
 from tests.support.cli_runs import PROGRAM, Serving, error_of, run, serving, start
 from tests.support.concurrency import until
 from txaware.cli.garbage import what_began_stays
 from txaware.errors import BadRequest, Unavailable
 from txaware.model.settings import Settings
 
+pytestmark = pytest.mark.usefixtures("here")
+
 PATIENCE_S = 20
 TOPIC = "/v1/namespaces/default/topics/t"
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    for name in ("TXAWARE_URL", "TXAWARE_TOKEN", "TXAWARE_TOKEN_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path
 
 
 def began_publish(server: Serving, body: bytes) -> socket.socket:
@@ -176,16 +170,7 @@ def test_a_token_comes_from_the_environment_or_a_file(
 def test_tls_with_a_certificate_of_ones_own(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt"),
-            *("ec_paramgen_curve:prime256v1", "-subj", "/CN=txaware", "-days", "2"),
-            *("-addext", "subjectAltName=IP:127.0.0.1"),
-            *("-keyout", "server.key", "-out", "server.pem"),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    self_signed(here, "IP:127.0.0.1")
     with serving("--certificate", "server.pem", "--key", "server.key") as server:
         assert server.url.startswith("https://127.0.0.1:")
         assert "certificate" in error_of("topic", "list", "--url", server.url, code=3)

@@ -8,10 +8,8 @@ from tests.support.cli_runs import error_of, run, run_json
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def filled(here: Path) -> None:
     run("topic", "create", "t")
-    return tmp_path
 
 
 def test_what_was_put_is_got_scanned_and_deleted() -> None:

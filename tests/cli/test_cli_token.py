@@ -13,14 +13,10 @@ from tests.support.cli_runs import PROGRAM, error_of, run, run_json
 from txaware.auth import Tokens, digest_text
 from txaware.model.topics import QueueName, TopicName
 
+pytestmark = pytest.mark.usefixtures("here")
+
 FILE = ("--file", "tokens.toml")
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def made(*arguments: str) -> str:

@@ -15,12 +15,7 @@ from txaware.messaging import Messaging
 from txaware.model.messages import Outgoing
 from txaware.model.settings import Settings
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TXAWARE_URL", raising=False)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture
@@ -29,17 +24,6 @@ def embedded() -> Iterator[Messaging]:
     with txaware.connect("memory:", settings=settings) as opened:
         opened.create_topic("t")
         yield opened
-
-
-@pytest.fixture(params=["embedded", "http"])
-def messaging(
-    request: pytest.FixtureRequest, embedded: Messaging
-) -> Iterator[Messaging]:
-    if request.param == "embedded":
-        yield embedded
-        return
-    with embedded.serve() as server, txaware.connect(server.url) as client:
-        yield client
 
 
 def test_a_topic_is_created_listed_updated_and_deleted() -> None:

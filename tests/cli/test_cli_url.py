@@ -17,6 +17,8 @@ from txaware.messaging import Messaging
 from txaware.model.settings import Settings
 from txaware.server.server import HttpServer
 
+pytestmark = pytest.mark.usefixtures("here")
+
 # What needs no data, or is about a place on this machine.
 WITHOUT = {"asyncapi", "bench", "copy", "demo", "hbase", "metric"} | {
     *("restore", "serve", "token"),
@@ -24,14 +26,6 @@ WITHOUT = {"asyncapi", "bench", "copy", "demo", "hbase", "metric"} | {
 # What goes on until it is told to stop.
 ENDLESS = {"run", "worker"}
 PATIENCE_S = 20
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    for name in ("TXAWARE_URL", "TXAWARE_TOKEN", "TXAWARE_TOKEN_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path
 
 
 @pytest.fixture

@@ -1,13 +1,13 @@
 """Groups: members conflict, or go on from each other; threads and tasks."""
 
 import asyncio
-import threading
 import time
 from typing import Any
 
 import pytest
 
 from coordinator.transaction import Status
+from tests.support.concurrency import in_threads
 from tests.support.consume_setting import Setting, in_transaction, run_in_thread, texts
 from tests.support.doubles import failing, lost
 from txaware.consume import Consumer
@@ -229,11 +229,7 @@ def test_threads_that_share_one_outside_get_each_message_once(here: Setting) -> 
         while page := consumer.poll(limit=7):
             seen.extend(texts(page))
 
-    threads = [threading.Thread(target=take) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: take(), range(4))
     assert sorted(seen, key=int) == numbers
 
 
@@ -253,11 +249,7 @@ def test_threads_of_a_group_handle_each_message_once(here: Setting) -> None:
                 return
             seen.extend(polled)
 
-    threads = [threading.Thread(target=take) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: take(), range(4))
     assert sorted(seen, key=int) == numbers
 
 

@@ -1,7 +1,6 @@
 """What every coordinator promises, whoever decides and however far away."""
 
 import itertools
-import threading
 import time
 import uuid
 
@@ -25,6 +24,7 @@ from coordinator.transaction import (
     TransactionType,
     VisibilityLevel,
 )
+from tests.support.concurrency import in_threads
 from tests.support.coordinators import commit_changes
 from tests.support.doubles import Recorder
 
@@ -377,11 +377,7 @@ def test_of_many_threads_that_change_one_key_at_a_time_none_is_lost(
             else:
                 committed.append(tx)
 
-    threads = [threading.Thread(target=run) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    in_threads(lambda _: run(), range(4))
     assert committed
     seen = coordinator.snapshot()
     in_order = sorted(committed, key=lambda tx: tx.transaction_id)

@@ -1,7 +1,6 @@
 """Rows in PostgreSQL and MySQL with messages: what holds for each of them."""
 
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 import txaware
 from coordinator.outcome import Outcome
 from tests.support.cli_runs import error_of, run
-from tests.support.concurrency import at_once
+from tests.support.concurrency import at_once, in_threads
 from tests.support.database_server import DatabaseServer
 from tests.support.database_shops import (
     Opened,
@@ -269,11 +268,7 @@ def test_members_of_a_group_handle_each_message_once(
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=work) for _ in "abc"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: work(), "abc")
     assert errors == []
     assert sorted(map(int, orders(opened))) == list(range(20))
 

@@ -1,11 +1,11 @@
 """Groups in trouble: storms of joins, one name twice, rewinds within a move."""
 
 import logging
-import threading
 
 import attrs
 import pytest
 
+from tests.support.concurrency import in_threads
 from tests.support.messagings import Site
 from txaware.errors import TransactionConflict
 from txaware.messaging import Messaging
@@ -88,11 +88,7 @@ def test_a_storm_of_joins_and_leaves_leaves_nothing_behind(
             errors.append(error)
             raise
 
-    threads = [threading.Thread(target=storm, args=(n,)) for n in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(storm, range(THREADS))
     assert errors == []
     settle(stays, partitions=3)
     [member] = groups.group("billing").members

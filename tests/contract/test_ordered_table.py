@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import Unavailable
 from coordinator.transaction import Transaction
+from tests.support.concurrency import in_threads
 from tests.support.doubles import Clock
 from tests.support.hbase_stores import HBaseStores
 from txaware.model.interfaces import OrderedTable, Row
@@ -174,11 +175,7 @@ def test_of_many_that_replace_a_value_at_once_one_wins(table: OrderedTable) -> N
             if table.compare_and_set(PREFIX, old, b"%d" % (int(old) + 1)):
                 won.append(1)
 
-    threads = [threading.Thread(target=count) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: count(), range(8))
     assert table.get(PREFIX) == b"%d" % len(won)
     assert len(won) >= 20
 

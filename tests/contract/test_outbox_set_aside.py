@@ -1,10 +1,10 @@
 """What an outbox cannot carry over is set aside, and blocks nobody else."""
 
-import threading
 from datetime import timedelta
 
 import pytest
 
+from tests.support.concurrency import in_threads
 from tests.support.outboxes import Shop
 from tests.support.queues import made, taken
 from txaware.errors import BadRequest, QueueNotFound, TopicNotFound
@@ -253,11 +253,7 @@ def test_many_relays_at_once_carry_over_or_set_aside_each_row_once(shop: Shop) -
             shop.messaging.publisher("u").publish(b"%d" % number)
             queue.push(b"%d" % number)
     shop.messaging.delete_topic("t")
-    threads = [threading.Thread(target=relay.carry_over) for relay in relays]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda relay: relay.carry_over(), relays)
     every = [b"%d" % number for number in range(20)]
     assert (shop.read("u"), taken(queue)) == (every, every)
     assert shop.set_aside() == {"t": 20}

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.concurrency import in_threads
 from tests.support.messagings import DAY_S, Site
 from txaware import Messaging
 from txaware.errors import (
@@ -356,11 +357,7 @@ def test_calls_of_many_threads_are_stored_once_and_in_order(
             payload = b"%d %d" % (name, number)
             (found[payload],) = producer.publish("t", [payload])
 
-    threads = [threading.Thread(target=publish, args=(name,)) for name in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(publish, range(8))
     messages = messaging.poll("t", limit=1000)
     assert {message.payload: message.id for message in messages} == found
     for name in range(8):

@@ -1,6 +1,5 @@
 """No pipe takes more items than its limit, however many are pushed at once."""
 
-import threading
 from contextlib import suppress
 from itertools import groupby
 from typing import Any
@@ -10,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txaware
+from tests.support.concurrency import in_threads
 from tests.support.messagings import Site
 from tests.support.queues import numbered, popped, taken, waiting
 from txaware.errors import TooManyPipes
@@ -194,11 +194,7 @@ def test_pushes_of_many_threads_as_one_pusher_keep_the_limit(site: Site) -> None
         for number in range(0, 12, 4):
             pusher.push_all([b"%d-%02d" % (name, number + one) for one in range(4)])
 
-    threads = [threading.Thread(target=push, args=(name,)) for name in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(push, range(6))
     assert max(len(pipe) for pipe in pipes(queue)) <= 3
     found = taken(queue)
     for name in range(6):

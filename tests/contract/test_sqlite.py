@@ -1,7 +1,6 @@
 """Rows in SQLite with messages: out through an outbox, in through an inbox."""
 
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 import txaware
 from coordinator.transaction import Status
-from tests.support.concurrency import at_once
+from tests.support.concurrency import at_once, in_threads
 from tests.support.messagings import committed, payloads
 from txaware import Outgoing, participants
 from txaware.errors import BadRequest, MisusedTransaction, TransactionConflict
@@ -176,11 +175,7 @@ def test_two_relays_of_one_file_carry_each_message_over_once(
     relays = [OutboxRelay(messaging, SqliteOutbox(path), batch_rows=3) for _ in "ab"]
     for number in range(40):
         order(messaging, shop, str(number))
-    threads = [threading.Thread(target=relay.carry_over) for relay in relays]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda relay: relay.carry_over(), relays)
     for relay in relays:
         relay.carry_over()
         relay.close()

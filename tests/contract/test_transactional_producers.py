@@ -1,6 +1,5 @@
 """Transactional producers: one instance at a time, and each commit counted once."""
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +7,7 @@ import attrs
 import pytest
 
 from coordinator.transaction import Status
+from tests.support.concurrency import in_threads
 from tests.support.consume_setting import run_in_thread
 from tests.support.doubles import Recorder
 from tests.support.messagings import DAY_S, Site, committed, payloads, publish
@@ -789,11 +789,7 @@ def test_two_instances_that_race_leave_every_commit_counted(
             except ProducerFenced:
                 continue
 
-    threads = [threading.Thread(target=load, args=(b"%d" % n,)) for n in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda n: load(b"%d" % n), range(3))
     found = committed(messaging)
     assert sorted(found) == sorted(done)
     assert len(set(found)) == len(found)

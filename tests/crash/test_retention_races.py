@@ -8,7 +8,7 @@ import pytest
 
 import txaware
 from coordinator.embedded.coordinator import EmbeddedCoordinator
-from tests.support.concurrency import until
+from tests.support.concurrency import in_threads, until
 from tests.support.messagings import (
     Site,
     administration_of,
@@ -98,11 +98,7 @@ def test_two_clean_ups_take_turns(site: Site, monkeypatch: pytest.MonkeyPatch) -
         clean_topic(*args)
 
     monkeypatch.setattr(Retention, "_clean_topic", slow)
-    threads = [threading.Thread(target=messaging.clean_up) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: messaging.clean_up(), range(3))
     assert most == [1]
 
 

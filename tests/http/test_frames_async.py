@@ -3,7 +3,6 @@
 import asyncio
 import math
 import threading
-from collections.abc import Iterator
 
 import attrs
 import pytest
@@ -30,12 +29,6 @@ EMPTY = Call("POST", "/ping", done)
 # Where many programs share a processor, forty threads and a server may need it for so
 # long that a call gets no answer in the usual time.
 PATIENT = ClientSettings(answer_timeout_s=2 * PATIENCE_S, call_timeout_s=2 * PATIENCE_S)
-
-
-@pytest.fixture
-def served() -> Iterator[Served]:
-    with serving() as here:
-        yield here
 
 
 def connect(served: Served) -> AsyncMessaging:

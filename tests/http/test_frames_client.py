@@ -61,12 +61,6 @@ BY_REQUEST = {"enter", "hello", "leave", "ends"}
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
-    with serving() as here:
-        yield here
-
-
-@pytest.fixture
 def messaging(served: Served) -> Iterator[Messaging]:
     with txaware.connect(served.server.url, frames=True) as opened:
         yield opened

@@ -30,8 +30,6 @@ from txaware.errors import (
     MisusedTransaction,
     ParticipantFailed,
     RequestTooLarge,
-    TopicExists,
-    TopicNotFound,
     TransactionConflict,
     Unavailable,
 )
@@ -43,12 +41,6 @@ from txaware.model.settings import Settings
 def store() -> Iterator[ServedStore]:
     with served(long_poll_s=0.1, accept_unknown_pointers=True) as opened:
         opened.messaging.create_topic("t")
-        yield opened
-
-
-@pytest.fixture
-def server() -> Iterator[ScriptedServer]:
-    with ScriptedServer() as opened:
         yield opened
 
 
@@ -80,37 +72,6 @@ async def test_publishers_take_what_stands_beside_one_message(
         assert [(one.payload, one.key, one.headers) for one in page] == [
             (payload, b"k", {"h": b"1"}) for payload in (b"a", b"b", b"c", b"d", b"e")
         ]
-
-
-@in_loop
-async def test_the_verbs_are_awaited(store: ServedStore) -> None:
-    async with connect_async(store.url) as messaging:
-        created = await messaging.create_topic("n:u", ttl_s=5, properties={"a": "b"})
-        assert created == await messaging.topic("n:u")
-        assert created == await messaging.create_topic("n:u", ttl_s=5, exist_ok=True)
-        with pytest.raises(TopicExists, match="its ttl_s is 5, not 6"):
-            await messaging.create_topic("n:u", ttl_s=6, exist_ok=True)
-        updated = await messaging.update_topic("n:u", ttl_s=6)
-        assert (updated.ttl_s, updated.properties) == (6, {"a": "b"})
-        assert await messaging.topics("n") == ["u"]
-        await messaging.publish("n:u", [b"a", b"b"])
-        page = await messaging.poll("n:u", limit=1)
-        assert [message.payload for message in page] == [b"a"]
-        assert (await messaging.bounds("n:u")).first == page[0].id
-        open_tx = store.messaging.coordinator.start_short()
-        await messaging.publish("n:u", [b"open"], transaction=open_tx)
-        found = await messaging.bounds("n:u", start=page[0].id, isolation="committed")
-        rows = await messaging.poll("n:u")
-        stopped = await messaging.poll("n:u", isolation="committed")
-        assert stopped.last_stable == found.next
-        assert [found.first, found.last, found.next] == [row.id for row in rows]
-        store.messaging.coordinator.invalidate(open_tx)
-        assert await messaging.wait("n:u", timeout_s=0)
-        assert await messaging.position("g", "n:u") is None
-        await messaging.delete_topic("n:u")
-        with pytest.raises(TopicNotFound):
-            await messaging.topic("n:u")
-        assert (await messaging.info()).instance == store.server.instance
 
 
 @in_loop

@@ -3,8 +3,6 @@
 import base64
 import json
 import os
-import shutil
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +16,8 @@ import txaware
 from coordinator import codec
 from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
+from tests.support.certificates import self_signed
+from tests.support.concurrency import in_threads
 from tests.support.format_values import written
 from tests.support.http_served import ServedStore, served
 from tests.support.scripted_server import ScriptedServer, answers, cuts_body, refuses
@@ -62,12 +62,6 @@ from txaware.server.server import Access
 TOKEN = "very-secret"
 TX = Transaction(5, 4)
 Verb = Callable[[HttpService], object]
-
-
-@pytest.fixture
-def server() -> Iterator[ScriptedServer]:
-    with ScriptedServer() as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -526,23 +520,6 @@ def test_a_backup_that_is_cut_off_is_unavailable(
         list(HttpAdministration(transport).backup())
 
 
-def test_administration_asks_the_server(store: ServedStore) -> None:
-    transport = Transport(Link(store.url))
-    administration = HttpAdministration(transport)
-    store.messaging.publish("t", [b"a", b"b"])
-    assert administration.inspect("t") == store.messaging.inspect("t")
-    assert administration.peek("t", limit=1) == store.messaging.peek("t", limit=1)
-    (_, second) = administration.peek("t")
-    assert administration.peek("t", start=second.id) == [second]
-    assert administration.peek("t", start=0, limit=1)[0].payload == b"a"
-    assert administration.namespaces() == ["default"]
-    assert administration.check() == store.messaging.check()
-    assert administration.clean_up().topics == 1
-    assert administration.prune(exclusive=False).pruned == 0
-    assert administration.lag_ms("g", "t") == store.messaging.lag_ms("g", "t")
-    transport.close()
-
-
 def test_more_rows_are_shown_than_a_server_shows_at_once(store: ServedStore) -> None:
     transport = Transport(Link(store.url))
     store.messaging.publish("t", [b"%d" % number for number in range(2500)])
@@ -555,19 +532,7 @@ def test_more_rows_are_shown_than_a_server_shows_at_once(store: ServedStore) -> 
 
 
 def test_tls_is_checked_by_the_authorities_that_are_named(tmp_path: Path) -> None:
-    openssl = shutil.which("openssl")
-    if openssl is None and not os.environ.get("CI"):
-        pytest.skip("there is no openssl to make a certificate with")
-    key, certificate = tmp_path / "key", tmp_path / "certificate"
-    subprocess.run(
-        [
-            *(str(openssl), "req", "-x509", "-nodes", "-newkey", "rsa:2048"),
-            *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"),
-            *("-keyout", str(key), "-out", str(certificate)),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    certificate, key = self_signed(tmp_path, "DNS:localhost")
     with served(Access(certificate=certificate, key=key)) as store:
         url = store.url.replace("127.0.0.1", "localhost")
         settings = ClientSettings(ca_file=str(certificate))
@@ -616,11 +581,7 @@ def test_many_threads_share_one_client(store: ServedStore) -> None:
         for count in range(20):
             service.publish("t", [f"{number} {count}".encode()])
 
-    threads = [threading.Thread(target=publish, args=(n,)) for n in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(publish, range(16))
     assert len(service.poll("t", limit=1000)) == 320
     assert "0 connections in use, " in repr(service)
     transport.close()

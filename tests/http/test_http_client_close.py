@@ -29,12 +29,6 @@ PATIENCE_S = 30.0
 WAITING = 200
 
 
-@pytest.fixture
-def server() -> Iterator[ScriptedServer]:
-    with ScriptedServer() as opened:
-        yield opened
-
-
 Connect = Callable[..., HttpService]
 
 

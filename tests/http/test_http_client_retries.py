@@ -10,7 +10,7 @@ import pytest
 from coordinator.remote.calls import COMMIT, CallRequest
 from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
-from tests.support.concurrency import until
+from tests.support.concurrency import in_threads, until
 from tests.support.scripted_server import (
     Act,
     Pauses,
@@ -50,12 +50,6 @@ NOT_KNOWN = refuses(
 )
 LOST: list[Act] = [loses_answer, cuts_head, cuts_body]
 Verb = Callable[[HttpService], object]
-
-
-@pytest.fixture
-def server() -> Iterator[ScriptedServer]:
-    with ScriptedServer() as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -461,11 +455,7 @@ def test_of_many_idle_connections_the_latest_is_used_and_the_oldest_go(
 
     service.publish("t", [b"a"])
     server.script = [pausing] * 8
-    threads = [threading.Thread(target=together) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: together(), range(8))
     opened = server.connections
     assert opened > 1
     now_s = time.monotonic()

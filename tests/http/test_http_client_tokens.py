@@ -27,12 +27,6 @@ def no_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def server() -> Iterator[ScriptedServer]:
-    with ScriptedServer() as opened:
-        yield opened
-
-
-@pytest.fixture
 def data(tmp_path: Path) -> Iterator[Path]:
     """A directory whose owner serves it, and leads others there with a token."""
     directory = tmp_path / "data"

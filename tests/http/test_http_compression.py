@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import http.client
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,13 +34,6 @@ from txaware.protocol.formats import (
 
 PATIENCE_S = 60
 TEXTS = [b"the same text in message number %d" % number for number in range(5000)]
-
-
-@pytest.fixture
-def store() -> Iterator[ServedStore]:
-    with served() as opened:
-        opened.messaging.create_topic("t")
-        yield opened
 
 
 def post(

@@ -2,7 +2,6 @@
 
 import socket
 import ssl
-import subprocess
 import threading
 import time
 import warnings
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import txaware
+from tests.support.certificates import self_signed
 from tests.support.concurrency import until
 from tests.support.http_raw import (
     PING,
@@ -135,19 +135,10 @@ def test_a_server_may_be_closed_twice_and_opened_again() -> None:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Self-signed, for localhost."""
-    directory = tmp_path_factory.mktemp("certificate")
-    paths = {"certificate": directory / "cert.pem", "key": directory / "key.pem"}
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes"),
-            *("-days", "2", "-subj", "/CN=localhost"),
-            *("-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
-            *("-keyout", str(paths["key"]), "-out", str(paths["certificate"])),
-        ],
-        check=True,
-        capture_output=True,
+    made, key = self_signed(
+        tmp_path_factory.mktemp("certificate"), "DNS:localhost,IP:127.0.0.1"
     )
-    return paths
+    return {"certificate": made, "key": key}
 
 
 @pytest.fixture

@@ -1,13 +1,12 @@
 """Raw sockets: limits of size, number and memory, and what gzip has to do with them."""
 
 import gzip
-import threading
 import zlib
 from contextlib import ExitStack
 
 import pytest
 
-from tests.support.concurrency import until
+from tests.support.concurrency import in_threads, until
 from tests.support.http_raw import (
     AVRO,
     ONE,
@@ -270,14 +269,7 @@ def test_a_gzip_bomb_is_413_and_takes_no_memory() -> None:
     with serving() as here:
         assert here.is_well()
         before = resident_bytes()
-        threads = [
-            threading.Thread(target=here.ask, args=(publish(bomb, GZIPPED),))
-            for _ in range(5)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(lambda _: here.ask(publish(bomb, GZIPPED)), range(5))
         assert here.ask(publish(bomb, GZIPPED)).status == 413
         assert resident_bytes() - before < 100 * MIB  # 300 each
         assert here.payloads() == []

@@ -1,7 +1,6 @@
 """Lost requests and answers, against a real server: nothing is there twice."""
 
 import asyncio
-import threading
 from collections import Counter
 from collections.abc import Iterator
 
@@ -11,7 +10,8 @@ from coordinator.context import TransactionContext
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import TransactionOutcomeUnknown, TxAwareError
 from coordinator.remote.client import RemoteCoordinator
-from tests.support.http_served import ServedStore, served
+from tests.support.concurrency import in_threads
+from tests.support.http_served import ServedStore
 from tests.support.lossy_proxy import LossyProxy
 from txaware.client import (
     ClientSettings,
@@ -27,13 +27,6 @@ from txaware.model.interfaces import Isolation
 from txaware.publish import Publisher
 
 ROUNDS, ONE_IN = 150, 12
-
-
-@pytest.fixture
-def store() -> Iterator[ServedStore]:
-    with served() as opened:
-        opened.messaging.create_topic("t")
-        yield opened
 
 
 @pytest.fixture(params=range(4))
@@ -83,11 +76,7 @@ def test_threads_that_share_connections_lose_nothing(
             failures.append(error)
 
     service.info()
-    threads = [threading.Thread(target=publish, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(publish, range(8))
     assert not failures
     assert set(counted(store).values()) == {1}
     assert len(counted(store)) == 320

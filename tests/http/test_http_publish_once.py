@@ -3,17 +3,16 @@
 import asyncio
 import json
 import os
-import threading
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.http_served import ServedStore, served
+from tests.support.concurrency import in_threads
+from tests.support.http_served import ServedStore
 from tests.support.lossy_proxy import LossyProxy
 from txaware import Settings, connect, connect_async
 from txaware.auth import Principal
@@ -22,13 +21,6 @@ from txaware.errors import NotAuthorized
 from txaware.messaging import Messaging
 from txaware.model.producers import ProducerIdentity
 from txaware.publish import Producer
-
-
-@pytest.fixture
-def store() -> Iterator[ServedStore]:
-    with served() as opened:
-        opened.messaging.create_topic("t")
-        yield opened
 
 
 def post_json(url: str, body: object, *, key: str | None = None) -> Any:
@@ -61,11 +53,7 @@ def test_each_message_of_many_threads_is_there_once(
                 producer.publish("t", [b"%d %d" % (name, number)])
                 service.publish("t", [b"plain %d %d" % (name, number)])
 
-        threads = [threading.Thread(target=publish, args=(name,)) for name in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(publish, range(3))
         transport.close()
         assert proxy.lost
         assert proxy.doubled or frames  # in frames a request is on its stream alone

@@ -1,13 +1,12 @@
 """Requests that are repeated with an Idempotency-Key: one answer, one message."""
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.support.concurrency import until
+from tests.support.concurrency import in_threads, until
 from tests.support.http_raw import (
     AVRO,
     PUBLISH,
@@ -196,11 +195,7 @@ def test_many_repeats_at_once_are_one_message(here: Served) -> None:
     def ask() -> None:
         answers.append(here.ask(publish(IN_TX, KEY, to(here))))
 
-    threads = [threading.Thread(target=ask) for _ in range(30)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: ask(), range(30))
     assert {answer.status for answer in answers} == {200}
     assert len({answer.body for answer in answers}) == 1
     assert here.payloads() == [b"a"]

@@ -4,7 +4,6 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -40,13 +39,6 @@ PATIENCE_S = 60
 # What a sender may take beside its queue.
 MORE_BYTES = 32 << 20
 KEYS = [b"ann", b"bob", b"cid", None]
-
-
-@pytest.fixture
-def store() -> Iterator[ServedStore]:
-    with served() as opened:
-        opened.messaging.create_topic("t")
-        yield opened
 
 
 def messages(messaging: Messaging, topic: str) -> list[Message]:

@@ -1,12 +1,7 @@
-"""Where to cut a topic, asked over HTTP: what is refused, and what is answered."""
-
-from collections.abc import Iterator
-from urllib.parse import urlencode
+"""Where to cut a topic, asked of a server whose answers make no sense."""
 
 import pytest
 
-from tests.support.http_access import Caller
-from tests.support.http_served import served
 from tests.support.scripted_server import Act, Received, ScriptedServer, answers
 from txaware.client import HttpAdministration, Link, Transport
 from txaware.client.settings import ClientSettings
@@ -14,28 +9,6 @@ from txaware.errors import Unavailable
 from txaware.model.messages import MessageId
 
 LEAST, MOST = MessageId(bytes(20)), MessageId(b"\xff" * 20)
-PATH = "/v1/namespaces/default/topics/t/splits"
-QUERY = {"from": str(LEAST), "to": str(MOST), "partBytes": "10"}
-
-
-@pytest.fixture
-def server() -> Iterator[Caller]:
-    """Calls a server with a topic of three messages."""
-    with served() as store:
-        store.messaging.create_topic("t")
-        store.messaging.publish("t", [b"a" * 10] * 3)
-        caller = Caller(store.url, None)
-        yield caller
-        caller.close()
-
-
-def test_ids_are_hex_digits(server: Caller) -> None:
-    answer = server.ask("GET", f"{PATH}?{urlencode(QUERY)}")
-    (first, second) = answer.json["ids"]
-    assert (len(first), len(second)) == (40, 40)
-    assert server.ask("POST", PATH).status == 405
-    absent = PATH.replace("/t/", "/absent/")
-    assert server.ask("GET", f"{absent}?{urlencode(QUERY)}").status == 404
 
 
 class OddServer(ScriptedServer):

@@ -4,7 +4,6 @@ One that hangs answers nobody, and no process ends it: over HBase nobody can.
 """
 
 import asyncio
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from urllib.parse import urlsplit
@@ -12,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.concurrency import until
-from tests.support.http_raw import Served, lines_of, serving
+from tests.support.http_raw import Served, lines_of
 from tests.support.ports import free_port
 from tests.support.server_cuts import ADVERTISED, ServerCuts, Way
 from txaware.client.calls.call import Call, done
@@ -29,12 +28,6 @@ POLL = "/v1/namespaces/default/topics/t/poll"
 WAITS = b'{"waitMs": 60000, "page": true}'
 NEVER = Repeat.NEVER
 OTHER = "http://127.0.0.1:1"
-
-
-@pytest.fixture
-def served() -> Iterator[Served]:
-    with serving() as here:
-        yield here
 
 
 def map_of(epoch: int, **servers: tuple[str, list[int]]) -> ServerMap:

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 import txaware
 from coordinator.remote.client import RemoteCoordinator
-from tests.support.concurrency import until
+from tests.support.concurrency import in_threads, until
 from txaware.errors import (
     BadRequest,
     TopicNotFound,
@@ -152,11 +152,7 @@ def test_one_of_two_runs_that_commit_at_the_same_time_wins(by_hand: ByHand) -> N
             except TransactionRefused as error:
                 refused.append(error)
 
-        threads = [threading.Thread(target=commit, args=(run,)) for run in runs]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(commit, runs)
         assert len(refused) == len(runs) - 1
     assert by_hand.published("t") == [f"{batch}" for batch in range(5)]
 

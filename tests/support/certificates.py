@@ -1,4 +1,4 @@
-"""Certificates for a name that no server of the tests has, made by openssl."""
+"""Certificates made by openssl: of servers here, and for a name that none here has."""
 
 import shutil
 import subprocess
@@ -7,6 +7,18 @@ from pathlib import Path
 from tests.support.tephra_fixtures import missing
 
 NAME = "mq.example.org"
+
+
+def self_signed(directory: Path, names: str) -> tuple[Path, Path]:
+    """The files of a certificate for these names, as openssl has them, and its key."""
+    if shutil.which("openssl") is None:
+        missing("there is no openssl to make a certificate with")
+    made, key = directory / "server.pem", directory / "server.key"
+    _openssl(
+        *("-subj", "/CN=txaware", "-addext", f"subjectAltName={names}"),
+        *("-keyout", str(key), "-out", str(made)),
+    )
+    return made, key
 
 
 def certificate(directory: Path, name: str) -> Path:

@@ -74,6 +74,19 @@ def start(
     return PythonProcess([*program, *arguments], **options)
 
 
+def ended(
+    *arguments: str, program: Sequence[str] = PROGRAM
+) -> "subprocess.CompletedProcess[str]":
+    """A process of its own that has ended, and what it printed."""
+    return subprocess.run(
+        [*program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
 @attrs.frozen
 class Serving:
     """A server in a process of its own, and where it said that it listens."""

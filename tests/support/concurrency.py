@@ -3,8 +3,8 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine
-from functools import wraps
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 PATIENCE_S = 60
@@ -43,6 +43,13 @@ def at_once(*calls: Callable[[], object], patience_s: float = 30) -> list[object
         thread.join(patience_s)
         assert not thread.is_alive(), "a call hangs"
     return answers
+
+
+def in_threads(call: Callable[[Any], object], each: Iterable[Any]) -> None:
+    """Makes the call for each in a thread of its own, all at once; raises an error."""
+    for answer in at_once(*(partial(call, one) for one in each), patience_s=600):
+        if isinstance(answer, Exception):
+            raise answer
 
 
 def in_background(call: Callable[[], object]) -> threading.Thread:

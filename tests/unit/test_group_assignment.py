@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +31,7 @@ WISHES = st.dictionaries(
     ),
 )
 CURRENT = st.dictionaries(PAIRS, st.sampled_from(NAMES))
+QUESTIONS = st.builds(Question, WISHES, COUNTS, CURRENT)
 SPREADING = st.sampled_from([sticky, in_ranges, in_turns])
 
 
@@ -37,57 +39,44 @@ def everybody(names: list[str], *topics: str) -> dict[str, Wish]:
     return {name: Wish(frozenset(topics)) for name in names}
 
 
-@given(SPREADING, WISHES, COUNTS, CURRENT)
+@given(SPREADING, QUESTIONS)
 def test_each_partition_that_is_wanted_goes_to_somebody_who_wants_it(
-    strategy: Strategy,
-    wishes: dict[str, Wish],
-    counts: dict[str, int],
-    current: Target,
+    strategy: Strategy, asked: Question
 ) -> None:
-    target = strategy(Question(wishes, counts, current))
+    target = strategy(asked)
     for (topic, number), name in target.items():
-        wish = wishes[name]
+        wish = asked.wishes[name]
         assert topic in wish.topics or (topic, number) in wish.named
-        assert number < counts[topic]
-    for topic in {topic for wish in wishes.values() for topic in wish.topics}:
-        for number in range(counts.get(topic, 0)):
+        assert number < asked.counts[topic]
+    for topic in {one for wish in asked.wishes.values() for one in wish.topics}:
+        for number in range(asked.counts.get(topic, 0)):
             assert (topic, number) in target
 
 
-@given(SPREADING, WISHES, COUNTS, CURRENT)
+@given(SPREADING, QUESTIONS)
 def test_shares_of_members_with_the_same_topics_differ_by_one_at_most(
-    strategy: Strategy,
-    wishes: dict[str, Wish],
-    counts: dict[str, int],
-    current: Target,
+    strategy: Strategy, asked: Question
 ) -> None:
-    wishes = {name: Wish(wish.topics) for name, wish in wishes.items()}
-    loads = Counter(strategy(Question(wishes, counts, current)).values())
+    wishes = {name: Wish(wish.topics) for name, wish in asked.wishes.items()}
+    loads = Counter(strategy(attrs.evolve(asked, wishes=wishes)).values())
     for one in wishes:
         for other in wishes:
             if wishes[one].topics == wishes[other].topics:
                 assert abs(loads[one] - loads[other]) <= 1
 
 
-@given(st.sampled_from([*STRATEGIES.values()]), WISHES, COUNTS, CURRENT)
+@given(st.sampled_from([*STRATEGIES.values()]), QUESTIONS)
 def test_the_same_question_has_the_same_answer(
-    strategy: Strategy,
-    wishes: dict[str, Wish],
-    counts: dict[str, int],
-    current: Target,
+    strategy: Strategy, asked: Question
 ) -> None:
-    backwards = dict(reversed(wishes.items()))
-    assert strategy(Question(wishes, counts, current)) == strategy(
-        Question(backwards, counts, current)
-    )
+    backwards = dict(reversed([*asked.wishes.items()]))
+    assert strategy(asked) == strategy(attrs.evolve(asked, wishes=backwards))
 
 
-@given(WISHES, COUNTS, CURRENT)
-def test_a_sticky_assignment_stays_as_it_is(
-    wishes: dict[str, Wish], counts: dict[str, int], current: Target
-) -> None:
-    first = sticky(Question(wishes, counts, current))
-    assert sticky(Question(wishes, counts, first)) == first
+@given(QUESTIONS)
+def test_a_sticky_assignment_stays_as_it_is(asked: Question) -> None:
+    first = sticky(asked)
+    assert sticky(attrs.evolve(asked, current=first)) == first
 
 
 def moves(before: Target, after: Target) -> int:

@@ -16,6 +16,7 @@ from coordinator.errors import (
     Unavailable,
 )
 from coordinator.transaction import Status, Transaction
+from tests.support.concurrency import in_threads
 from tests.support.doubles import Recorder, failing, lost
 from tests.support.fake_service import FakeService
 from tests.support.publishing import ROOM_BYTES, Setting, fail
@@ -474,11 +475,7 @@ def test_two_threads_with_transactions_of_their_own_do_not_mix(here: Setting) ->
                 turn.wait()
                 publisher.publish(b"%s %d" % (name, number))
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in (b"x", b"y")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
+    in_threads(work, (b"x", b"y"))
     calls = [call for call in here.service.calls if call.name == "publish"]
     assert len(calls) == 2
     for call in calls:

@@ -1,6 +1,5 @@
 """The one writer of a topic: times and sequences, threads, restarts, failures."""
 
-import threading
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from coordinator.embedded.commit_log import Wait
 from coordinator.errors import TransactionNotInProgress, Unavailable
 from coordinator.interfaces import OnWritten
+from tests.support.concurrency import in_threads
 from tests.support.doubles import Clock
 from tests.support.messagings import Site, commit, payloads, publish
 from txaware.messaging import Messaging
@@ -77,11 +77,7 @@ def test_many_threads_publish_whole_requests_in_order(messaging: Messaging) -> N
             messages = [b"%d %d %d" % (thread, request, part) for part in range(20)]
             messaging.publish(topics[(thread + request) % 4], messages)
 
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(write, range(20))
     total = 0
     for topic in topics:
         page = messaging.poll(topic, limit=10_000)
@@ -107,11 +103,7 @@ def test_threads_that_commit_at_once_lose_and_double_nothing(
             publish(messaging, b"%d.%d" % (thread, number), transaction=tx)
             commit(messaging, tx)
 
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(write, range(8))
     page = messaging.poll("t", isolation="committed", limit=10_000)
     found = payloads(page)
     assert len(found) == len(set(found)) == 160

@@ -95,6 +95,16 @@ def browser(one_browser: Browser, server: PageServer) -> Iterator[Browser]:
     one_browser.close_page()
 
 
+def show_running(
+    browser: Browser, server: PageServer, office: Office, workflow: str
+) -> None:
+    """Begins the first run of a workflow, and opens it."""
+    office.event(workflow, "arrived")
+    office.scheduler().run_until_idle()
+    browser.open(f"{server.url}runs/{workflow}-1")
+    browser.reads("main", "running")
+
+
 def test_the_workflows_are_links_and_are_searched(
     browser: Browser, server: PageServer
 ) -> None:
@@ -146,10 +156,7 @@ def test_no_edge_of_the_graph_is_behind_a_step(
     browser: Browser, server: PageServer, office: Office
 ) -> None:
     """Of a step that waits for one from further ahead, too."""
-    office.event("long", "arrived")
-    office.scheduler().run_until_idle()
-    browser.open(f"{server.url}runs/long-1")
-    browser.reads("main", "running")
+    show_running(browser, server, office, "long")
     assert len(browser.all("svg path.edge")) == 6
     hidden = browser.run(HIDDEN_EDGES)
     assert hidden == 0
@@ -169,10 +176,7 @@ def await_cancelled(browser: Browser, office: Office) -> None:
 def test_a_run_is_cancelled_once_that_was_asked(
     browser: Browser, server: PageServer, office: Office
 ) -> None:
-    office.event("nightly", "arrived")
-    office.scheduler().run_until_idle()
-    browser.open(f"{server.url}runs/nightly-1")
-    browser.reads("main", "running")
+    show_running(browser, server, office, "nightly")
     browser.click(".buttons button")
     browser.reads("dialog", "Cancel nightly-1?")
     browser.click("#no")
@@ -207,10 +211,7 @@ def test_a_workflow_is_paused_and_goes_on(
 def test_a_run_is_cancelled_by_keyboard_and_the_focus_is_always_seen(
     browser: Browser, server: PageServer, office: Office
 ) -> None:
-    office.event("nightly", "arrived")
-    office.scheduler().run_until_idle()
-    browser.open(f"{server.url}runs/nightly-1")
-    browser.reads("main", "running")
+    show_running(browser, server, office, "nightly")
     browser.run("document.activeElement.blur()")
     walk: list[str] = []
     for _ in range(4):
