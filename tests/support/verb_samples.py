@@ -137,7 +137,7 @@ def prepared(site: Site) -> Sample:
 
 SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     messages.WAIT: lambda s: {"topic": "orders", "start": s.first, "timeout_s": 0},
-    messages.BOUNDS: lambda s: {"topic": "orders", "start": s.first},
+    messages.BOUNDS: lambda s: {"topic": "orders", "start": s.last},
     messages.OFFSETS: lambda s: {"topic": "orders", "at": "stable"},
     messages.LATEST: lambda s: {
         **{"topic": "orders", "start": s.first, "transaction": s.tx}
@@ -159,7 +159,7 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
         **{"topic": "pages", "messages": [b"a"]},
         **{"producer": s.opened(), "sequence": 0},
     },
-    operator.PEEK: lambda s: {"topic": "orders", "start": s.first, "limit": 2},
+    operator.PEEK: lambda s: {"topic": "orders", "start": s.last, "limit": 2},
     operator.SEARCH: lambda s: {
         **{"topic": "orders", "start": s.first, "until": 2**40, "text": "B"},
         **{"key": None, "header": None, "header_value": None, "limit": 2},
