@@ -63,7 +63,7 @@ def require_no_shard(table: OrderedTable) -> None:
     """Raises `BadRequest` for a table that is a further shard of some store."""
     found = identity_of(table)
     if found is not None:
-        raise BadRequest(found.is_no_store)
+        raise BadRequest(found.refusal)
 
 
 def place_topics(

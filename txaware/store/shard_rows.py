@@ -71,8 +71,8 @@ class ShardIdentity:
         return cls(found["store"], found["number"])
 
     @property
-    def is_no_store(self) -> str:
-        """Says so to who takes its directory for that of a store."""
+    def refusal(self) -> str:
+        """The sentence for who takes its directory for that of a store."""
         return (
             f"this is shard {self.number} of the store {self.store}, and no store of "
             f"its own: open the directory that it is in"

@@ -179,7 +179,7 @@ def _check(
     in_use: bool,
 ) -> None:
     if (shard := identity_of(rows)) is not None:
-        findings.problem("shard", STORE_SHARD, shard.is_no_store)
+        findings.problem("shard", STORE_SHARD, shard.refusal)
         return
     if durable and rows.get(FORMAT) == FIRST_FORMAT:
         findings.problem(
