@@ -223,7 +223,7 @@ class _Passing:
     ) -> tuple[list[_Piece], list[bytes]]:
         pieces, requests = [], []
         for one in reader.feed(data):
-            passed = _Piece(frame(*one))
+            passed = _Piece(frame(one.kind, one.stream, one.body))
             if one.kind == HELLO:
                 self._greeting += passed.data
             elif one.kind == REQUEST:

@@ -200,6 +200,31 @@ def test_a_large_body_lets_others_have_their_turn() -> None:
     assert other.bodies[2] == b"abc"
 
 
+@pytest.mark.parametrize(
+    ("takes", "is_whole"), [(frames.WHOLE_BYTES, True), (frames.PIECE_BYTES, False)]
+)
+def test_a_page_goes_with_its_head_where_the_other_side_takes_that(
+    takes: int, is_whole: bool
+) -> None:
+    queue, body = SendQueue(REPLY), bytes(frames.WHOLE_BYTES)
+    queue.limit(Hello(1, piece_bytes=takes))
+    queue.begin(1, ReplyHead(200, len(body)), body)
+    found = FrameReader(takes).feed(queue.take_bytes(1 << 20))
+    assert [one.kind for one in found] == (
+        [REPLY] if is_whole else [REPLY, *4 * [PIECE]]
+    )
+    assert queue.is_empty
+    assert not queue.waiting_bytes
+
+
+def test_a_body_that_is_larger_goes_in_small_pieces() -> None:
+    queue, body = SendQueue(REPLY), bytes(frames.WHOLE_BYTES + 1)
+    queue.limit(Hello(1, piece_bytes=frames.WHOLE_BYTES))
+    queue.begin(1, ReplyHead(200, len(body)), body)
+    sizes = [len(data) for data in queue.take(1 << 20)]
+    assert max(sizes) == frames.PIECE_BYTES
+
+
 @pytest.mark.parametrize("size_bytes", [2 * frames.PIECE_BYTES, None])
 def test_no_piece_comes_before_the_head_of_its_stream(size_bytes: int | None) -> None:
     queue, other = SendQueue(REPLY), Receiver()

@@ -7,7 +7,7 @@ from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
-import attrs
+import msgspec
 import pytest
 
 from tests.support.concurrency import until
@@ -22,8 +22,7 @@ from txaware.server.routing import Answer, Begin, Begun, OnReply, Route, in_a_ta
 MAP = ServerMap(1, "", (), ())
 
 
-@attrs.frozen
-class _Request:
+class _Request(msgspec.Struct, frozen=True):
     """A request, as far as it is looked at here."""
 
     peer: Any

@@ -30,6 +30,7 @@ from txaware.protocol.frames import (
     PIECE_BYTES,
     PROTOCOL,
     SERVER,
+    WHOLE_BYTES,
     RequestHead,
 )
 
@@ -37,8 +38,8 @@ UPGRADE = [(b"Connection", b"upgrade"), (b"Upgrade", PROTOCOL.encode())]
 # A thread that cannot write looks so often whether it has to read meanwhile.
 _LOOK_MS = 20
 _CREDIT_S = 30.0
-# A frame with a whole piece of a body comes in one read, with the head before it.
-_READ_BYTES = PIECE_BYTES + 4096
+# A frame with a whole body comes in one read.
+_READ_BYTES = WHOLE_BYTES + 4096
 
 
 def upgrade_request(request: HttpRequest, prefix: str) -> HttpRequest:

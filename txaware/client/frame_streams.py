@@ -22,6 +22,7 @@ from txaware.protocol.frames import (
     REPLY,
     REQUEST,
     VERSION,
+    WHOLE_BYTES,
     Frame,
     FrameReader,
     Hello,
@@ -186,11 +187,12 @@ class FrameStreams:
     def __init__(self) -> None:
         self.queue = SendQueue(REQUEST)
         self.hello: Hello | None = None
-        self._reader = FrameReader()
+        self._reader = FrameReader(WHOLE_BYTES)
         self._answers: dict[int, FramedAnswer] = {}
         self._last = 0
         self._instance, self._connection = b"", 0
-        self.queue.add(hello_frame(Hello(VERSION, SOFTWARE, credit_bytes=CREDIT_BYTES)))
+        hello = Hello(VERSION, SOFTWARE, "", WHOLE_BYTES, CREDIT_BYTES)
+        self.queue.add(hello_frame(hello))
 
     @property
     def under_way(self) -> list[FramedAnswer]:

@@ -8,7 +8,7 @@ import enum
 import struct
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -24,6 +24,9 @@ _AFTER_SIZE = _HEADER.size - _SIZE.size
 # The most bytes of a body in one frame, unless the other side takes less; between two
 # frames others have their turn.
 PIECE_BYTES = 64 << 10
+# A body of so many bytes goes with its head, where the other side takes it: most pages
+# of messages come in one frame, and in one read.
+WHOLE_BYTES = 256 << 10
 # Whoever takes less would have the other side make a million frames of a page.
 LEAST_PIECE_BYTES = 1024
 # The most bytes of a head, and so of a frame beside its piece of a body.
@@ -57,7 +60,7 @@ class WrongFrame(Exception):
     """Says that what came is no frame, or none for now: the connection ends."""
 
 
-class Frame(NamedTuple):
+class Frame(msgspec.Struct, frozen=True):
     """A frame: its kind, the stream it belongs to, and its body."""
 
     kind: int
@@ -300,13 +303,15 @@ class SendQueue:
         # By stream, as long as its body is not sent to the end.
         self._credit: dict[int, int] = {}
         self._without_size: set[int] = set()
-        self._credit_bytes, self._piece_bytes = CREDIT_BYTES, PIECE_BYTES
+        self._credit_bytes = CREDIT_BYTES
+        self._piece_bytes = self._whole_bytes = PIECE_BYTES
         self.waiting_bytes = 0
 
     def limit(self, hello: Hello) -> None:
         """Keeps to what the other side takes."""
         self._credit_bytes = hello.credit_bytes
         self._piece_bytes = min(PIECE_BYTES, hello.piece_bytes)
+        self._whole_bytes = min(WHOLE_BYTES, hello.piece_bytes)
 
     @property
     def is_ready(self) -> bool:
@@ -334,7 +339,7 @@ class SendQueue:
             self._credit[stream] = self._credit_bytes
             self.add(head_frame(self._kind, stream, head, b""), stream)
             return
-        if len(body) <= min(self._piece_bytes, self._credit_bytes):
+        if len(body) <= min(self._whole_bytes, self._credit_bytes):
             self.add(head_frame(self._kind, stream, head, body))
             return
         self.add(head_frame(self._kind, stream, head, b""), stream)

@@ -1,7 +1,7 @@
 """The shape of a request: where each of its fields stands, and how it is read."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, get_type_hints
 from urllib.parse import urlencode
@@ -93,8 +93,7 @@ class BodyFormats:
         return format_of(content_type)
 
 
-@attrs.frozen(eq=False)
-class LateRequest:
+class LateRequest(msgspec.Struct, frozen=True, eq=False):
     """A request whose body is read when it is needed; `found` is what stands beside.
 
     `read_body` makes the fields of the body by their names in Python.
@@ -116,8 +115,7 @@ class LateRequest:
         return self.request(**self.found, **self.read_body(self.body))
 
 
-@attrs.frozen(eq=False)
-class Unread(LateRequest):
+class Unread(LateRequest, frozen=True, eq=False):
     """One whose body has a format; `known` is the request where it was read already."""
 
     format: Format
@@ -329,37 +327,35 @@ class Shape:
     # ---- the server's half
     def unpacked(self, body: bytes) -> tuple[Any, dict[str, str]]:
         """Returns the request of fields in their order, and the words of its path."""
-        found, words = {}, dict[str, str]()
-        in_body: dict[str, Any] = {}
-        whole: Any = None  # a view of it, which msgpack takes for bytes
-        for name, value in zip(self.in_order, self._sent_in_order(body), strict=False):
-            if value == _NOT_SENT:
-                continue
-            if name in self.places:
-                own, found[name] = self._place(name, value)
-                words |= own
-            elif self.is_late:
-                continue
-            elif name == self.whole_body:
-                whole = value
-            elif name in self.query:
-                part = self.query[name]
-                found[name] = part.kind.read(value, what=part.name)
-            else:
-                in_body[name] = value
+        sent = self._named(self._sent_in_order(body))
+        found: dict[str, Any] = {}
+        words: dict[str, str] = {}
         for name in self.places:
-            if name not in found:
+            if name not in sent:
                 raise BadRequest(f"{name} is missing")
+            own, found[name] = self._place(name, sent.pop(name))
+            words |= own
         if self.is_late:
             return LateRequest(self.request, body, found, self._read_packed), words
         for name, part in self.query.items():
-            if name not in found and part.default is REQUIRED:
+            if name in sent:
+                found[name] = part.kind.read(sent.pop(name), what=part.name)
+            elif part.default is REQUIRED:
                 raise BadRequest(f"{part.name} is missing")
         if self.whole_body is not None:
+            whole = sent.get(self.whole_body)  # a view of it, for msgpack
             if whole is None:
                 raise BadRequest(f"{self.whole_body} is missing")
             return self._unread(MSGPACK, whole, found), words
-        return self.request(**found, **self._read_sent(in_body)), words
+        return self.request(**found, **self._read_sent(sent)), words
+
+    def _named(self, in_order: Iterable[Any]) -> dict[str, Any]:
+        """Returns the fields of a frame that were sent, by their names in Python."""
+        return {
+            name: value
+            for name, value in zip(self.in_order, in_order, strict=False)
+            if value.__class__ is not _EXTENSION or value != _NOT_SENT
+        }
 
     def _unread(self, format_: Format, body: bytes, found: dict[str, Any]) -> Unread:
         assert self.formats is not None
@@ -368,10 +364,8 @@ class Shape:
 
     def _read_packed(self, body: bytes) -> dict[str, Any]:
         """Reads the fields of a frame that are in no path."""
-        sent = zip(self.in_order, unpack(body), strict=False)
-        return self._read_sent(
-            {n: v for n, v in sent if v != _NOT_SENT and n not in self.places}
-        )
+        sent = self._named(unpack(body))
+        return self._read_sent({n: v for n, v in sent.items() if n not in self.places})
 
     def _read_sent(self, sent: dict[str, Any]) -> dict[str, Any]:
         """Reads fields of a body by their names in Python."""
@@ -504,7 +498,8 @@ def _plain_bytes(value: Any) -> bytes:
 
 
 # Stands in a frame for a field that is not sent, where others follow.
-_NOT_SENT = msgspec.msgpack.Ext(0, b"")
+_EXTENSION = msgspec.msgpack.Ext
+_NOT_SENT = _EXTENSION(0, b"")
 pack = msgspec.msgpack.Encoder(enc_hook=_plain_bytes).encode
 unpack = msgspec.msgpack.Decoder().decode
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 import attrs
+import msgspec
 
 from txaware.auth import Principal
 from txaware.errors import BadRequest, RequestTooLarge
@@ -73,8 +74,7 @@ class Peer(Protocol):
         """Sets the event when the other end goes; None takes that back."""
 
 
-@attrs.frozen
-class Head:
+class Head(msgspec.Struct, frozen=True, eq=False):
     """The head of a request; `listed` are its headers as they came, in their order.
 
     `verb` is the number of the verb that a frame asks for.
@@ -89,8 +89,7 @@ class Head:
     verb: int = ANY_ROUTE
 
 
-@attrs.frozen
-class Request:
+class Request(msgspec.Struct, frozen=True, eq=False):
     """One request, read to its end; `params` are the names in its path.
 
     `ask_again` raises where its token, or the rule that it needed, was taken away.
@@ -129,23 +128,8 @@ class Request:
         return f"{self.params['namespace']}:{self.params['topic']}"
 
     def of_partition(self, params: Mapping[str, str], arguments: Any) -> "Request":
-        """Returns it as one to a partition, which these names say, with what it asks.
-
-        It is made by hand, as that takes a tenth of the time of `attrs.evolve`.
-        """
-        return Request(
-            self.method,
-            self.path,
-            params,
-            self.headers,
-            self.query_string,
-            self.body,
-            self.principal,
-            self.peer,
-            self.ask_again,
-            arguments,
-            self.verb,
-        )
+        """Returns it as one to a partition, which these names say."""
+        return msgspec.structs.replace(self, params=params, arguments=arguments)
 
     def query(self) -> dict[str, str]:
         """Returns the query's fields."""
@@ -157,8 +141,7 @@ class Request:
 Again = Callable[[], bool]
 
 
-@attrs.frozen
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """One answer, as a whole; the same request may be performed `again`."""
 
     status: int = 200

@@ -7,7 +7,7 @@ rules and routes that requests of HTTP have.
 import asyncio
 import logging
 import secrets
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -81,22 +81,23 @@ class FrameLimits:
         self.most_of_connection = settings.frame_requests
         every = settings.in_flight_requests + settings.waiting_requests
         self._most = settings.frame_requests_per_principal or -(-every * 9 // 10)
-        self._of_holder: Counter[str | None] = Counter()
+        self._of_holder: dict[str | None, int] = {}
 
     def enter(self, holder: str | None) -> None:
         """Counts a request until `leave`; `Full` where its principal has too many."""
-        if self._of_holder[holder] >= self._most:
+        under_way = self._of_holder.get(holder, 0)
+        if under_way >= self._most:
             raise Full(
                 f"{holder or 'this place'} has {self._most:,} requests under way, as "
                 f"many as one may have; see frame_requests_per_principal"
             )
-        self._of_holder[holder] += 1
+        self._of_holder[holder] = under_way + 1
 
     def leave(self, holder: str | None) -> None:
         """Counts a request no more."""
-        self._of_holder[holder] -= 1
-        if not self._of_holder[holder]:
-            del self._of_holder[holder]
+        under_way = self._of_holder.pop(holder) - 1
+        if under_way:
+            self._of_holder[holder] = under_way
 
 
 class FrameTurns:
@@ -189,7 +190,7 @@ class FrameConnection(asyncio.Protocol):
         self.headers = shared_headers(upgrade)
         self.listed = tuple(self.headers.items())
         self.body_timeout_s = rules.settings.body_timeout_s
-        self._upgrade = attrs.evolve(upgrade, headers=self.headers)
+        self._upgrade = msgspec.structs.replace(upgrade, headers=self.headers)
         self._reader = FrameReader()
         self.queue = SendQueue(REPLY)
         self._streams: dict[int, RequestStream] = {}

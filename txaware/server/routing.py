@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
 
 import attrs
+import msgspec
 
 from txaware.protocol.rights import Allow, anybody
 from txaware.server.connection_limits import is_vital
@@ -116,8 +117,7 @@ def _group(name: re.Match[str]) -> str:
     return f"(?P<{name[1]}>{text})"
 
 
-@attrs.frozen
-class Match:
+class Match(msgspec.Struct, frozen=True, eq=False):
     """The route of a request, its path, decoded, and the names in that.
 
     `arguments` is the verb's own request, where that was read to know these names.

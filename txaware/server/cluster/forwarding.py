@@ -10,6 +10,7 @@ from typing import Protocol, TypeGuard
 from urllib.parse import quote
 
 import attrs
+import msgspec
 
 from coordinator.interfaces import Coordinator
 from coordinator.remote.calls import HELLO
@@ -195,7 +196,8 @@ class Forwarding:
 
     async def _metrics(self, route: Route, request: Request) -> Answer:
         """Returns the metrics of all servers; of those that are away, none."""
-        plain = attrs.evolve(request, headers={**request.headers, b"accept": _PLAIN})
+        headers = {**request.headers, b"accept": _PLAIN}
+        plain = msgspec.structs.replace(request, headers=headers)
         head = _head_of(route, plain)
         others = [one for one in self._membership.map.servers if not self._is_own(one)]
         calls = [self._ask(one, head, plain) for one in others]
@@ -208,7 +210,7 @@ class Forwarding:
             raise own
         texts = [one.body.decode() for one in parts if _is_text(one)]
         whole_text = together([own.body.decode(), *texts])
-        return attrs.evolve(own, body=whole_text.encode())
+        return msgspec.structs.replace(own, body=whole_text.encode())
 
     def _is_own(self, server: ServerEntry) -> bool:
         return server.id == self._membership.id
@@ -379,7 +381,7 @@ def _is_text(answer: object) -> TypeGuard[Reply]:
 
 def _with(match: Match, handle: Handle) -> Match:
     """Returns a match that is handled in another way, in a task."""
-    return attrs.evolve(
+    return msgspec.structs.replace(
         match, route=attrs.evolve(match.route, handle=handle, begin=None)
     )
 

@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 from typing import Any, cast
 
 import attrs
+import msgspec
 
 from txaware.server.exchange import Peer, Reply, Request, Settable, Stream
 from txaware.server.routing import Answer, Begun, OnReply, Route
@@ -133,7 +134,7 @@ class ShardUses:
     async def _handled(self, route: Route, shard: int, request: Request) -> Answer:
         peer = cast(Peer, _PollingPeer(request.peer, self, shard))
         with self.using(shard):
-            answer = await route.handle(attrs.evolve(request, peer=peer))
+            answer = await route.handle(msgspec.structs.replace(request, peer=peer))
             return self._in_pieces(answer, shard)
 
     def _in_pieces(self, answer: Answer, shard: int) -> Answer:

@@ -13,6 +13,7 @@ from itertools import count
 from typing import Any, Self
 
 import attrs
+import msgspec
 
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
@@ -148,7 +149,7 @@ class _Parts:
         assert isinstance(match, Match)
         request = self.request
         kind = content_type.encode()
-        part = attrs.evolve(
+        part = msgspec.structs.replace(
             request,
             method=method,
             path=match.path,

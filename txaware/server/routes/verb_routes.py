@@ -1,9 +1,11 @@
 """Routes of declared verbs, by path and in frames: each reads, performs and answers."""
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from types import CoroutineType
 from typing import Any
 
 import attrs
+import msgspec
 
 from txaware.errors import BadRequest
 from txaware.protocol.formats import Format, format_of
@@ -145,14 +147,14 @@ def beginning(
                 on_reply(outcome)
             elif isinstance(outcome, MayComeAgain):
                 reply = written(request, arguments, outcome.value)
-                on_reply(attrs.evolve(reply, again=outcome.again))
+                on_reply(msgspec.structs.replace(reply, again=outcome.again))
             else:
                 on_reply(written(request, arguments, outcome))
 
         begun = performer.begin(request, arguments, on_outcome)
         if begun is LATER:
             return None
-        if isinstance(begun, Coroutine):
+        if isinstance(begun, CoroutineType):  # the abstract class is slow to ask
             return awaited(request, arguments, begun)
         return answer(request, arguments, begun)
 
