@@ -428,7 +428,7 @@ class AsyncMessaging(InThreads, AsyncService):
         make: Callable[[Handlers], object],
         of: str,
     ) -> L:
-        return kind(make, self._workers, of=of)
+        return kind(make, self._workers, handles=of)
 
     prepared = in_thread(Messaging.prepared)
     commit_prepared = in_thread(Messaging.commit_prepared)
