@@ -124,6 +124,11 @@ class Unavailable(TxAwareError):
     """The other side is not there now; what was asked may still have happened."""
 
 
+def closed(what: str = "this Messaging") -> Unavailable:
+    """Makes the error of every call of a thing that its program has closed."""
+    return Unavailable(f"{what} is closed; make another with connect()")
+
+
 class NotWritten(TransactionRefused, Unavailable):
     """The disk refused: what was asked is not there; wait, then try again."""
 

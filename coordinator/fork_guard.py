@@ -8,10 +8,11 @@ looks once, as it begins, and changes the objects that it inherited.
 import ctypes
 import os
 import weakref
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from coordinator.errors import Unavailable
+from coordinator.errors import TxAwareError, Unavailable
 
 # Guarded objects by their id, with the process that made them.
 _guarded: dict[int, tuple["weakref.ref[object]", int]] = {}
@@ -33,28 +34,40 @@ def refuse(inherited: object, process_id: int) -> None:
     """Makes every call of it raise; it stays, unclosed, until the process ends."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
     try:
-        refusing = _refusing(type(inherited), process_id)
+        kind = type(inherited)
+        why = Unavailable(
+            f"this {kind.__name__} belongs to process {process_id}, which forked; make "
+            f"another one, with connect(), in the child"
+        )
+        shown = f"<{kind.__name__} of process {process_id}, which forked>"
+        refusing = refusing_class(kind, why, shown=shown, allows="__class__".__eq__)
         object.__setattr__(inherited, "__class__", refusing)
     except TypeError:
         return  # the caller's own class, whose layout forbids it
 
 
-def _refusing(kind: type, process_id: int) -> type:
-    why = (
-        f"this {kind.__name__} belongs to process {process_id}, which forked; make "
-        f"another one, with connect(), in the child"
-    )
+def refusing_class(
+    kind: type, why: TxAwareError, *, shown: str, allows: Callable[[str], bool]
+) -> type:
+    """Makes the class whose objects raise `why` at each name that none `allows`.
+
+    Methods of `kind` raise as they are called. An object is changed to it by its
+    `__class__`, so that no call looks for that.
+    """
+
+    def raised(*_: object, **__: object) -> Any:
+        raise type(why)(*why.args)
 
     def refused(self: object, name: str) -> Any:
-        if name == "__class__":
+        if allows(name):
             return object.__getattribute__(self, name)
-        raise Unavailable(why)
+        return raised if callable(getattr(kind, name, None)) else raised()
 
-    def shown(_: object) -> str:
-        return f"<{kind.__name__} of process {process_id}, which forked>"
+    def show(_: object) -> str:
+        return shown
 
-    names = {"__slots__": (), "__getattribute__": refused, "__repr__": shown}
-    return type(kind)(kind.__name__, (kind,), {**names, "__str__": shown})
+    names = {"__slots__": (), "__getattribute__": refused, "__repr__": show}
+    return type(kind)(kind.__name__, (kind,), {**names, "__str__": show})
 
 
 def _refuse_all() -> None:

@@ -59,6 +59,7 @@ from coordinator.errors import (
     TxAwareError,
     Unavailable,
     changed_nothing,
+    closed,
     leaves_no_doubt,
 )
 
@@ -314,6 +315,7 @@ __all__ = [
     "TxAwareError",
     "Unavailable",
     "changed_nothing",
+    "closed",
     "error_text",
     "leaves_no_doubt",
 ]

@@ -33,6 +33,7 @@ from coordinator.errors import (
     TransactionPrepared,
     TransactionRefused,
     Unavailable,
+    closed,
 )
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Cargo, OnBatchEnd, OnWritten, load
@@ -67,7 +68,8 @@ class EmbeddedCoordinator(TwoPhaseCommit):
     keeps its rows in the same journal.
 
     `clock_ms` gives ids. Time-outs count `elapsed_ms`, which goes on evenly when the
-    clock is set. Without it, `elapsed_of(clock_ms)` counts.
+    clock is set. Without it, `elapsed_of(clock_ms)` counts. Once it is closed, errors
+    name it as it is `called`.
     """
 
     def __init__(
@@ -80,8 +82,10 @@ class EmbeddedCoordinator(TwoPhaseCommit):
         long_timeout_s: float = DAY_S,
         settle_grace_s: float = DAY_S,
         limits: ChangeLimits | None = None,
+        called: str = "the coordinator",
     ) -> None:
         self.settle_grace_s = settle_grace_s
+        self._called = called
         self._journal = MemoryJournal() if journal is None else journal
         self._clock_ms = clock_ms
         self._timeout_s = checked_timeout_s(timeout_s)
@@ -442,7 +446,7 @@ class EmbeddedCoordinator(TwoPhaseCommit):
         if self._ledger.unfinished_step is not None:
             self._ledger.finish_step()
         if self._closed:
-            raise Unavailable("the coordinator is closed")
+            raise closed(self._called)
         return self._ledger.now_ms(self._clock_ms())
 
     def _tidy_if_due(self) -> int:
@@ -541,7 +545,7 @@ class EmbeddedCoordinator(TwoPhaseCommit):
     def _check_open(self, entry: OpenTransaction) -> None:
         """Raises if the coordinator is closed, or if the transaction timed out."""
         if self._closed:
-            raise Unavailable("the coordinator is closed")
+            raise closed(self._called)
         if self._ledger.elapsed_ms() > entry.due_ms:
             raise TransactionNotInProgress(
                 f"transaction {entry.transaction_id} is not in progress: it timed out"

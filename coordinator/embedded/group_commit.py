@@ -13,7 +13,7 @@ from weakref import WeakSet
 from coordinator.embedded.history import History
 from coordinator.embedded.lives import NO_PLACE
 from coordinator.embedded.records import Aborted, Committed, Record, Started
-from coordinator.errors import NotWritten, Unavailable
+from coordinator.errors import NotWritten, Unavailable, closed
 from coordinator.interfaces import OnWritten
 from coordinator.threads import JoinableThread, turns
 
@@ -355,7 +355,7 @@ class GroupCommit:
                 f"directory has one owner at a time"
             )
         if self._closed:
-            raise Unavailable(f"{self._destination.name} is closed")
+            raise closed()
 
     def _wait_alone(self, batch: Batch) -> None:
         """Has the main thread wait, in no chain, for a batch that another leads."""

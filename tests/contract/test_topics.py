@@ -138,7 +138,7 @@ def test_every_call_on_an_absent_topic_says_that_there_is_none(
 @pytest.mark.parametrize(
     "ttl",
     [
-        *("0", "-1", "abc", "5.0", "", " 5", "5\n", "٣", "9" * 5000),
+        *("0", "-1", "5", "abc", "5.0", "", " 5", "5\n", "٣", "9" * 5000),
         *(0, -1, MAX_TTL_S + 1, str(MAX_TTL_S + 1), 5.0, True, {}, [], b"5"),
     ],
     ids=lambda ttl: repr(ttl)[:12],
@@ -172,11 +172,11 @@ def test_a_property_that_cannot_be_printed_changes_nothing(
     assert topics.topic("t").properties == {"a": "\U0001f600"}
 
 
-@pytest.mark.parametrize("ttl", [1, 5, "5", "007", MAX_TTL_S, str(MAX_TTL_S)])
-def test_a_ttl_is_a_number_or_its_text(topics: Messaging, ttl: int | str) -> None:
+@pytest.mark.parametrize("ttl", [1, 5, MAX_TTL_S])
+def test_a_ttl_is_a_number(topics: Messaging, ttl: int) -> None:
     """Scenario 4."""
     topics.create_topic("t", ttl_s=ttl)
-    assert topics.topic("t") == Topic(TopicName("t"), 1, int(ttl), {})
+    assert topics.topic("t") == Topic(TopicName("t"), 1, ttl, {})
 
 
 def test_a_topic_without_a_ttl_has_the_default_one(site: Site) -> None:

@@ -445,7 +445,7 @@ def test_a_call_that_begins_as_its_connection_closes_ends_at_once(
         return begin(streams, *given, **options)
 
     monkeypatch.setattr(FrameStreams, "begin", late)
-    with pytest.raises(Unavailable, match="this client is closed"):
+    with pytest.raises(Unavailable, match="this Messaging is closed"):
         transport.run(EMPTY)
     assert connection._streams.under_way == []
 

@@ -203,7 +203,7 @@ def test_a_call_that_begins_during_a_close_leaves_no_connection(
         return ConnectionPool(*given)
 
     monkeypatch.setattr(transport, "ConnectionPool", late)
-    with pytest.raises(Unavailable, match="this client is closed"):
+    with pytest.raises(Unavailable, match="this Messaging is closed"):
         service.topics()
     assert server.connections == 0
 

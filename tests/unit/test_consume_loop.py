@@ -181,7 +181,7 @@ def test_it_does_not_run_inside_a_transaction(here: Setting) -> None:
 def test_what_cannot_work_is_refused_at_once(here: Setting) -> None:
     with pytest.raises(TopicNotFound):
         here.subscriber(lambda _: None, dead_letter_topic="nowhere")
-    with pytest.raises(BadRequest, match="tries is above 0"):
+    with pytest.raises(BadRequest, match="tries is a whole number from 1"):
         here.subscriber(lambda _: None, tries=0)
     with pytest.raises(BadRequest, match="for ever"):
         here.subscriber(lambda _: None, dead_letter_topic="default:t")

@@ -114,7 +114,7 @@ def test_what_cannot_be_opened_again_says_why(
             with pytest.raises(Unavailable, match=said):
                 asking()
         database.close()
-        with pytest.raises(Unavailable, match=r"is closed$"):
+        with pytest.raises(Unavailable, match="this Messaging is closed"):
             database.get(b"k")
     database.reopen()
     assert database.get(b"k") is None

@@ -232,7 +232,7 @@ def handle(message: txaware.Message) -> None:
 
 with txaware.connect("memory:") as messaging:
     messaging.update_topic("t", properties={"owner": None})
-    topic: txaware.Topic = messaging.create_topic("t", ttl_s="5", properties={})
+    topic: txaware.Topic = messaging.create_topic("t", ttl_s=5, properties={})
     report: txaware.TopicReport = messaging.inspect("t")
     operator: txaware.OperatorService = messaging.administration
     page: txaware.Page = messaging.poll("t", isolation="committed")

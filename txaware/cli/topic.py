@@ -416,7 +416,7 @@ def create(
     session: Session,
     *,
     names: tuple[str, ...],
-    ttl: float | None,
+    ttl: int | None,
     compact: bool | None,
     partitions: int | None,
     shards: str | None,
@@ -441,7 +441,7 @@ def create(
         for name in names:
             created = messaging.create_topic(
                 full_name(name, namespace),
-                ttl_s=_ttl(ttl),
+                ttl_s=ttl,
                 properties=dict(properties),
                 compact=compact,
                 partitions=partitions,
@@ -513,7 +513,7 @@ def update(
     session: Session,
     *,
     name: str,
-    ttl: float | None,
+    ttl: int | None,
     compact: bool | None,
     partitions: int | None,
     properties: tuple[tuple[str, str], ...],
@@ -537,7 +537,7 @@ def update(
     with session.open() as messaging:
         updated = messaging.update_topic(
             full_name(name, namespace),
-            ttl_s=_ttl(ttl),
+            ttl_s=ttl,
             properties=dict.fromkeys(removed) | dict(properties),
             compact=compact,
             partitions=partitions,
@@ -583,11 +583,6 @@ def schema(target: str) -> None:
     found: Any = imported(target, what="name")
     event_type = getattr(found, "event_type", None) or EventType(found)
     click.echo(json.dumps(event_type.json_schema(), indent=2))
-
-
-def _ttl(ttl: float | None) -> int | str | None:
-    """Reads a time to live; the service says what is wrong with half a second."""
-    return ttl if ttl is None or isinstance(ttl, int) else str(ttl)
 
 
 def _echo_done(done: str, topic: Topic, *, as_json: bool) -> None:

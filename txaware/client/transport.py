@@ -35,7 +35,7 @@ from txaware.client.link import (
 )
 from txaware.client.retry import FAILURES, Retry, WholeAnswer, again
 from txaware.client.server_info import ServerInfo
-from txaware.errors import TxAwareError, Unavailable
+from txaware.errors import TxAwareError, closed
 from txaware.model.reports import MessagingStatus
 from txaware.model.signatures import BlockingMethods, make_methods, signed_as
 from txaware.protocol.frames import RequestHead
@@ -225,7 +225,7 @@ class Transport:
     ) -> FrameConnection | None:
         pid = os.getpid()
         if self._closed:
-            raise Unavailable(f"{self.link.url}: this client is closed")
+            raise closed()
         for key in [key for key in list(self._framed) if key[0] != pid]:
             self._framed.pop(key).forsake()
         http = HttpConnection(self._destination(place), self._backend)
@@ -268,7 +268,7 @@ class Transport:
 
     def _open(self, key: Key) -> ConnectionPool:
         if self._closed:
-            raise Unavailable(f"{self.link.url}: this client is closed")
+            raise closed()
         for inherited in [one for one in list(self._pools) if one[0] != key[0]]:
             pool = self._pools.pop(inherited, None)
             if pool is not None:
@@ -279,7 +279,7 @@ class Transport:
         pool = self._pools.setdefault(key, ConnectionPool(limit, connect))
         if self._closed:  # just now, and the pool was not seen there
             self.close()
-            raise Unavailable(f"{self.link.url}: this client is closed")
+            raise closed()
         return pool
 
     def close(self) -> None:

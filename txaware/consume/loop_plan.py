@@ -23,6 +23,7 @@ from txaware.consume.subscriber import Subscriber
 from txaware.errors import BadRequest, PartitionNeeded
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.group_service import GroupService
+from txaware.model.groups import checked_session_s
 from txaware.model.interfaces import MessagingService
 from txaware.model.messages import MessageId
 from txaware.model.partitions import full_name, named_partition, parsed_rows
@@ -86,7 +87,9 @@ class LoopPlan:
     client: str | None = None
     static: str | None = None
     """The name of the member, in place of one that is new each time."""
-    session_s: float | None = None
+    session_s: float | None = attrs.field(
+        default=None, converter=attrs.converters.optional(checked_session_s)
+    )
     concurrency: int = 1
     """The number of partitions that a member handles at once."""
     in_partition: Callable[[int], PartitionHandler] | None = None

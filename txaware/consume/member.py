@@ -45,11 +45,12 @@ from txaware.model.groups import (
     checked_group_place,
     checked_group_start,
     checked_member,
+    checked_session_s,
     owned_by_topic,
 )
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED, MessagingService
 from txaware.model.messages import Message, MessageId
-from txaware.model.requests import checked_limit, checked_wait_s
+from txaware.model.requests import checked_flag, checked_limit, checked_wait_s
 from txaware.model.start_places import BEGINNING, place_in_partition, place_of
 from txaware.model.topics import DEFAULT_NAMESPACE, TopicName
 
@@ -134,11 +135,11 @@ class Member:
         self._topics = [*dict.fromkeys(shared)]
         self._named: list[NamedPartition] = []
         self._start = checked_group_start(_in_ms(start))
-        self._session_s = session_s
+        self._session_s = None if session_s is None else checked_session_s(session_s)
         self._on_assigned = _callback(on_assigned, what="on_assigned")
         self._on_revoked = _callback(on_revoked, what="on_revoked")
         self._static = None if static is None else checked_member(static)
-        self._autocommit = autocommit
+        self._autocommit = checked_flag("autocommit", autocommit)
         self._assignment = assignment
         self._client = client
         self._own_positions = own_positions

@@ -7,17 +7,26 @@ from typing import Any
 import attrs
 
 from coordinator.callbacks import check_function
-from txaware.errors import BadRequest
 from txaware.model.encoding import decoder
+from txaware.model.queues import MAX_DELAY_S, checked_count, checked_seconds
+from txaware.model.requests import checked_flag
 
 TIMEOUT_S = 30
 # The rest of a transaction's time is for its commit.
 SHARE_OF_TIMEOUT = 0.9
 
 
-def _above_zero(_: object, field: "attrs.Attribute[Any]", value: float | None) -> None:
-    if value is not None and value <= 0:
-        raise BadRequest(f"{field.name} is above 0, not {value!r}")
+def _above_zero(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
+    if value is None and field.default is None:
+        return
+    if field.name.endswith("_s"):
+        checked_seconds(field.name, value, most=MAX_DELAY_S)
+    else:
+        checked_count(field.name, value)
+
+
+def _flag(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
+    checked_flag(field.name, value)
 
 
 def _function(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
@@ -26,8 +35,16 @@ def _function(_: object, field: "attrs.Attribute[Any]", value: object) -> None:
 
 
 def number_above_zero(default: float | None) -> Any:
-    """Makes an option that is a number above 0, or None where that is the default."""
+    """Makes an option that is a number above 0, or None where that is the default.
+
+    It is a number of seconds where its name says so, and else a whole number.
+    """
     return attrs.field(default=default, validator=_above_zero)
+
+
+def flag(*, default: bool) -> Any:
+    """Makes an option that is True or False."""
+    return attrs.field(default=default, validator=_flag)
 
 
 @attrs.frozen(kw_only=True)
@@ -42,7 +59,7 @@ class Delivery:
     warning or dead-lettered, not handled."""
     alone: Callable[[Any], bool] | None = attrs.field(default=None, validator=_function)
     """Tells whether a (decoded) message needs a transaction of its own."""
-    together: bool = False
+    together: bool = flag(default=False)
     """True when the handler takes the list of a transaction's messages at once."""
     messages_per_transaction: int = number_above_zero(100)
     """The most messages of a transaction; it takes fewer before a message that has to
@@ -58,7 +75,7 @@ class Delivery:
     dead_letter_topic: str | None = None
     """The topic for payloads that are given up; they are published in the transaction
     that moves past them."""
-    tells_origins: bool = True
+    tells_origins: bool = flag(default=True)
     """True when the topic `<dead_letter_topic>-origins` gets a message of JSON for each
     dead letter: its topic, id, group, tries and error, in the same transaction."""
     after_commit: Callable[[list[Any]], object] | None = attrs.field(

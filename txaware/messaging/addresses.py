@@ -364,6 +364,7 @@ def _coordinator(
             clock_ms=table.clock.now_ms,  # so that rows are never older than pointers
             elapsed_ms=table.clock.elapsed_ms,
             timeout_s=settings.transaction_timeout_s,
+            called="this Messaging",
         )
         return embedded, embedded.barrier
     chosen = named_coordinator(coordinator, settings, token=token)

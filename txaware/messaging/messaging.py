@@ -14,12 +14,12 @@ from coordinator import (
 )
 from coordinator.brief_errors import briefly
 from coordinator.context import current_transaction
-from coordinator.fork_guard import guard
+from coordinator.fork_guard import guard, refusing_class
 from coordinator.optional_ports import begins_later
 from txaware.auth import AuditLog, Tokens
 from txaware.consume import Consumer, Member, consumer_of
 from txaware.consume.member import OnPartitions, Strategy, To
-from txaware.errors import BadRequest, MisusedTransaction, Unavailable
+from txaware.errors import BadRequest, MisusedTransaction, Unavailable, closed
 from txaware.messaging.addresses import open_parts, served_already
 from txaware.messaging.broadcast import (
     LEASE_S,
@@ -44,6 +44,7 @@ from txaware.model.interfaces import COMMITTED, Isolation
 from txaware.model.messages import T
 from txaware.model.partitions import checked_partition
 from txaware.model.reports import MessagingStatus
+from txaware.model.requests import checked_flag
 from txaware.model.settings import Settings
 from txaware.model.signatures import showing
 from txaware.model.start_places import StartAt
@@ -136,7 +137,7 @@ class Messaging(
         of its own. `begun` is a transaction that another process began, and that this
         block ends.
         """
-        is_short = begun is None and not long
+        is_short = begun is None and not checked_flag("long", long)
         if is_short and participants and any(map(decides, participants)):
             begun = begins_later(self._parts.coordinator, timeout_s)
         context = MessagingTransaction(
@@ -641,11 +642,12 @@ class Messaging(
         for open_one in [self._kept_once, *self._to_close]:
             open_one.close()
         self._parts.close()
+        refuse_closed(self)
 
     def _require_open(self) -> None:
         """Raises `Unavailable` once it is closed: nothing would write what is taken."""
         if self._is_closed:
-            raise Unavailable("this Messaging is closed; make another with connect()")
+            raise closed()
 
     def __enter__(self) -> Self:
         self._require_open()
@@ -653,6 +655,18 @@ class Messaging(
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def refuse_closed(messaging: object) -> None:
+    """Makes every call of a `Messaging` that has been closed say so, but `close`."""
+    kind = type(messaging)
+    refusing = refusing_class(
+        kind,
+        closed(),
+        shown=f"<{kind.__name__}, closed>",
+        allows=lambda name: name.startswith("_") or name == "close",
+    )
+    object.__setattr__(messaging, "__class__", refusing)
 
 
 def decides(participant: object) -> bool:

@@ -68,10 +68,10 @@ class MessagingService(Protocol):
         self,
         topic: str,
         *,
-        ttl_s: int | str | None = None,
+        ttl_s: int | None = None,
         properties: Mapping[str, str] | None = None,
         compact: bool | None = None,
-        partitions: int | str | None = None,
+        partitions: int | None = None,
         shards: Shards = None,
         exist_ok: bool = False,
     ) -> Topic:
@@ -90,10 +90,10 @@ class MessagingService(Protocol):
         self,
         topic: str,
         *,
-        ttl_s: int | str | None = None,
+        ttl_s: int | None = None,
         properties: Mapping[str, str | None] | None = None,
         compact: bool | None = None,
-        partitions: int | str | None = None,
+        partitions: int | None = None,
     ) -> Topic:
         """Changes what is named and leaves the rest; None removes a property.
 

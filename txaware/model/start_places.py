@@ -7,7 +7,7 @@ from txaware.errors import BadRequest, PartitionNeeded
 from txaware.model.interfaces import COMMITTED, Isolation, MessagingService
 from txaware.model.messages import ID_BYTES, MessageId, Places
 from txaware.model.partitions import partition_name
-from txaware.model.requests import checked_start
+from txaware.model.requests import checked_flag, checked_start
 
 # An id, a time in ms, None for the beginning, or a word for what the topic has at that
 # moment: its first message, its last one, or what is published from then on. For a
@@ -50,6 +50,7 @@ def place_of(
 
     `inclusive` matters for ids only, as in `poll`, and `isolation` for words only.
     """
+    checked_flag("inclusive", inclusive)
     if isinstance(start, MessageId):
         return start.before() if inclusive else start
     if isinstance(start, Mapping):

@@ -121,14 +121,21 @@ def checked_id(name: object, what: str) -> str:
     return name
 
 
+def number_of_text(value: object) -> object:
+    """Returns the whole number that a text has, as bodies and properties have it.
+
+    What is none is returned as it is, for whoever checks it. Programs give numbers.
+    """
+    return int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else value
+
+
 def checked_ttl_s(ttl: object) -> int:
-    """Reads a time to live from a whole number or its text; else a `BadRequest`."""
-    number = int(ttl) if isinstance(ttl, str) and _WHOLE.fullmatch(ttl) else ttl
-    if isinstance(number, bool) or not isinstance(number, int):
+    """Returns a time to live, a whole number of seconds; else a `BadRequest`."""
+    if isinstance(ttl, bool) or not isinstance(ttl, int):
         raise BadRequest(f"a ttl is a whole number of seconds, not {ttl!r}")
-    if not 0 < number <= MAX_TTL_S:
+    if not 0 < ttl <= MAX_TTL_S:
         raise BadRequest(f"a ttl is from 1 to {MAX_TTL_S} seconds")
-    return number
+    return ttl
 
 
 # The values of the property `publishing`: the publishes that a topic accepts.
@@ -143,17 +150,14 @@ SHARDS = "shards"
 
 
 def checked_partitions(partitions: object) -> int:
-    """Reads a number of partitions from a whole number or its text."""
-    number = partitions
-    if isinstance(partitions, str) and _WHOLE.fullmatch(partitions):
-        number = int(partitions)
-    if isinstance(number, bool) or not isinstance(number, int):
+    """Returns a number of partitions, a whole number; else a `BadRequest`."""
+    if isinstance(partitions, bool) or not isinstance(partitions, int):
         raise BadRequest(f"partitions are a whole number, not {partitions!r:.100}")
-    if not 1 <= number <= MOST_PARTITIONS:
+    if not 1 <= partitions <= MOST_PARTITIONS:
         raise BadRequest(
-            f"a topic has from 1 to {MOST_PARTITIONS} partitions, not {number}"
+            f"a topic has from 1 to {MOST_PARTITIONS} partitions, not {partitions}"
         )
-    return number
+    return partitions
 
 
 @attrs.frozen
@@ -396,7 +400,9 @@ def checked_properties(
     if checked.get(COMPACT, FLAGS[True]) not in FLAGS.values():
         raise BadRequest(f"{COMPACT} is true or false, not {checked[COMPACT]!r}")
     if _PARTITIONS in checked:
-        checked[_PARTITIONS] = str(checked_partitions(checked[_PARTITIONS]))
+        checked[_PARTITIONS] = str(
+            checked_partitions(number_of_text(checked[_PARTITIONS]))
+        )
     if SHARDS in checked:
         checked[SHARDS] = shards_text(checked_shards(checked[SHARDS]) or ())
     return checked

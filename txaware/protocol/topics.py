@@ -25,6 +25,7 @@ from txaware.model.topics import (
     checked_partitions,
     checked_properties,
     checked_ttl_s,
+    number_of_text,
 )
 from txaware.protocol import places
 from txaware.protocol.fields import FLAG, LEFT_OUT, Field, Kind, Others, by
@@ -55,13 +56,13 @@ def _is_number_or_text(value: object) -> bool:
 def _ttl(value: object, *, what: str) -> object:
     if not _is_number_or_text(value):
         raise BadRequest(f"{what} is a whole number of seconds, not {shown(value)}")
-    return value
+    return number_of_text(value)
 
 
 def _partitions(value: object, *, what: str) -> object:
     if not _is_number_or_text(value):
         raise BadRequest(f"{what} is a whole number, not {shown(value)}")
-    return value
+    return number_of_text(value)
 
 
 def _given_partitions(partitions: object, *, what: str) -> int | None:
@@ -201,7 +202,7 @@ def _read_topic(request: "OneTopic", value: Any) -> Topic:
     name = structured(str, sent.get("name"))
     properties = dict(structured(dict[str, str], sent.get("properties")))
     generation = properties.pop("generation", "")
-    ttl_s = checked_ttl_s(properties.pop("ttl", None))
+    ttl_s = checked_ttl_s(number_of_text(properties.pop("ttl", None)))
     if not (generation.isascii() and generation.isdigit()):
         raise BadRequest(f"{generation!r} is no generation of a topic")
     namespace = named_partition(request.topic)[0].namespace

@@ -6,7 +6,7 @@ from typing import TypedDict
 import attrs
 
 from coordinator.interfaces import TransactionAware
-from txaware.consume.subscribe_options import number_above_zero
+from txaware.consume.subscribe_options import flag, number_above_zero
 from txaware.model.chance import CHANCE
 from txaware.queue.participants_of_threads import MakesParticipant
 
@@ -31,7 +31,7 @@ class WorkerOptions:
 
     threads: int = number_above_zero(THREADS)
     """The number of jobs that are handled at once."""
-    transaction: bool = False
+    transaction: bool = flag(default=False)
     """True when each job is handled in a transaction, which also ends the job; the
     handler is called with the job and the transaction."""
     timeout_s: float | None = number_above_zero(None)

@@ -105,10 +105,10 @@ class LocalService:
         self,
         topic: str,
         *,
-        ttl_s: int | str | None = None,
+        ttl_s: int | None = None,
         properties: Mapping[str, str] | None = None,
         compact: bool | None = None,
-        partitions: int | str | None = None,
+        partitions: int | None = None,
         shards: Shards = None,
         exist_ok: bool = False,
     ) -> Topic:
@@ -130,10 +130,10 @@ class LocalService:
         self,
         topic: str,
         *,
-        ttl_s: int | str | None = None,
+        ttl_s: int | None = None,
         properties: Mapping[str, str | None] | None = None,
         compact: bool | None = None,
-        partitions: int | str | None = None,
+        partitions: int | None = None,
     ) -> Topic:
         """Changes what is named and leaves the rest; removes a property set to None."""
         change = self._places.change(topic, ttl_s, properties, compact, partitions)
@@ -143,10 +143,10 @@ class LocalService:
         self,
         topic: str,
         *,
-        ttl_s: int | str | None = None,
+        ttl_s: int | None = None,
         properties: Mapping[str, str] | None = None,
         compact: bool | None = None,
-        partitions: int | str | None = None,
+        partitions: int | None = None,
     ) -> Topic:
         """Replaces all properties; a ttl that is not named falls to the default.
 

@@ -313,10 +313,10 @@ class TopicHandles:
     def described(
         self,
         topic: str,
-        ttl_s: int | str | None,
+        ttl_s: int | None,
         properties: Mapping[str, str] | None,
         compact: bool | None = None,
-        partitions: int | str | None = None,
+        partitions: int | None = None,
         shards: Shards = None,
     ) -> Topic:
         """Returns a topic as the caller describes it, checked."""
@@ -328,10 +328,10 @@ class TopicHandles:
     def change(
         self,
         topic: str,
-        ttl_s: int | str | None,
+        ttl_s: int | None,
         properties: Mapping[str, str | None] | None,
         compact: bool | None = None,
-        partitions: int | str | None = None,
+        partitions: int | None = None,
     ) -> Callable[[Topic], Topic]:
         """Returns the checked change that turns a topic into the updated one."""
         TopicName.parse(topic)

@@ -15,7 +15,7 @@ from coordinator.private_directory import (
     sync_directory,
     tighten_files,
 )
-from txaware.errors import Unavailable
+from txaware.errors import Unavailable, closed
 from txaware.model.interfaces import Row, Write
 from txaware.model.settings import Settings
 from txaware.store.damage import (
@@ -331,6 +331,8 @@ class Database:
             self._log.close()
 
     def _closed(self) -> Unavailable:
+        if not self._why_closed:
+            return closed()
         return Unavailable(f"{self.name} is closed{self._why_closed}")
 
     def _read(

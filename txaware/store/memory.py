@@ -9,7 +9,7 @@ from sortedcontainers import SortedDict
 
 from coordinator.embedded.commit_log import Wait
 from coordinator.interfaces import OnWritten
-from txaware.errors import BadRequest, Unavailable
+from txaware.errors import BadRequest, closed
 from txaware.model.clock import ClockMs, StoreClock, system_clock_ms
 from txaware.model.interfaces import Emptiness, Row, Write
 from txaware.store.keys import after
@@ -169,7 +169,7 @@ class MemoryTable:
 
     def _require_open(self) -> None:
         if self._closed:
-            raise Unavailable("memory: is closed")
+            raise closed()
         if self._redo is not None:
             self._values = SortedDict(dict.items(self._values))
             self._write(self._redo)

@@ -48,6 +48,7 @@ from txaware.errors import BadRequest, PartitionNeeded
 from txaware.messaging import Messaging
 from txaware.messaging.broadcast import BroadcastConsumer
 from txaware.messaging.loop_verbs import LoopOptions
+from txaware.messaging.messaging import refuse_closed
 from txaware.messaging.parts import is_http
 from txaware.messaging.processor import Made, Processor
 from txaware.messaging.remote_parts import parts_over
@@ -565,6 +566,7 @@ class AsyncMessaging(InThreads, AsyncService):
             self._workers.close()
             await asyncio.to_thread(self._blocking.close)
             await self._transport.close()
+            refuse_closed(self)
 
     async def __aenter__(self) -> Self:
         self._blocking._require_open()

@@ -38,7 +38,7 @@ from txaware.client.link import (
 from txaware.client.retry import FAILURES, Retry, WholeAnswer, again
 from txaware.client.server_info import ServerInfo
 from txaware.client.transport import AsksInFrames, Transport
-from txaware.errors import TxAwareError, Unavailable
+from txaware.errors import TxAwareError, closed
 from txaware.model.reports import MessagingStatus
 from txaware.model.signatures import AwaitedMethods, make_methods, signed_as
 from txaware.protocol.verb import Verb
@@ -217,7 +217,7 @@ class AsyncTransport:
         request = tries.request()
         pool = self._pool(tries.place, waits=tries.waits)
         if self._closed:
-            raise Unavailable(f"{self.link.url}: this client is closed")
+            raise closed()
         try:
             framed = await self._in_frames(tries, request)
             tries.go_by(HTTP if framed is None else FRAMES)
@@ -303,7 +303,7 @@ class AsyncTransport:
         self._framed[place] = made
         if self._closed:
             made.close()
-            raise Unavailable(f"{self.link.url}: this client is closed")
+            raise closed()
         self._choice.granted(place, made.version)
         return made
 

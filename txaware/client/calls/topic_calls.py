@@ -51,10 +51,10 @@ class TopicCalls(ServerCalls):
         self,
         topic: str,
         *,
-        ttl_s: int | str | None = None,
+        ttl_s: int | None = None,
         properties: Mapping[str, str | None] | None = None,
         compact: bool | None = None,
-        partitions: int | str | None = None,
+        partitions: int | None = None,
     ) -> Steps[Topic]:
         """Changes a topic, and then asks how it stands.
 

@@ -18,7 +18,7 @@ from txaware.errors import (
     QueueExists,
     QueueNotFound,
     TopicNotFound,
-    Unavailable,
+    closed,
 )
 from txaware.model.queues import (
     MOST_LENT,
@@ -512,7 +512,7 @@ class LocalQueues:
     def _known(self, name: str) -> WorkQueue:
         with self._lock:
             if self._is_closed:
-                raise Unavailable("the messaging service is closed")
+                raise closed()
             descriptor = self.queue_descriptor(name)
             found = self._queues.get(descriptor.name)
             if found is None:

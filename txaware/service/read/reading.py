@@ -8,7 +8,7 @@ import attrs
 
 from coordinator.pointers import NO_RANGES
 from coordinator.transaction import Transaction
-from txaware.errors import Unavailable
+from txaware.errors import closed
 from txaware.model.interfaces import COMMITTED, UNCOMMITTED
 from txaware.model.latest import LatestPage
 from txaware.model.messages import (
@@ -129,7 +129,7 @@ class Reading:
         Who was `woken` looks at something new.
         """
         if self._closed:
-            raise Unavailable("the messaging service is closed")
+            raise closed()
         if isinstance(ask.start, dict):
             check_places(ask.start, most=place.topic.partitions)
         if isinstance(place, PartitionedTopic):
@@ -310,7 +310,7 @@ class Reading:
         """Reads a piece behind `start`; with its own snapshot it misses no removal."""
         while True:
             if self._closed:
-                raise Unavailable("the messaging service is closed")
+                raise closed()
             removals = self._compaction.removals
             page = self._latest(place, start, self.judge(snapshot))
             if snapshot is not None or removals == self._compaction.removals:

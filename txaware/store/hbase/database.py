@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from zlib import crc32
 
 from coordinator.threads import try_lock
-from txaware.errors import StoreCorrupted, Unavailable
+from txaware.errors import StoreCorrupted, Unavailable, closed
 from txaware.model.clock import ClockMs, system_clock_ms
 from txaware.model.interfaces import Row, Write
 from txaware.store.hbase.connections import HBaseConnections
@@ -127,7 +127,7 @@ class HBaseDatabase:
     def batch(self, number: int) -> "HBaseBatch":
         """Begins a batch to fill; its rows are there when its `write()` returns."""
         if self._closed:
-            raise Unavailable(f"{self.name} is closed")
+            raise closed()
         return HBaseBatch(self, number)
 
     def write(self, number: int, writes: list[Write]) -> None:
@@ -159,7 +159,7 @@ class HBaseDatabase:
         """Finds out the outcome of the last batch, and finishes it."""
         with self._settling:
             if self._closed:
-                raise Unavailable(f"{self.name} is closed")
+                raise closed()
             if not self._broken:
                 return
             head = self._head = self._ownership.settle(self._head, self._wanted)
@@ -240,7 +240,7 @@ class HBaseDatabase:
         settles it here, if nobody writes.
         """
         if self._closed:
-            raise Unavailable(f"{self.name} is closed")
+            raise closed()
         self._ownership.require()
         if self._broken:
             self._settle_for_readers()
