@@ -1,5 +1,6 @@
 """The ends of a verb: exit codes, and one sentence on standard error."""
 
+import errno
 import logging
 import os
 import signal
@@ -23,6 +24,7 @@ from txaware.errors import (
 
 log = logging.getLogger(__name__)
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
 INTERRUPTED = 128 + signal.SIGINT
 BROKEN_PIPE = 128 + signal.SIGPIPE
 EXIT_CODES = """\b
@@ -106,11 +108,11 @@ class Commands(Aliased):
             _silence_stdout()
             ctx.exit(BROKEN_PIPE)
         except Exception as error:
-            raise failure_of(error) from error
+            raise failure_of(error, verb=ctx.invoked_subcommand) from error
         return result
 
 
-def failure_of(error: Exception) -> Failure:
+def failure_of(error: Exception, *, verb: str | None = None) -> Failure:
     """Returns the failure that a verb ends with after this error."""
     if isinstance(error, TxAwareError):
         return _kind(error)(_sentence(error))
@@ -118,6 +120,9 @@ def failure_of(error: Exception) -> Failure:
         return WrongCall(f"{error.object!r:.100} is no text in UTF-8")
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
+        if error.errno in FULL:
+            said = f"{place}{error.strerror}"
+            return NotNow(f"{verb}: {said}" if verb else said)
         return Failure(f"{place}{error.strerror}")
     log.debug("not foreseen", exc_info=error)
     return Bug(f"a bug of txaware: {error!r}; --log-level debug shows where")

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from txaware.store.leveldb_store import check_end
 # LevelDB never changes these files once they are written; it changes all others.
 IMMUTABLE = (".ldb", ".sst")
 _BAD_DISK = os.strerror(errno.EIO)
+_FULL = os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT)
 
 
 class CopiedRows:
@@ -107,12 +108,45 @@ def copied(directory: Path, settings: Settings) -> Iterator[CopiedRows]:
     """
     if not (directory / ROWS).is_dir():
         raise Unavailable(f"{directory} is no data directory: it has no {ROWS}/")
-    with _place_beside(directory) as place:
-        with _held_still(directory):
-            _copy_files(directory / ROWS, place)
-        db = _opened(place, directory, settings)
+    with ExitStack() as opened:
         try:
-            yield CopiedRows(db, directory)
+            db = opened.enter_context(
+                _opened_copy(directory, directory.resolve().parent, settings)
+            )
+        except _NoRoom:  # on this disk; another one may have some
+            db = opened.enter_context(
+                _opened_copy(directory, Path(tempfile.gettempdir()), settings)
+            )
+        yield CopiedRows(db, directory)
+
+
+def _is_full(error: Exception) -> bool:
+    text = str(error) if isinstance(error, OSError) else said(error)
+    return any(full in text for full in _FULL)
+
+
+class _NoRoom(Unavailable):
+    """The disk is full where a copy was to be made."""
+
+
+@contextmanager
+def _opened_copy(directory: Path, parent: Path, settings: Settings) -> Iterator[Any]:
+    """Links or copies a directory, and opens that; `parent` is for links the same."""
+    with _place_in(parent, directory.resolve().name) as place:
+        try:
+            with _held_still(directory):
+                _copy_files(directory / ROWS, place)
+            db = _opened(place, directory, settings)
+        except Exception as error:
+            if not _is_full(error):
+                raise
+            raise _NoRoom(
+                f"{directory} was not checked: there is no room for a copy of its "
+                f"newest rows in {place.parent}. Free some, or name another place by "
+                f"TMPDIR"
+            ) from error
+        try:
+            yield db
         finally:
             db.close()
 
@@ -140,12 +174,11 @@ def _held_still(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _place_beside(directory: Path) -> Iterator[Path]:
-    """Makes a directory on the same file system for links, or else elsewhere."""
-    directory = directory.resolve()
-    name = f".{directory.name}-check-"
+def _place_in(parent: Path, of: str) -> Iterator[Path]:
+    """Makes a directory beside the one to check, for links, or else elsewhere."""
+    name = f".{of}-check-"
     try:
-        place = tempfile.mkdtemp(prefix=name, dir=directory.parent)
+        place = tempfile.mkdtemp(prefix=name, dir=parent)
     except OSError:
         place = tempfile.mkdtemp(prefix=name)
     try:
