@@ -116,24 +116,40 @@ def check_function(
             f"{named}{function!r:.200} is a coroutine function, which nobody awaits "
             f"here: give one that is def, not async def"
         )
+    if _is_any(function, inspect.isgeneratorfunction, inspect.isasyncgenfunction):
+        raise BadRequest(
+            f"{named}{function!r:.200} is a generator function, and nothing of it runs "
+            f"when it is called: give one without yield"
+        )
 
 
 def is_async(function: object) -> bool:
     """Tells whether a call would make a coroutine, also of an object's `__call__`."""
+    return _is_any(function, inspect.iscoroutinefunction)
+
+
+def _is_any(function: object, *kinds: Callable[[object], bool]) -> bool:
+    """Tells whether a function, or an object's `__call__`, is of one of these kinds."""
     while isinstance(function, functools.partial):
         function = function.func
-    return inspect.iscoroutinefunction(function) or (
-        not inspect.isroutine(function)
-        and not isinstance(function, type)
-        and inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
-    )
+    called = function
+    if not inspect.isroutine(function) and not isinstance(function, type):
+        called = getattr(function, "__call__", None)  # noqa: B004
+    return any(is_kind(function) or is_kind(called) for is_kind in kinds)
 
 
 def check_answer(answer: object) -> None:
     """Raises `BadRequest` for what a function answers that has run nothing yet."""
+    if answer is None:
+        return
     if inspect.iscoroutine(answer):
         answer.close()
         raise BadRequest(f"{answer!r:.200} is a coroutine, which nobody awaits here")
+    if inspect.isgenerator(answer) or inspect.isasyncgen(answer):
+        raise BadRequest(
+            f"{answer!r:.200} is a generator, of which nothing has run: the function "
+            f"has a yield, or answers what has one"
+        )
 
 
 def _check(function: Callback, *, what: str, may_await: bool) -> None:

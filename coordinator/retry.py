@@ -7,6 +7,7 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 
 import tenacity
 
+from coordinator.callbacks import check_function
 from coordinator.errors import TransactionConflict
 
 TRIES = 20
@@ -48,6 +49,7 @@ def retry_on_conflict(
     )
 
     def again(function: Callable[P, R]) -> Callable[P, R]:
+        check_function(function, may_await=True)
         retried = decorate(function)
         tries_anew: Callable[[], Any] = retried.retry.copy
 

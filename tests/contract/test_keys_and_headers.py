@@ -281,3 +281,29 @@ def test_a_plain_row_has_the_bytes_of_before(messaging: Messaging) -> None:
         b"\0c",
         b"\4\2h\0\0\0\x08\0\1\0\0\0\1hvy\0\0\0\1kd",
     ]
+
+
+def test_a_dict_that_changes_after_the_publish_changes_no_message(
+    messaging: Messaging,
+) -> None:
+    headers = {"h": b"1"}
+    messaging.create_queue("q")
+    queue, publisher = messaging.queue("q"), messaging.publisher("t")
+    with messaging.transaction():
+        publisher.publish(Outgoing(b"a", headers=headers))
+        publisher.publish(b"b", headers=headers)
+        publisher.publish_all([Outgoing(b"c", b"key", headers)])
+        queue.push(Outgoing(b"d", headers=headers))
+        headers["h"] = b"2"
+    assert [one.headers for one in messaging.poll("t")] == [{"h": b"1"}] * 3
+    job = queue.pop()
+    assert job is not None
+    assert job.headers == {"h": b"1"}
+
+
+def test_a_dict_is_no_messages(messaging: Messaging) -> None:
+    """Its values would be lost: only its keys would be published."""
+    many: Any = {b"key": b"payload"}
+    with pytest.raises(BadRequest, match="takes many messages, not one dict"):
+        messaging.publisher("t").publish_all(many)
+    assert not messaging.poll("t")

@@ -8,8 +8,7 @@ from typing import Any, TypedDict, TypeVar
 
 import attrs
 
-from coordinator.callbacks import is_async
-from txaware.errors import BadRequest
+from coordinator.callbacks import check_function, is_async
 from txaware.messaging.loop_verbs import LoopOptions
 from txaware.model.event_type import EventType
 
@@ -135,6 +134,5 @@ def without_arguments(handler: Handler) -> Handler:
 
 def checked_handler(handler: F) -> F:
     """Returns a handler; raises `BadRequest` for what cannot be declared as one."""
-    if not callable(handler):
-        raise BadRequest(f"{handler!r:.200} is no function to call")
+    check_function(handler, may_await=True)
     return handler

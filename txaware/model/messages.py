@@ -363,6 +363,11 @@ class Outgoing(Generic[T]):
     expire_after_s: float | None = None
     more: Mapping[str, bytes] | None = None
 
+    def __attrs_post_init__(self) -> None:
+        """Copies the headers, as it may lie in a transaction while others change."""
+        if self.headers.__class__ is dict:
+            object.__setattr__(self, "headers", {**cast(Any, self.headers)})
+
     @classmethod
     def of_fields(
         cls, payload: T, values: Mapping[str, Any], expire_after_s: float | None

@@ -1,6 +1,6 @@
 """Publishers to one topic, of bytes or values: with a transaction, or at once."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from sys import modules
 from typing import Any, Generic, TypeVar, Unpack, cast
 
@@ -63,7 +63,9 @@ def checked_many(
     """Returns many payloads as they are; raises `BadRequest` for a single message."""
     if payloads.__class__ is list:  # nearly always, and a tenth of the time
         return payloads
-    if isinstance(payloads, Iterable) and not isinstance(payloads, bytes | str):
+    if isinstance(payloads, Iterable) and not isinstance(
+        payloads, bytes | str | Mapping
+    ):
         return payloads
     raise BadRequest(f"{call} takes many messages, not one {type(payloads).__name__}")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from coordinator.callbacks import is_async
+from coordinator.callbacks import check_answer, is_async
 from coordinator.context import TransactionContext
 from coordinator.interfaces import TransactionAware
 from coordinator.tracing import active
@@ -175,13 +175,13 @@ class Handling:
     def _call(self, participants: ParticipantsOfThread, handled: HandledJob) -> None:
         if not self._options.transaction:
             handled.decode()
-            self._handler(handled.job)
+            check_answer(self._handler(handled.job))
             handled.done()
             return
         with self._begin(participants) as tx:
             if not handled.job.was_handled():
                 handled.decode()
-                self._handler(handled.job, tx)
+                check_answer(self._handler(handled.job, tx))
                 handled.end()
 
     async def _await(

@@ -14,7 +14,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
-from coordinator.callbacks import Callback
+from coordinator.callbacks import Callback, check_answer
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.tracing import active, carried
 from txaware.client.aio.async_transaction import (
@@ -235,4 +235,7 @@ def _error(task: "asyncio.Task[Any]") -> BaseException | None:
 async def called(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Calls a function, and awaits its answer where that can be."""
     answer = function(*args, **options)
-    return await answer if inspect.isawaitable(answer) else answer
+    if inspect.isawaitable(answer):
+        answer = await answer
+    check_answer(answer)
+    return answer
