@@ -657,14 +657,18 @@ class Messaging(
         self.close()
 
 
+# What a closed one still has: its coordinator may be the caller's own.
+STILL_THERE = ("close", "coordinator")
+
+
 def refuse_closed(messaging: object) -> None:
-    """Makes every call of a `Messaging` that has been closed say so, but `close`."""
+    """Makes every call of a `Messaging` that has been closed say so."""
     kind = type(messaging)
     refusing = refusing_class(
         kind,
         closed(),
         shown=f"<{kind.__name__}, closed>",
-        allows=lambda name: name.startswith("_") or name == "close",
+        allows=lambda name: name.startswith("_") or name in STILL_THERE,
     )
     object.__setattr__(messaging, "__class__", refusing)
 
