@@ -85,7 +85,7 @@ def test_a_topic_says_how_many_partitions_it_has(parts: Messaging) -> None:
 
 
 def test_a_topic_has_one_partition_and_does_not_say_so(parts: Messaging) -> None:
-    for options in ({}, {"partitions": 1}, {"partitions": "1"}):
+    for options in ({}, {"partitions": 1}, {"properties": {"partitions": "1"}}):
         parts.create_topic("t", **options)
         assert parts.partitions("t") == 1
         assert "partitions" not in parts.topic("t").properties

@@ -46,7 +46,7 @@ def test_a_topic_that_exists_may_be_named_as_far_as_it_is_known(
     topics.publish("t1", [b"a"])
     for named in (
         {},
-        {"ttl_s": "60"},
+        {"ttl_s": 60},
         {"properties": {"owner": "ann"}},
         {"ttl_s": 60, "properties": {"publishing": "any"}},
     ):
