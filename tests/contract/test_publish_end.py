@@ -13,6 +13,7 @@ import pytest
 from coordinator.errors import Unavailable
 from tests.support.background import PATIENCE_S, Setting, done
 from tests.support.doubles import failing, lost
+from tests.support.forks import printed_by_forking
 from txaware.errors import (
     NotWritten,
     PublisherClosed,
@@ -198,14 +199,7 @@ print(os.waitpid(child, 0)[1])
 
 
 def test_a_forked_child_is_told_that_the_thread_stayed_behind() -> None:
-    warned = ("-W", "ignore:This process:DeprecationWarning")  # by Python, from 3.12 on
-    ended = subprocess.run(
-        [sys.executable, *warned, "-c", FORK],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (ended.stdout, ended.stderr) == ("True\nTrue\n0\n", "")
+    assert printed_by_forking(FORK) == ("True\nTrue\n0\n", "")
 
 
 def test_a_closed_publisher_leaves_nothing_behind(here: Setting) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import txaware
 from tests.support.concurrency import until
+from tests.support.forks import printed_by_forking
 from txaware import Messaging, Outgoing, Sent
 from txaware.errors import (
     BadRequest,
@@ -440,14 +441,7 @@ messaging.close()
 
 
 def test_a_forked_child_is_told_that_the_thread_stayed_behind() -> None:
-    warned = ("-W", "ignore:This process:DeprecationWarning")  # by Python, from 3.12 on
-    ended = subprocess.run(
-        [sys.executable, *warned, "-c", FORK],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (ended.stdout, ended.stderr) == ("True\nTrue\nTrue\n0\n", "")
+    assert printed_by_forking(FORK) == ("True\nTrue\nTrue\n0\n", "")
 
 
 def test_it_says_how_much_waits() -> None:

@@ -15,6 +15,7 @@ import txaware
 from coordinator.transaction import Transaction
 from tests.support.checker import anomalies
 from tests.support.concurrency import at_once, in_background, until
+from tests.support.forks import forks_with_threads
 from tests.support.store_load import TOPICS, Client, Notes, Reader, Store, history
 from txaware.errors import (
     TransactionNotInProgress,
@@ -312,7 +313,7 @@ def test_a_close_ends_every_call_with_a_clear_error(
         again.publish("a", [b"works"])
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@forks_with_threads
 @pytest.mark.parametrize("call", ["publish", "close", "exit"])
 def test_a_forked_child_writes_nothing_and_harms_nothing(
     call: str, tmp_path: Path

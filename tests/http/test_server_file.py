@@ -17,6 +17,7 @@ from coordinator import EmbeddedCoordinator
 from coordinator.directory_lock import DirectoryLock
 from tests.support.certificates import certificate
 from tests.support.concurrency import PATIENCE_S
+from tests.support.forks import forks_with_threads
 from tests.support.http_raw import PING, Raw
 from tests.support.messagings import payloads
 from txaware.errors import BadRequest, Unavailable
@@ -171,7 +172,7 @@ def test_a_file_that_is_none_leads_nobody(
             opened(data)
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@forks_with_threads
 @pytest.mark.parametrize("whole", [False, True], ids=["server", "messaging"])
 def test_a_forked_child_that_closes_leaves_its_parent_known(
     owner: Messaging, data: Path, whole: bool

@@ -1,5 +1,6 @@
 """A shop's database, and a connection of asyncio to it by each of the libraries."""
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
@@ -59,7 +60,7 @@ class Shop:
         driver = self.kind.removesuffix(" prepared").rpartition(" ")[2]
         async with AsyncExitStack() as stack:
             if self.kind.startswith("session"):
-                engine = create_async_engine(self._url(driver))
+                engine = create_async_engine(self._url(driver), **self._makes(driver))
                 stack.push_async_callback(engine.dispose)
                 self.connection = AsyncSession(engine)
                 stack.push_async_callback(self.connection.close)
@@ -88,6 +89,21 @@ class Shop:
         if is_postgres(self.database):
             return self.database.replace("postgresql:", f"postgresql+{driver}:")
         return f"sqlite+aiosqlite:///{self.database}"
+
+    def _makes(self, driver: str) -> dict[str, Any]:
+        return {"async_creator": self._open_file} if driver == "aiosqlite" else {}
+
+    async def _open_file(self) -> aiosqlite.Connection:
+        """Opens the file, and closes it where the task was cancelled meanwhile.
+
+        aiosqlite 0.22 leaves that to the garbage collector, with us or without.
+        """
+        opening = asyncio.ensure_future(aiosqlite.connect(self.database))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            await (await opening).close()
+            raise
 
     async def order(self, who: str) -> None:
         """Writes a row in the open block."""

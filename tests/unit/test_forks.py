@@ -10,15 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import txaware
 from coordinator.embedded.coordinator import EmbeddedCoordinator
+from tests.support.forks import forks_with_threads
 from tests.support.messagings import Site, payloads
 from txaware.client.aio.async_messaging import connect_async
 from txaware.errors import PublisherClosed, Unavailable
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+pytestmark = forks_with_threads
 PATIENCE_S = 60
 
 Call = Callable[[], object]

@@ -3,7 +3,6 @@
 import itertools
 import os
 import threading
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from coordinator.embedded.records import (
 )
 from coordinator.errors import JournalCorrupted, NotWritten, Unavailable
 from tests.support.fake_disk import FakeDisk, full_disk
+from tests.support.forks import forks_with_threads
 
 
 def opened(disk: FakeDisk, **options: Any) -> FileJournal:
@@ -58,13 +58,12 @@ def test_a_directory_is_open_once(tmp_path: Path) -> None:
     FileJournal.open(tmp_path).close()
 
 
+@forks_with_threads
 def test_a_child_that_was_forked_cannot_write_into_its_parents_journal(
     tmp_path: Path,
 ) -> None:
     journal = FileJournal.open(tmp_path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forks with threads
-        child = os.fork()
+    child = os.fork()
     if not child:
         try:
             journal.append(Invalidated(1, [7]))
