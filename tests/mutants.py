@@ -32,13 +32,7 @@ from tests.support.reach import PLAN, Plan, Shown, lines
 ROOT = Path(__file__).parents[1]
 PLACES = ("coordinator/embedded", "txaware/service/queue", "txaware/service/read")
 FOLDERS = ("coordinator", "txaware", "tests", "examples", "docs")
-FILES = (
-    "pyproject.toml",
-    "pyspark_txaware.py",
-    "txaware_command.py",
-    "README.md",
-    "CONTRIBUTING.md",
-)
+FILES = ("pyproject.toml", "pyspark_txaware.py", "README.md", "CONTRIBUTING.md")
 SWITCH = "from tests.support.hits import is_on as _is_on"
 OPPOSITE: dict[type[ast.AST], Any] = {
     ast.Lt: ast.LtE,

@@ -65,11 +65,9 @@ LAYERS = [
     ["txaware.bench", "pyspark_txaware"],
     ["txaware.cli"],
     ["txaware.__main__", "txaware"],
-    ["txaware_command"],
 ]
 # Names of classes that two modules have, each plain beside its neighbours.
 TWO_BEARERS = {"Attention", "FrameConnection", "Status"}
-BESIDE_THE_PACKAGES = ("pyspark_txaware", "txaware_command")
 PLACES = {name: number for number, layer in enumerate(LAYERS) for name in layer}
 
 
@@ -89,7 +87,7 @@ def modules() -> dict[str, Path]:
             parts = path.relative_to(ROOT).with_suffix("").parts
             name = ".".join(part for part in parts if part != "__init__")
             found[name] = path
-    return found | {name: ROOT / f"{name}.py" for name in BESIDE_THE_PACKAGES}
+    return found | {"pyspark_txaware": ROOT / "pyspark_txaware.py"}
 
 
 @cache

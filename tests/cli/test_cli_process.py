@@ -96,29 +96,6 @@ def test_ctrl_c_ends_quietly_with_130(here: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("ignored", [False, True])
-def test_ctrl_c_while_it_imports_ends_quietly_with_130(ignored: bool) -> None:
-    """At any moment of the import; where the shell has it ignored, it goes on."""
-    before = "signal.signal(signal.SIGINT, signal.SIG_IGN)" if ignored else "pass"
-    program = f"""
-import os, signal, sys
-sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-{before}
-class Interrupts:
-    def find_spec(self, name, *_):
-        if name == "txaware.cli.root":
-            os.kill(os.getpid(), signal.SIGINT)
-sys.meta_path.insert(0, Interrupts())
-sys.argv = ["txaware", "--version"]
-from txaware_command import main
-main()
-"""
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, timeout=PATIENCE_S
-    )
-    assert (ended.returncode, ended.stderr) == (0 if ignored else 130, b"")
-
-
 def test_a_closed_pipe_ends_quietly(here: Path) -> None:
     lines = [b"a line of some length, number %d" % n for n in range(20_000)]
     with txaware.connect(f"leveldb:{here / 'data'}") as messaging:

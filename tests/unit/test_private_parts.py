@@ -1,8 +1,8 @@
 """What we use of the private parts of uvicorn is where it was.
 
-pyproject.toml bounds it to the minor versions that were tried. Name another one in TRIED
-after this test, tests/http/test_http_framing.py and tests/http/test_http_connections.py
-have passed with it.
+pyproject.toml bounds it to the minor versions that were tried. Name another one in
+TRIED after this test, tests/http/test_http_framing.py and
+tests/http/test_http_connections.py have passed with it.
 """
 
 import inspect

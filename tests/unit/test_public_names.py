@@ -223,7 +223,7 @@ def test_a_verb_has_the_signature_of_its_port_wherever_it_is(port: type) -> None
 
 def test_help_shows_the_options_of_a_verb_and_says_what_it_does() -> None:
     text = pydoc.plain(pydoc.render_doc(txaware.Messaging.create_topic))
-    assert "ttl_s: int | str | None = None" in text
+    assert "ttl_s: int | None = None" in text
     assert "Creates a topic, or the next generation of one that was deleted." in text
     text = pydoc.plain(pydoc.render_doc(txaware.AsyncMessaging.poll))
     in_one_line = " ".join(text.split()).replace("( ", "(")  # many, from 3.13 on

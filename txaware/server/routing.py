@@ -117,7 +117,7 @@ def _group(name: re.Match[str]) -> str:
     return f"(?P<{name[1]}>{text})"
 
 
-class Match(msgspec.Struct, frozen=True, eq=False):
+class Match(msgspec.Struct, frozen=True):
     """The route of a request, its path, decoded, and the names in that.
 
     `arguments` is the verb's own request, where that was read to know these names.
