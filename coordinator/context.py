@@ -124,6 +124,10 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
         self._within = False
         self._block: weakref.ref[MethodType] | None = None
 
+    # Makes a transaction that begins with its commit, or None, for a block that begins
+    # without participants.
+    start_with_commit: Callable[[float | None], Transaction | None] | None = None
+
     @property
     def transaction(self) -> Transaction:
         """The snapshot it reads with, and the pointer it writes with now."""
@@ -163,6 +167,9 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
             raise MisusedTransaction(f"{why}; make a new one")
         if self._long or self._begun is not None:
             self._tx = self._begin_otherwise()
+        elif self.start_with_commit is not None and not self._waiting:
+            begun = self.start_with_commit(self._timeout_s)
+            self._tx = begun or self.coordinator.start_short(self._timeout_s)
         else:
             self._tx = self.coordinator.start_short(self._timeout_s)
         self.status = ACTIVE
@@ -279,7 +286,7 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
             self.status = COMMITTED  # before any call: an interrupt would undo it
             self._committed(tx, interrupt)
             if begun is not None:
-                begun.settled("commit", tx.transaction_id)
+                begun.settled("commit", _known_id(tx))
         except BaseException as error:
             self.status = Status(self._decided or self.status)
             if begun is not None:
@@ -431,7 +438,7 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
         try:
             return settle(
                 self.coordinator,
-                self.transaction.transaction_id,
+                self.transaction,
                 open_for_s=lambda: self._clock_s() - asked_s,
             )
         except TransactionOutcomeUnknown as unknown:

@@ -229,6 +229,8 @@ class Participant:
       `TransactionOutcomeUnknown`, and nobody is told anything then. The block is
       refused before, if another participant names changed keys or prepares.
     - `prepares`: it changes something in each block, whatever keys it names.
+    - `waits_for_commit`: it needs nothing of its transaction before the commit, which
+      may then begin with that.
     - `is_closed`: it was closed or lost, and the worker that made it makes another one.
     """
 
@@ -237,6 +239,7 @@ class Participant:
     shares_journal: bool = False
     decides: bool = False
     prepares: bool = False
+    waits_for_commit: bool = False
     is_closed: bool = False
 
     # Returns a `Cargo` that this coordinator takes in its `commit_with(tx, cargo)`, or

@@ -116,6 +116,29 @@ def begins_later(
 
 
 @runtime_checkable
+class BeginsWithCommit(Protocol):
+    """The part of a coordinator elsewhere whose commits may begin themselves. Optional.
+
+    That is one call for a block that only publishes.
+    """
+
+    def start_with_commit(self, timeout_s: float | None = None) -> Transaction | None:
+        """Returns a transaction that begins with its commit, or when it is looked at.
+
+        Returns None where the server is of before, or its commits carry no rows.
+        """
+
+
+def starts_with_commit(
+    coordinator: Coordinator,
+) -> Callable[[float | None], Transaction | None] | None:
+    """Returns what makes such transactions; None where each begins by itself."""
+    if isinstance(coordinator, BeginsWithCommit):
+        return coordinator.start_with_commit
+    return None
+
+
+@runtime_checkable
 class TellsOutcomes(Protocol):
     """The part of a coordinator that lets a copy of it answer the same. Optional."""
 

@@ -154,6 +154,8 @@ class Participants:
         else:
             listed = completed(participant)
         try:
+            if tx.begins_with_commit and not listed.waits_for_commit:
+                tx = tx.begun()
             participant.start_tx(tx)
         except BaseException as error:
             _name(error, listed, "start_tx", tx)

@@ -7,6 +7,7 @@ import enum
 import threading
 import time
 from collections.abc import Callable, Iterable
+from typing import ClassVar
 
 import attrs
 
@@ -66,6 +67,18 @@ class Transaction:
     def has_begun(self) -> bool:
         """True once a coordinator knows it, as it does unless it begins later."""
         return True
+
+    # True for one that may begin with its commit, as long as nobody needs its snapshot.
+    begins_with_commit: ClassVar[bool] = False
+
+    def begun(self) -> "Transaction":
+        """Returns what a coordinator knows, where it begins now if it has not yet."""
+        return self
+
+    @property
+    def key(self) -> int:
+        """What it is known by in this process, begun or not."""
+        return self.transaction_id
 
     @property
     def label(self) -> str:

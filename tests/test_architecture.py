@@ -44,6 +44,7 @@ LAYERS = [
     [
         *("txaware.auth", "txaware.model.interfaces"),
         *("txaware.model.queue_service", "txaware.model.group_service"),
+        "txaware.model.commit_slots",
     ],
     ["txaware.model.table_service", "txaware.model.start_places"],
     ["txaware.model.producers"],

@@ -113,6 +113,13 @@ CAN_COMMIT = _of_one("can-commit", "changes", harmless=True)
 PERSIST = _of_one("persist", "participants", harmless=True)
 # One that is marked as a repeat is answered truly, however often it comes.
 COMMIT = _of_one("commit", "check", "changes", "repeat", harmless_with=("repeat", True))
+# A commit that begins its transaction, in a slot of the client; and what became of it.
+COMMIT_AT_ONCE = RemoteCall(
+    "commit",
+    ("client", "slot", "number", "life", "repeat", "timeoutS", "openMs"),
+    harmless_with=("repeat", True),
+)
+SETTLE = RemoteCall("settle", ("client", "slot", "number"), harmless=True)
 ABORT = _of_one("abort")
 # After a second one, the settling of an outcome finds what the first one did.
 INVALIDATE = _of_one("invalidate", harmless=True)

@@ -5,6 +5,7 @@ through any function that sends one.
 """
 
 import inspect
+import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -20,8 +21,11 @@ from coordinator.errors import (
     NotWritten,
     PreparedNotFound,
     TransactionNotInProgress,
+    TransactionOutcomeUnknown,
+    TransactionTooLarge,
     TxAwareError,
     Unavailable,
+    changed_nothing,
 )
 from coordinator.interfaces import Cargo, OnBatchEnd, load
 from coordinator.outcome import KnownOutcome, Outcome, checked_written
@@ -29,8 +33,10 @@ from coordinator.pointers import Pointers
 from coordinator.prepared_transactions import PreparedTransaction, checked_prepared_name
 from coordinator.remote import calls
 from coordinator.remote.calls import ROOT, CallRequest, RemoteCall
+from coordinator.remote.later import LaterTransaction, TransactionAtOnce
 from coordinator.remote.named_transactions import checked_list, checked_state
 from coordinator.remote.server import CoordinatorRoutes
+from coordinator.remote.slots import Slot, Slots
 from coordinator.remote.takes_writes import Ends
 from coordinator.remote.wire import (
     BYTES,
@@ -50,8 +56,15 @@ from coordinator.transaction_status import Standing
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 # So many ends that this client asked for are remembered, to refuse a commit after them.
 MOST_ENDED = 1000
+
+# So many sets of topics are remembered whose blocks are two calls.
+MOST_TOPICS = 1000
+# So long a server surely remembers the last commit of a slot.
+SETTLES_FOR_MS = 24 * 3600 * 1000
 
 # Sends method, path and body, and answers status and body. What it raises as `OSError`
 # leaves open whether the request arrived.
@@ -88,33 +101,6 @@ def answered(asked: CallRequest, status: int, body: bytes) -> Any:
     return _read(lambda: asked.read(body))
 
 
-class LaterTransaction(Transaction):
-    """A transaction that begins when somebody first looks at it."""
-
-    _begin: Callable[[], Transaction]
-    _begun: Transaction | None
-
-    def __init__(self, begin: Callable[[], Transaction]) -> None:
-        object.__setattr__(self, "_begin", begin)
-        object.__setattr__(self, "_begun", None)
-
-    @property
-    def has_begun(self) -> bool:
-        """True once somebody has looked at it."""
-        return self._begun is not None
-
-    def begun(self) -> Transaction:
-        """Returns what it is at the coordinator; begins it there."""
-        found = self._begun
-        if found is None:
-            found = self._begin()
-            object.__setattr__(self, "_begun", found)
-        return found
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.begun(), name)  # none of its fields was ever set
-
-
 def _never_began(tx: Transaction | int) -> bool:
     return isinstance(tx, LaterTransaction) and not tx.has_begun
 
@@ -123,7 +109,9 @@ class RemoteCoordinator:
     """A coordinator at the other end of a function that sends requests, or calls.
 
     `takes_writers` tells whether the other end accepts the names of the participants
-    that `persist` is for. An earlier version does not.
+    that `persist` is for. An earlier version does not. `commits_at_once` tells of a
+    time-out whether its transactions may begin with their commits there, and `instance`
+    which server answered last.
     """
 
     is_at_server = True
@@ -134,10 +122,17 @@ class RemoteCoordinator:
         *,
         settle_grace_s: Callable[[], float] = lambda: 86_400,
         takes_writers: Callable[[], bool] = lambda: False,
+        commits_at_once: Callable[[float | None], bool] = lambda _: False,
+        instance: Callable[[], str] = str,
     ) -> None:
         self._settle_grace_s = settle_grace_s
         self._sender = send if isinstance(send, CallSender) else RequestSender(send)
         self._takes_writers = takes_writers
+        self._commits_at_once = commits_at_once
+        self._instance = instance
+        self._slots = Slots()
+        # The topics of blocks that no server commits at once.
+        self._in_two_calls: set[frozenset[str]] = set()
         self._writers: dict[int, list[str]] = {}
         # The lives of those that were persisted, as participants ask for them next.
         self._lives: dict[int, str] = {}
@@ -166,21 +161,35 @@ class RemoteCoordinator:
             checked_timeout_s(timeout_s)
         return LaterTransaction(partial(self.start_short, timeout_s))
 
+    def start_with_commit(self, timeout_s: float | None = None) -> Transaction | None:
+        """Returns a transaction that begins with its commit, or when it is looked at.
+
+        Returns None where the server is of before, or its commits carry no rows.
+        """
+        if timeout_s is not None:
+            checked_timeout_s(timeout_s)
+        if not self._commits_at_once(timeout_s):
+            return None
+        return TransactionAtOnce(partial(self.start_short, timeout_s), timeout_s)
+
     def start_long(self, *, outlives_process: bool = False) -> Transaction:
         """Begins a long transaction; it outlives the server too."""
         return _transaction(self._ask(calls.START, type="long"))
 
     def can_commit(self, tx: Transaction, changes: Iterable[bytes]) -> None:
         """Checks the changed keys, and remembers them for `commit`."""
-        if _never_began(tx):
-            return
         keys = _keys(changes)
+        if not keys and _never_began(tx):
+            return
         self._ask_for(tx, calls.CAN_COMMIT, changes=keys)
         self._changes[tx.transaction_id] = keys
 
     def check_at_commit(self, tx: Transaction, changes: Iterable[bytes] = ()) -> None:
         """Has the commit of `tx` check its changed keys, instead of `can_commit`."""
-        self._changes[tx.transaction_id] = _keys(changes)
+        keys = _keys(changes)
+        if not keys and _never_began(tx):
+            return
+        self._changes[tx.transaction_id] = keys
         self._unchecked.add(tx.transaction_id)
 
     def persist(self, tx: Transaction) -> None:
@@ -207,6 +216,8 @@ class RemoteCoordinator:
         """
         if not _never_began(tx):
             self._commit(tx)
+        elif isinstance(tx, TransactionAtOnce):
+            tx.ended(None)
 
     def commit_with(self, tx: Transaction, cargo: Cargo) -> None:
         """Commits as `commit` does, and has the cargo written with it: both or neither.
@@ -219,10 +230,13 @@ class RemoteCoordinator:
 
         def submit(parts: Sequence[Any], _: OnBatchEnd) -> Callable[[], None]:
             fields: dict[str, Any] = {}
-            if parts:
-                self._unchecked.add(tx.transaction_id)
             for name, part in parts:
                 fields.setdefault(name, []).append(part)
+            is_unbegun = isinstance(tx, TransactionAtOnce) and not tx.has_begun
+            if parts and is_unbegun and self._committed_at_once(tx, fields):
+                return _waited
+            if parts:
+                self._unchecked.add(tx.transaction_id)
             self._commit(tx, **fields)
             return _waited
 
@@ -250,9 +264,109 @@ class RemoteCoordinator:
                 raise
         self._ended.append(transaction_id)
 
+    def _committed_at_once(self, tx: Transaction, parts: Fields) -> bool:
+        """Begins and commits in one call; False, with nothing done, where that is two.
+
+        The messages for some topics go to several shards, and so ahead of a commit.
+        """
+        assert isinstance(tx, TransactionAtOnce)
+        topics = frozenset([each["topic"] for each in parts["publishes"]])
+        if topics in self._in_two_calls:
+            return False
+        try:
+            self._commit_at_once(tx, **parts)
+        except TransactionTooLarge as error:
+            log.debug("%s begin before their commits: %s", sorted(topics), error)
+            if len(self._in_two_calls) >= MOST_TOPICS:
+                self._in_two_calls.clear()
+            self._in_two_calls.add(topics)
+            return False
+        return True
+
+    def _commit_at_once(self, tx: TransactionAtOnce, **fields: Any) -> None:
+        """Begins and commits in one call; `invalidate` settles what that leaves open.
+
+        A no to the first request is definite.
+        """
+        slot = self._slots.take()
+        tx.commits_in(slot)
+        fields |= {
+            **slot.fields(),
+            "life": self._instance(),
+            "timeoutS": tx.timeout_s,
+            "openMs": tx.open_ms,
+        }
+        try:
+            answer = self._ask(calls.COMMIT_AT_ONCE, **fields)
+        except TxAwareError as error:
+            if changed_nothing(error):
+                self._left_slot(tx, slot)
+                raise
+            if not isinstance(error, Unavailable):
+                raise
+            pointer = self._ask_again(tx, slot, fields)
+        else:
+            pointer = _field(answer, "transaction", checked_pointer)
+        self._ended_at_once(tx, slot, pointer)
+
+    def _ask_again(self, tx: TransactionAtOnce, slot: Slot, fields: Fields) -> int:
+        """Asks a second time; where that is refused, the first may have been done."""
+        try:
+            answer = self._ask(calls.COMMIT_AT_ONCE, **fields, repeat=True)
+            return _field(answer, "transaction", checked_pointer)
+        except TxAwareError as error:
+            if isinstance(error, Unavailable) and not isinstance(error, NotWritten):
+                raise
+            pointer = self._settle(slot)
+            if pointer is None:
+                self._left_slot(tx, slot)
+                raise
+            log.debug("a commit was made, and its repeat refused: %s", error)
+            return pointer
+
+    def _settle(self, slot: Slot) -> int | None:
+        """Returns what a commit in a slot has committed; with None it never will."""
+        try:
+            answer = self._ask(calls.SETTLE, **slot.fields())
+        except (Unavailable, TransactionOutcomeUnknown):
+            raise
+        except TxAwareError as error:  # nothing is known by that
+            raise Unavailable(f"the outcome cannot be asked: {error}") from error
+        return _field(answer, "transaction", _pointer_or_none)
+
+    def _left_slot(self, tx: TransactionAtOnce, slot: Slot) -> None:
+        """Notes that its commit was refused: it is aborted, or begins after all."""
+        tx.commits_in(None)
+        self._slots.give_back(slot)
+
+    def _ended_at_once(
+        self, tx: TransactionAtOnce, slot: Slot, pointer: int | None
+    ) -> None:
+        tx.ended(pointer)
+        self._slots.give_back(slot)
+
+    def _end_unbegun(self, tx: Transaction | int) -> bool:
+        """Ends one that never began; False where its commit has begun it after all."""
+        if not isinstance(tx, TransactionAtOnce):
+            return True
+        slot = tx.slot
+        if slot is None:
+            tx.ended(None)
+            return True
+        pointer = self._settle(slot)
+        if pointer is None and tx.open_ms > SETTLES_FOR_MS:
+            raise TransactionOutcomeUnknown(
+                f"a commit of {tx.open_ms / 3_600_000:.0f} hours ago may or may not "
+                f"have been made: the server remembers such things for a day. Nothing "
+                f"was undone; look before you repeat anything"
+            )
+        self._ended_at_once(tx, slot, pointer)
+        return pointer is None
+
     def abort(self, tx: Transaction) -> None:
         """Ends a transaction whose holder has undone everything it wrote."""
         if _never_began(tx):
+            self._end_unbegun(tx)
             return
         self._forget(tx.transaction_id)
         self._ended.append(tx.transaction_id)
@@ -261,7 +375,7 @@ class RemoteCoordinator:
     def invalidate(self, tx: Transaction | int) -> bool:
         """Ends a transaction so that nobody ever sees what it wrote."""
         if _never_began(tx):
-            return True
+            return self._end_unbegun(tx)
         tx = tx if isinstance(tx, Transaction) else Transaction(checked_pointer(tx), 0)
         self._forget(tx.transaction_id)
         self._ended.append(tx.transaction_id)
@@ -449,6 +563,10 @@ def _keys(changes: Iterable[bytes]) -> list[bytes]:
         return [bytes(memoryview(change)) for change in changes]
     except TypeError as error:
         raise BadRequest(f"changes are a list of bytes: {error}") from error
+
+
+def _pointer_or_none(sent: Any) -> int | None:
+    return None if sent is None else checked_pointer(sent)
 
 
 def _waited() -> None:

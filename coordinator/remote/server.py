@@ -100,9 +100,11 @@ class CoordinatorRoutes:
                 check_known(fields, call.fields)
                 if principal is not None:
                     fields = {**fields, "principal": principal}
-            if call.of_one:
+            if call in self._answers_of_one:
                 return self._answers_of_one[call](pointer, fields)
-            return self._answers[call](fields)
+            if call in self._answers:
+                return self._answers[call](fields)
+            return error_answer(404, "NotFound", f"{call.name} is not answered here")
         except TxAwareError as error:
             return error_answer(_status_of(error), type(error).__name__, str(error))
 

@@ -210,7 +210,14 @@ def _carries(at: Prepared) -> Good:
 MESSAGE = {"utf8": "a", "key": "k", "headers": {"h": "x"}, "expireAfterMs": 60_000}
 CHANGE = {"key": "YW5u", "value": "NQ==", "expireAfterMs": 60_000}
 # What a commit carries is written with it where the data is on disk.
-ON_DISK = frozenset({("POST", TRANSACTION + "/commit")})
+ON_DISK = frozenset(
+    {
+        ("POST", TRANSACTION + "/commit"),
+        ("POST", "/v1/transactions/commit"),
+        ("POST", "/v1/transactions/settle"),
+    }
+)
+IN_SLOT = {"client": "0123456789abcdef" * 2, "slot": 0, "number": 1}
 _PLAIN: Make = lambda _: Good()  # noqa: E731
 
 GOOD: dict[tuple[str, str], Make] = {
@@ -404,6 +411,12 @@ GOOD: dict[tuple[str, str], Make] = {
         body={"writer": "w", "since": "", "after": 0, "waitMs": 0}
     ),
     ("POST", TRANSACTION + "/commit"): _carries,
+    ("POST", "/v1/transactions/commit"): lambda _: Good(
+        body=IN_SLOT
+        | {"repeat": True, "timeoutS": 60, "openMs": 5}
+        | {"publishes": [{"topic": "orders", "messages": [MESSAGE]}]}
+    ),
+    ("POST", "/v1/transactions/settle"): lambda _: Good(body=IN_SLOT | {"slot": 7}),
     ("POST", TRANSACTIONAL_ID + "/commits"): lambda at: Good(
         body={"producer": at.producer()}
     ),

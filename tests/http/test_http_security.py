@@ -106,6 +106,8 @@ NEEDS = {
     ("POST", X + "/leave"): HOLDER | OPERATOR,
     ("POST", X + "/ends"): HOLDER | OPERATOR,
     ("POST", ONE + "/commit"): HOLDER,
+    ("POST", X + "/commit"): HOLDER,
+    ("POST", X + "/settle"): HOLDER,
     ("POST", ONE + "/abort"): HOLDER,
     ("POST", ONE + "/invalidate"): HOLDER | OPERATOR,
     ("POST", ONE + "/checkpoint"): HOLDER,

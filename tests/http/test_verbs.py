@@ -24,6 +24,7 @@ from txaware.errors import BadRequest, TxAwareError
 from txaware.messaging import Messaging
 from txaware.model.producers import Begun, ProducerIdentity
 from txaware.protocol import (
+    commits,
     entries,
     jobs,
     members,
@@ -84,6 +85,8 @@ SETTLED: dict[AnyVerb, Callable[[Any], Any]] = {
     entries.ENTER: len,
     entries.ENDS: lambda found: (len(found.since), found.next, found.pointers),
     transactions.CHECKPOINT: len,
+    commits.COMMIT_AT_ONCE: lambda pointer: pointer > 0,
+    commits.SETTLE_COMMIT: lambda pointer: pointer is None or pointer > 0,
     transactions.LIST_PREPARED: len,
 }
 # Here a server refuses in other words than the engine: it knows less, or more.
@@ -125,7 +128,9 @@ def part_of(site: Site, port: str) -> Any:
         return NamedTransactions(messaging.coordinator, clock_ms=site.clock)
     if port == "NamedTransactions":  # a RemoteCoordinator asks in another way
         return DeclaredVerbs(port, messaging._parts.administration)
-    if port == "TakesWrites":
+    if port == "CommitsInSlots" and messaging._parts.reach is None:
+        return messaging._parts.service.slots
+    if port in ("TakesWrites", "CommitsInSlots"):
         return DeclaredVerbs(port, messaging._parts.administration)
     name = {
         "MessagingService": "service",

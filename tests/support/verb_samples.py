@@ -135,6 +135,8 @@ def prepared(site: Site) -> Sample:
     return Sample(site, tx, ids[0], ids[-1], opened.producer_id, loader.identity)
 
 
+IN_SLOT = {"client": "0123456789abcdef" * 2, "slot": 0, "number": 1}
+
 SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     messages.WAIT: lambda s: {"topic": "orders", "start": s.first, "timeout_s": 0},
     messages.BOUNDS: lambda s: {"topic": "orders", "start": s.last},
@@ -278,6 +280,8 @@ SAMPLES: dict[Verb[..., Any], Callable[[Sample], dict[str, Any]]] = {
     entries.LEAVE: lambda _: {"writer": "w", "writes": [1]},
     entries.ENDS: lambda _: {"writer": "w", "since": "", "after": 0, "wait_s": 0},
     commits.COMMIT: lambda s: s.begun() | {"check": True, "changes": [b"k"]},
+    commits.COMMIT_AT_ONCE: lambda _: IN_SLOT | {"repeat": True, "timeout_s": 60},
+    commits.SETTLE_COMMIT: lambda _: IN_SLOT | {"slot": 7},
     transactions.CAN_COMMIT: lambda s: s.begun() | {"changes": [b"k"]},
     transactions.PERSIST: lambda s: s.begun() | {"participants": ["notes"]},
     transactions.ABORT: lambda s: s.begun() | {"checkpoints": []},

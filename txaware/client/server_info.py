@@ -18,6 +18,7 @@ class ServerInfo:
 
     A commit carries so many bytes of rows; 0 where they go before it. Batches of these
     `compressions` are taken as they are. A pop `takes_commits` of a job before it.
+    A transaction may begin with its commit where it `commits_at_once`.
     """
 
     instance: str = ""
@@ -36,6 +37,7 @@ class ServerInfo:
     takes_writes: bool = False
     compressions: frozenset[str] = frozenset()
     takes_commits: bool = False
+    commits_at_once: bool = False
 
     @classmethod
     def parse(cls, body: bytes) -> Self:
@@ -61,7 +63,13 @@ class ServerInfo:
             fields.get("takesWrites") is True,
             _names(fields.get("compressions", ())),
             fields.get("takesCommits") is True,
+            fields.get("commitsAtOnce") is True,
         )
+
+    def may_begin_with_commit(self, timeout_s: float | None) -> bool:
+        """Tells whether a transaction of that time-out may begin with its commit."""
+        too_long = (timeout_s or 0) > self.max_transaction_timeout_s
+        return self.commits_at_once and not too_long
 
     @property
     def largest_message_bytes(self) -> int:

@@ -203,11 +203,11 @@ class Carrier:
         self, tx: Transaction, info: ServerInfo, size_bytes: int, parts: list[Part]
     ) -> CarriedParts | None:
         """Returns the parts; None with those that the commit of `tx` has already."""
-        pointer = tx.transaction_id
+        key = tx.key
         with self._lock:
-            left_bytes = self._left_bytes.pop(pointer, info.carried_bytes)
+            left_bytes = self._left_bytes.pop(key, info.carried_bytes)
             fits = size_bytes <= left_bytes
-            self._left_bytes[pointer] = left_bytes - size_bytes if fits else left_bytes
+            self._left_bytes[key] = left_bytes - size_bytes if fits else left_bytes
             if len(self._left_bytes) > REMEMBERED:
                 del self._left_bytes[next(iter(self._left_bytes))]
         return CarriedParts(*parts) if fits else None

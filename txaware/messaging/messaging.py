@@ -15,7 +15,7 @@ from coordinator import (
 from coordinator.brief_errors import briefly
 from coordinator.context import current_transaction
 from coordinator.fork_guard import guard, refusing_class
-from coordinator.optional_ports import begins_later
+from coordinator.optional_ports import begins_later, starts_with_commit
 from txaware.auth import AuditLog, Tokens
 from txaware.consume import Consumer, Member, consumer_of
 from txaware.consume.member import OnPartitions, Strategy, To
@@ -110,6 +110,8 @@ class Messaging(
         self._publishers: dict[str, Publisher] = {}
         self._known_queues: dict[str, Queue] = {}
         self._to_close: WeakSet[Closes] = WeakSet()
+        # Makes transactions that begin with their commits, where those ask a server.
+        self._start_with_commit = starts_with_commit(parts.coordinator)
         self._is_closed = False
         guard(self, parts.service, parts.coordinator, parts.administration)
 
@@ -137,7 +139,9 @@ class Messaging(
         of its own. `begun` is a transaction that another process began, and that this
         block ends.
         """
-        is_short = begun is None and not checked_flag("long", long)
+        if long is not False:  # one call less for nearly all
+            checked_flag("long", long)
+        is_short = begun is None and not long
         if is_short and participants and any(map(decides, participants)):
             begun = begins_later(self._parts.coordinator, timeout_s)
         context = MessagingTransaction(
@@ -148,6 +152,7 @@ class Messaging(
             begun=begun,
         )
         context.messaging = self
+        context.start_with_commit = self._start_with_commit
         return context
 
     @overload

@@ -148,6 +148,8 @@ def _coordinator_of(
             send,
             settle_grace_s=lambda: info().settle_grace_s,
             takes_writers=lambda: info().takes_writers,
+            commits_at_once=lambda timeout_s: info().may_begin_with_commit(timeout_s),
+            instance=lambda: (transport.link.instance or b"").decode("latin-1"),
         )
     if coordinator == "embedded":
         raise BadRequest(

@@ -1,18 +1,32 @@
-"""The verb that commits a transaction, with the rows that come in the same request."""
+"""The verbs that commit, with the rows that come in the same request."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import attrs
-from msgspec import field
+from msgspec import Struct, field
 
+from coordinator.remote.calls import ROOT
 from coordinator.remote.named_transactions import (
     NamedTransactions,
     checked_list,
     flag_or_null,
     read_keys,
 )
+from coordinator.remote.wire import fields_of
 from txaware.errors import BadRequest
+from txaware.model.commit_slots import (
+    CLIENT_BYTES,
+    MOST_SLOTS,
+    CommitsInSlots,
+    check_timeout,
+    checked_client,
+    checked_instance,
+    checked_number,
+    checked_open_ms,
+    checked_slot,
+)
 from txaware.model.topics import LONGEST_ID
 from txaware.protocol.fields import (
     ID,
@@ -30,13 +44,27 @@ from txaware.protocol.fields import (
 from txaware.protocol.formats import format_of
 from txaware.protocol.formats.json_format import MESSAGES
 from txaware.protocol.formats.requests import Listed
-from txaware.protocol.json_schema import BASE64, FULL_NAME, GROUP, TEXT
+from txaware.protocol.json_schema import (
+    BASE64,
+    FULL_NAME,
+    GROUP,
+    TEXT,
+    or_null,
+    whole,
+)
 from txaware.protocol.json_values import from_base64
 from txaware.protocol.rights import holder
 from txaware.protocol.tables import CHANGES
 from txaware.protocol.transactional_ids import INSTANCE, KEY
-from txaware.protocol.transactions import KEYS, ONE, OneTransaction, of_one
-from txaware.protocol.verb import DONE, Repeat, verbs_in
+from txaware.protocol.transactions import (
+    KEYS,
+    ONE,
+    TAG,
+    TIMEOUT,
+    OneTransaction,
+    of_one,
+)
+from txaware.protocol.verb import DONE, In, Repeat, Verb, Work, verbs_in
 
 _NAME = text(FULL_NAME)
 _GROUP = text(TEXT | {"pattern": GROUP})
@@ -88,10 +116,11 @@ def _carried(name: str, kind: Reads) -> Field:
     return Field(name, array_of(kind), default=LEFT_OUT)
 
 
+_PUBLISHES = _carried("publishes", Kind(_read_publish, _PUBLISH.schema))
 _CARRIED = Others(
     None,
     named=(
-        _carried("publishes", Kind(_read_publish, _PUBLISH.schema)),
+        _PUBLISHES,
         _carried("positions", _POSITION),
         _carried("tables", _TABLE),
         _carried("producers", _PRODUCER),
@@ -151,6 +180,95 @@ COMMIT = of_one(
         "publishes": [{"topic": "orders", "messages": [{"utf8": "paid"}]}],
     },
     refuses=(404, 409),
+)
+
+_CLIENT = Kind(
+    by(checked_client),
+    TEXT
+    | {
+        "pattern": f"^[0-9a-f]{{{2 * CLIENT_BYTES}}}$",
+        "description": "Whose slot it is: random, and of this client alone.",
+    },
+    given=by(checked_client),
+)
+_SLOT = Kind(
+    by(checked_slot),
+    whole(0, MOST_SLOTS - 1)
+    | {"description": "One of its places for a commit at a time."},
+    given=by(checked_slot),
+)
+_NUMBER = Kind(
+    by(checked_number),
+    whole(1) | {"description": "Greater than those of earlier commits in the slot."},
+    given=by(checked_number),
+)
+_LIFE = Kind(
+    by(checked_instance),
+    TEXT
+    | {
+        "description": "The instance of the server that the client had heard of last. "
+        "Another one takes it only as a repeat: it may be a copy of one refused before."
+    },
+    given=by(checked_instance),
+)
+_OPEN_MS = Kind(
+    by(checked_open_ms),
+    whole(0) | {"description": "How long its block was open before."},
+    given=by(checked_open_ms),
+)
+
+
+class SettleCommit(Struct, forbid_unknown_fields=True, rename="camel"):
+    """Names a commit: whose it is, in which slot, and its number there."""
+
+    client: Annotated[str, _CLIENT]
+    slot: Annotated[int, _SLOT]
+    number: Annotated[int, _NUMBER]
+
+
+class CommitAtOnce(SettleCommit, forbid_unknown_fields=True, rename="camel"):
+    """Names a commit, and says what is written with it."""
+
+    life: Annotated[str, _LIFE] = ""
+    repeat: Annotated[bool | None, _REPEAT] = False
+    timeout_s: Annotated[float | None, TIMEOUT] = None
+    open_ms: Annotated[int, _OPEN_MS] = 0
+    carried: Annotated[Mapping[str, list[Any]], Others(None, named=(_PUBLISHES,))] = (
+        field(default_factory=dict)
+    )
+
+
+_in_slot: Callable[..., Verb[..., Any]] = partial(
+    Verb, method="POST", load=fields_of, work=Work.COORDINATOR, tag=TAG
+)
+_IN_SLOT = {"client": "0123456789abcdef" * 2, "slot": 0, "number": 1}
+COMMIT_AT_ONCE = _in_slot(
+    does=CommitsInSlots.commit_at_once,
+    path=ROOT + "/commit",
+    number=110,
+    request=CommitAtOnce,
+    is_late=True,
+    check=lambda request: check_timeout(request.timeout_s),
+    answer=In("transaction", Annotated[int, whole(1)]),
+    right=holder,
+    repeat=Repeat.NEVER,
+    summary="Begins a transaction and commits it with these messages; a repeat is "
+    "answered as the first one was, in any life.",
+    example=_IN_SLOT
+    | {"publishes": [{"topic": "orders", "messages": [{"utf8": "paid"}]}]},
+    refuses=(404, 409, 429),
+)
+SETTLE_COMMIT = _in_slot(
+    does=CommitsInSlots.settle_commit,
+    path=ROOT + "/settle",
+    number=111,
+    request=SettleCommit,
+    answer=In("transaction", Annotated[int | None, or_null(whole(1))]),
+    right=holder,
+    summary="Tells what such a commit has committed. With null it has nothing, and "
+    "never will.",
+    example=_IN_SLOT,
+    refuses=(409,),
 )
 
 VERBS = verbs_in(globals())

@@ -190,7 +190,7 @@ _TRANSACTION = InBytes(
 )
 # A coordinator looks at both together.
 _KIND_TO_BEGIN = Kind(as_it_is, {"enum": ["short", "long"]})
-_TIMEOUT = Kind(as_it_is, or_null(TIMEOUT_S))
+TIMEOUT = Kind(as_it_is, or_null(TIMEOUT_S))
 _BEGIN = any_of(
     fields({}, {"type": {"const": "short"}, "timeoutS": or_null(TIMEOUT_S)}),
     fields({"type": {"const": "long"}}, {"timeoutS": NULL}),
@@ -238,7 +238,7 @@ class Beginning(Struct, forbid_unknown_fields=True):
     """Says how long it may take: a long one has no time-out."""
 
     kind: Annotated[str, _KIND_TO_BEGIN] = field(default="short", name="type")
-    timeout_s: Annotated[float | None, _TIMEOUT] = field(default=None, name="timeoutS")
+    timeout_s: Annotated[float | None, TIMEOUT] = field(default=None, name="timeoutS")
 
 
 class NoFields(Struct, forbid_unknown_fields=True):

@@ -208,6 +208,7 @@ class TransactionPublisher(Participant):
     """
 
     flushes_last = True
+    waits_for_commit = True
 
     def __init__(
         self,

@@ -233,10 +233,17 @@ class ServerContext:
             "QueueService": self.queues,
             "GroupService": self.groups,
             "TableService": self.tables,
+            "CommitsInSlots": self.service.slots,
             "NamedTransactions": NamedTransactions(
                 self.coordinator, clock_ms=self.clock_ms, enrich=self.owners.enrich
             ),
         }[port]
+
+    @property
+    def instance_now(self) -> str:
+        """The instance that answers name: that of all servers of the data together."""
+        membership = self.membership
+        return self.instance if membership is None else membership.map.instance
 
     def servers(self) -> ServerMap:
         """Returns the servers of this data: this one alone, unless there are more."""
@@ -282,10 +289,8 @@ class ServerContext:
         here = self.coordinator_here
         if here is None or here.barrier.is_of_this_life(pointer):
             return
-        membership = self.membership
-        instance = self.instance if membership is None else membership.map.instance
         sent_to = headers.get(SENT_TO) or headers.get(INSTANCE)
-        is_first = sent_to in (HAS_NO_COPY, instance.encode())
+        is_first = sent_to in (HAS_NO_COPY, self.instance_now.encode())
         if not is_first and here.barrier.is_open(pointer):
             raise OutcomeUnknown(
                 f"the server was started anew since transaction {pointer} began, and "

@@ -53,6 +53,7 @@ from txaware.service.topic_handles import (
     TopicHandle,
     TopicHandles,
 )
+from txaware.service.write.commit_slots import CommitSlots
 from txaware.service.write.interfaces import PublishesTo
 from txaware.service.write.message_cargo import (
     CarriedMessages,
@@ -98,6 +99,7 @@ class LocalService:
             store_context, judge=self._reading.judge, carrying=self._carrying
         )
         self.carrier = self  # a commit of this process may carry its rows
+        self.slots = CommitSlots(store_context, self._carrying)
         self.producing = Producing(store_context, self._places, self._publishing, ids)
         self._places.create_from_settings()
 

@@ -11,6 +11,8 @@ PRODUCER_ROW, SEQUENCE_ROW = PRODUCER + b"p", PRODUCER + b"q"
 TRANSACTIONAL_ID_ROW = PRODUCER + b"t"
 # The members of groups, and who has which partition.
 GROUP_ROW = PRODUCER + b"g"
+# The last commit of each place in which clients begin transactions with their commits.
+SLOT_ROW = PRODUCER + b"c"
 KEEPER = b"n"
 # The pipes of queues with their counts, and what is known of items that were popped.
 PIPE, LEASE = b"i", b"l"

@@ -33,6 +33,7 @@ from txaware.store.keys import (
     PRODUCER_ROW,
     ROW_KEY_BYTES,
     SEQUENCE_ROW,
+    SLOT_ROW,
     STATE,
     TABLE,
     TOPIC,
@@ -41,6 +42,7 @@ from txaware.store.keys import (
 from txaware.store.producer_table import state_before
 from txaware.store.queue_table import LeaseRow, PipeRow
 from txaware.store.row_kinds import PointerAt, RowKind, RowKinds
+from txaware.store.slot_table import SlotRow
 from txaware.store.versioned_rows import AnyKind, Codec, VersionedKind
 
 # A group, or a transactional id, and the topic or what stands in place of one.
@@ -199,6 +201,15 @@ GROUPS = VersionedKind[GroupName, GroupRow](
     is_listed=True,
     is_newest=True,
 )
+# Commits that began their own transaction, by the slots of clients.
+SLOTS = RowKind(
+    name="commits in slots",
+    prefix=SLOT_ROW,
+    pointer_at=PointerAt.VALUE,
+    decode=SlotRow.from_bytes,
+    is_rolled_back=True,
+    is_newest=True,
+)
 
 
 def commits_prefix(transactional_id: str) -> bytes:
@@ -256,6 +267,7 @@ KINDS = RowKinds(
             name="sequences", prefix=SEQUENCE_ROW, as_of=state_before, is_newest=True
         ),
         RowKind(name="transactional ids", prefix=TRANSACTIONAL_ID_ROW, is_newest=True),
+        SLOTS,
         GROUPS,
         RowKind(name="keepers", prefix=KEEPER),
         RowKind(name="journal entries", prefix=JOURNAL, is_copied=False),

@@ -39,6 +39,7 @@ _SERVER = fields(
         "takesProducers": {"type": "boolean"},
         "takesSenders": {"type": "boolean"},
         "takesCommits": {"type": "boolean"},
+        "commitsAtOnce": {"type": "boolean"},
         "takesWrites": {"type": "boolean"},
         "compressions": {"type": "array", "items": TEXT},
     }

@@ -3,7 +3,7 @@
 from typing import Any
 
 from txaware.protocol import verbs
-from txaware.protocol.commits import COMMIT
+from txaware.protocol.commits import COMMIT, COMMIT_AT_ONCE
 from txaware.protocol.messages import BOUNDS, POLL, WAIT
 from txaware.protocol.publishes import PUBLISH_ONCE
 from txaware.protocol.transactional_ids import BEGIN_TRANSACTION
@@ -26,6 +26,7 @@ from txaware.server.routes import (
     transactions,
 )
 from txaware.server.routes.commits import Commits
+from txaware.server.routes.commits_at_once import CommitsAtOnce
 from txaware.server.routes.dashboard import DashboardRoutes, MetricsRoutes
 from txaware.server.routes.polls import Polls
 from txaware.server.routes.producers import PublishesOnce
@@ -66,9 +67,11 @@ SOON: dict[Verb[..., Any], Soon] = {
 def all_performers(server_context: ServerContext) -> list[VerbPerformer]:
     """Returns what performs each declared verb."""
     polls = Polls(server_context)
+    begins, commits = Begins(server_context), Commits(server_context)
     soon = SOON | {
-        BEGIN: Begins(server_context).soon,
-        COMMIT: Commits(server_context).soon,
+        BEGIN: begins.soon,
+        COMMIT: commits.soon,
+        COMMIT_AT_ONCE: CommitsAtOnce(server_context, begins, commits).soon,
         BEGIN_TRANSACTION: BeginsOfIds(server_context).soon,
         POLL: polls.poll,
         WAIT: polls.wait,

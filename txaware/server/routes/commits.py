@@ -6,6 +6,8 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+import attrs
+
 from coordinator.interfaces import joined
 from coordinator.optional_ports import in_process
 from coordinator.remote.named_transactions import (
@@ -126,6 +128,32 @@ def _without_commit(tx: Transaction, why: str) -> TransactionNotInProgress:
     )
 
 
+@attrs.frozen
+class RowsOfCommit:
+    """The rows of a commit: what it carries, and what is written ahead of it.
+
+    Ahead go messages to shards that are here, and to those of other servers.
+    """
+
+    cargoes: list[CargoCounted]
+    ahead: dict[str, Listed] = attrs.field(factory=dict)
+    elsewhere: list[PartElsewhere] = attrs.field(factory=list)
+
+    @property
+    def is_ahead(self) -> bool:
+        """True where rows are written before the commit."""
+        return bool(self.ahead or self.elsewhere)
+
+    def beside(self, row: CargoCounted) -> "RowsOfCommit":
+        """Returns the same with a row that the commit carries as well."""
+        return RowsOfCommit([row, *self.cargoes], self.ahead, self.elsewhere)
+
+    def count(self) -> None:
+        """Counts what was carried, once it is committed."""
+        for cargo in self.cargoes:
+            cargo.count()
+
+
 class Commits:
     """Commits, and writes what comes in the same request: both or neither.
 
@@ -184,19 +212,18 @@ class Commits:
             producers = carried.get("producers", ())
             if any(may_wait(each["transactionalId"]) for each in producers):
                 return False
-            cargoes = [*self._cargoes(carried, tx)] if carried else []
+            parts = RowsOfCommit([*self._cargoes(carried, tx)] if carried else [])
             if self._ahead(carried):
                 return False
         except TxAwareError:
             return False
-        cargo = joined(cargoes) if cargoes else None
+        cargo = joined(parts.cargoes) if parts.cargoes else None
 
         def ended(error: Unavailable | None) -> None:
             if error is not None:
                 told(error)
                 return
-            for each in cargoes:
-                each.count()
+            parts.count()
             self._owners.ended(pointer)
             told(None)
 
@@ -243,33 +270,40 @@ class Commits:
         _check_pointers(carried.get("publishes", ()), pointer)
         self._owners.used((pointer,), caller.principal)
         self._owners.check(asked.checkpoints, caller.principal)
-        _check_rights(carried, caller.principal)
+        check_rights(carried, caller.principal)
         if producers := carried.get("producers"):
             # Of two transactions of a producer one conflicts, whoever forgets its key.
             asked.changes = [*asked.changes, *map(_change_key, producers)]
             asked.check = True
         return asked
 
+    def parts(self, carried: Carried, tx: Transaction) -> RowsOfCommit:
+        """Makes the rows of a commit; raises where they are wrong."""
+        carried, elsewhere = self._split(carried)
+        cargoes = [*self._cargoes(carried, tx)] if any(carried.values()) else []
+        return RowsOfCommit(cargoes, self._ahead(carried), elsewhere)
+
+    def carry_out(self, parts: RowsOfCommit, tx: Transaction) -> None:
+        """Writes the rows of a commit, and commits; a thread waits for both."""
+        commit = partial(self._commit_cargoes, parts.cargoes, tx)
+        if parts.is_ahead:
+            write = partial(self._write, parts.ahead, parts.elsewhere, tx)
+            self._rows_ahead.commit(tx, write, commit)
+        else:
+            commit()
+        parts.count()
+
     def _commit_with(self, carried: Carried, tx: Transaction) -> None:
         try:
-            carried, elsewhere = self._split(carried)
-            cargoes = [*self._cargoes(carried, tx)] if any(carried.values()) else []
-            ahead = self._ahead(carried)
+            parts = self.parts(carried, tx)
         except TxAwareError as error:
             if self._stays_open(tx, error):
                 raise
             # It may have committed before, which is for a repeat to find out.
             raise TransactionNotInProgress(str(error)) from error
-        commit = partial(self._commit_cargoes, cargoes, tx)
-        if ahead or elsewhere:
-            write = partial(self._write, ahead, elsewhere, tx)
-            self._rows_ahead.commit(tx, write, commit)
-        else:
-            commit()
-        for cargo in cargoes:
-            cargo.count()
+        self.carry_out(parts, tx)
 
-    def _commit_cargoes(self, cargoes: list[CargoCounted], tx: Transaction) -> None:
+    def _commit_cargoes(self, cargoes: Sequence[CargoCounted], tx: Transaction) -> None:
         if cargoes:
             self._coordinator.commit_with(tx, joined(cargoes))
         else:  # publishes without messages, or all of them ahead
@@ -401,7 +435,7 @@ def _check_pointers(publishes: Iterable[CommittedPublish], pointer: int) -> None
             )
 
 
-def _check_rights(carried: Carried, principal: Principal) -> None:
+def check_rights(carried: Carried, principal: Principal) -> None:
     """Checks the rights that a request of each part would need."""
     publishes, in_a_group = to_publish(transactions=True), in_group(transactions=True)
     changes = on_table("publish")

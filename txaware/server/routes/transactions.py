@@ -84,20 +84,22 @@ class Begins:
     async def begun(
         self, caller: Caller, kind: str, timeout_s: float | None
     ) -> Transaction:
-        """Begins a transaction, in a thread where that may wait."""
+        """Begins a transaction, in a thread."""
+        in_thread = self._server_context.in_coordinator_thread
+        return await in_thread(self.begun_here, caller, kind, timeout_s)
+
+    def begun_here(
+        self, caller: Caller, kind: str, timeout_s: float | None
+    ) -> Transaction:
+        """Begins a transaction, in this thread, which may wait."""
         principal, owners = caller.principal, self._owners
         _check_length(owners, principal, kind, timeout_s)
-        in_thread = self._server_context.in_coordinator_thread
         if not owners.take_place(principal):
-            await in_thread(owners.recount, principal)
+            owners.recount(principal)
             if not owners.take_place(principal):
                 raise owners.too_many(principal)
         try:
-            if not self._server_context.coordinator_may_wait():
-                begun = self._begin(kind, timeout_s)
-            else:
-                begun = await in_thread(self._begin, kind, timeout_s)
-            return self._noted(caller, begun)
+            return self._noted(caller, self._begin(kind, timeout_s))
         finally:
             owners.give_back(principal)
 

@@ -123,6 +123,7 @@ def server_facts(server_context: ServerContext) -> dict[str, Any]:
         "takesProducers": True,
         "takesSenders": True,
         "takesCommits": True,
+        "commitsAtOnce": server_context.carried_bytes > 0,
         "takesWrites": server_context.write_entries is not None,
         "compressions": [*usable_compressions()],
         "settleGraceS": server_context.coordinator.settle_grace_s,

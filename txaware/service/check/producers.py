@@ -1,4 +1,4 @@
-"""Checks the rows of producers, of their sequences, of transactional ids and groups.
+"""Checks rows of producers, sequences, transactional ids, groups, and slots.
 
 They are one table: its second byte tells them apart.
 """
@@ -10,7 +10,7 @@ from txaware.errors import StoreCorrupted
 from txaware.model.producers import ProducerIdentity, checked_identity
 from txaware.model.topics import Topic, checked_transactional_id, data_prefix
 from txaware.service.check.groups import Judging
-from txaware.service.check.rows import check_version
+from txaware.service.check.rows import check_value, check_version
 from txaware.service.check.table_scan import CheckScan
 from txaware.store.columns import PRODUCED, decode
 from txaware.store.keys import (
@@ -19,9 +19,10 @@ from txaware.store.keys import (
     PRODUCER,
     PRODUCER_ROW,
     SEQUENCE_ROW,
+    SLOT_ROW,
     TRANSACTIONAL_ID_ROW,
 )
-from txaware.store.kinds import GROUPS
+from txaware.store.kinds import GROUPS, SLOTS
 from txaware.store.packed_rows import first_key
 from txaware.store.producer_table import (
     ID_BYTES,
@@ -36,6 +37,7 @@ from txaware.store.producer_table import (
     producer_key,
     topic_of,
 )
+from txaware.store.slot_table import SLOT_NAME_BYTES
 
 _KIND_BYTES = len(PRODUCER_ROW)
 
@@ -55,6 +57,9 @@ def check_producers(scan: CheckScan, judging: Judging) -> None:
             elif kind == GROUP_ROW:
                 judging.findings.counts[GROUPS.name] += 1
                 check_version(judging, GROUPS, key, value)
+            elif kind == SLOT_ROW and len(name) == SLOT_NAME_BYTES:
+                judging.findings.counts[SLOTS.name] += 1
+                check_value(judging, SLOTS, key, value)
             else:
                 judging.problem("key", key, "no row of a producer has such a key")
         except (StoreCorrupted, ValueError, OverflowError) as error:

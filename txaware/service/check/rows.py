@@ -30,7 +30,7 @@ def check_rows(scan: CheckScan, judging: Judging, table: bytes) -> None:
         judging.findings.counts[kind.name] += 1
         if not isinstance(kind, VersionedKind):
             if group_of is None or group_of(tail) is not None:
-                _check_value(judging, kind, key, value)
+                check_value(judging, kind, key, value)
             continue
         checked = check_version(judging, kind, key, value)
         if checked is not None and kind is COMMITS:
@@ -58,7 +58,8 @@ def _groups(
     return grouped(judging, table, kind.behind_topic)
 
 
-def _check_value(judging: Judging, kind: RowKind, key: bytes, value: bytes) -> None:
+def check_value(judging: Judging, kind: RowKind, key: bytes, value: bytes) -> None:
+    """Checks the value of a row that is not versioned."""
     try:
         if kind.decode is not None:
             kind.decode(value)

@@ -30,6 +30,7 @@ from txaware.service.retention.planning import Planning
 from txaware.service.retention.prune import Forgetting
 from txaware.service.store_context import StoreContext
 from txaware.store.interfaces import is_here
+from txaware.store.slot_table import SlotTable
 from txaware.store.topic_table import TopicTable
 
 log = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ class Retention:
         self._payloads = PayloadRetention(store_context)
         self._versions = store_context.versions
         self._producers = store_context.producer_removal
+        self._slots = SlotTable(store_context.table)
         self._planning = Planning(store_context.table, self._marking)
         self._cleaning = Cleaning(
             store_context, self._topics, self._marking, self._payloads
@@ -268,6 +270,7 @@ class Retention:
                 self._marking.least_needed(plan.judge), self._keepers.least_needed()
             )
         counts["producers"] += self._producers.clean_up()
+        self._slots.clean_up(self._clock_ms())
         deleting.compact(one for result in results.values() for one in result.touched)
         counts.update(topics=len(plan.topics) - len(failed), failed_topics=len(failed))
         done = _clean_up_of(counts, least_needed=least_needed)
