@@ -213,7 +213,7 @@ class Client:
 
     def any(self) -> None:
         """A plain publish or a short transaction, perhaps of a producer."""
-        steps = [self.plain, self.both, self.spilled, self.rolled_back]
+        steps = [self.plain, self.both, self.at_once, self.spilled, self.rolled_back]
         steps += [self.once, self.produced]
         self.chance.choice([*steps, self.sent] if self._topics.compression else steps)()
 
@@ -280,6 +280,19 @@ class Client:
         first, second = self.chance.sample(self._topics.sources, 2)
         sent = [*self._values(first, 3), *self._values(second, 3)]
         self._transact(sent, lambda _: self._publish(sent))
+
+    def at_once(self) -> None:
+        """The same by a block that nobody looks at before its commit begins it."""
+        first, second = self.chance.sample(self._topics.sources, 2)
+        sent = [*self._values(first, 3), *self._values(second, 3)]
+        number = self._began(sent, transactional=True)
+        context = self._messaging.transaction(
+            timeout_s=self.chance.choice([None, *TIMEOUTS_S])
+        )
+        with suppress(*EXPECTED), context:
+            self._publish(sent)
+            self._notes.add("asked", number)
+        self._notes.add("ended", number, _outcome(context))
 
     def spilled(self) -> None:
         """The same with so many that they are stored ahead of the commit."""
@@ -496,6 +509,7 @@ def load(topics: Topics, url: str, log: Path, name: str) -> None:
             client(2).any,
             client(3).any,
             client(6).plain,
+            client(8).at_once,
             partial(client(4).copy, "copiers"),
             partial(client(5).copy, "tellers"),
             client(7).look_twice,
