@@ -18,6 +18,7 @@ from coordinator.remote.later import TransactionAtOnce
 from coordinator.transaction import Status, Transaction
 from tests.support.commit_site import CommitSite, commit_site
 from tests.support.http_access import Caller
+from tests.support.lossy_proxy import LossyProxy
 from tests.support.messagings import payloads
 from txaware.client.server_info import ServerInfo
 from txaware.errors import (
@@ -27,6 +28,7 @@ from txaware.errors import (
     TopicNotFound,
     TransactionNotInProgress,
     TransactionOutcomeUnknown,
+    TxAwareError,
     Unavailable,
 )
 
@@ -409,6 +411,37 @@ def test_a_server_of_before_begins_and_commits(
     publish(site)
     assert sends.names == ["begin", "commit"]
     assert site.committed() == [b"a"]
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("frames", [True, False])
+def test_what_a_bad_network_does_to_such_blocks_is_known(
+    tmp_path: Path, seed: int, *, frames: bool
+) -> None:
+    done, undone = set[bytes](), set[bytes]()
+    unknown: set[bytes] = set()
+    with commit_site(tmp_path) as site:
+        with LossyProxy(site.url, seed=seed, one_in=8) as proxy:
+            with txaware.connect(proxy.url, frames=frames) as client:
+                for number in range(80):
+                    payload = b"%d" % number
+                    context = client.transaction()
+                    try:
+                        with context:
+                            client.publisher("t").publish(payload)
+                            client.publisher("u").publish(payload)
+                        done.add(payload)
+                    except TransactionOutcomeUnknown:
+                        unknown.add(payload)
+                    except TxAwareError:
+                        undone.add(payload)
+            assert proxy.lost > 5
+        found = site.committed()
+        assert sorted(found) == sorted(site.committed("u"))
+        assert len({*found}) == len(found)
+        assert done <= {*found} <= done | unknown
+        assert len(done) > 40
+        assert site.owner.check().is_clean
 
 
 def fields(site: CommitSite, **more: Any) -> dict[str, Any]:
