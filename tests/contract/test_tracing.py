@@ -297,7 +297,7 @@ def test_a_sender_links_its_batch_to_the_messages(
 def test_a_batch_that_is_not_sent_is_told_with_its_error(
     traces: Traces, messaging: Messaging
 ) -> None:
-    with messaging.async_publisher("t", give_up_after_s=0) as publisher:
+    with messaging.async_publisher("t", give_up_after_s=2) as publisher:
         publisher.publish(b"a").result()
         messaging.delete_topic("t")
         lost = publisher.publish(b"b")
