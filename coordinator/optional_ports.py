@@ -125,7 +125,7 @@ class BeginsWithCommit(Protocol):
     def start_with_commit(self, timeout_s: float | None = None) -> Transaction | None:
         """Returns a transaction that begins with its commit, or when it is looked at.
 
-        Returns None where the server is of before, or its commits carry no rows.
+        Returns None where the server is an older one, or its commits carry no rows.
         """
 
 

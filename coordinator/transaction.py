@@ -77,7 +77,7 @@ class Transaction:
 
     @property
     def key(self) -> int:
-        """What it is known by in this process, begun or not."""
+        """The number that names it in this process, begun or not."""
         return self.transaction_id
 
     @property

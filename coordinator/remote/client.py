@@ -164,7 +164,7 @@ class RemoteCoordinator:
     def start_with_commit(self, timeout_s: float | None = None) -> Transaction | None:
         """Returns a transaction that begins with its commit, or when it is looked at.
 
-        Returns None where the server is of before, or its commits carry no rows.
+        Returns None where the server is an older one, or its commits carry no rows.
         """
         if timeout_s is not None:
             checked_timeout_s(timeout_s)
@@ -197,7 +197,7 @@ class RemoteCoordinator:
         writers = self._writers.pop(tx.transaction_id, None)
         fields = {} if writers is None else {"participants": writers}
         answer = self._ask_for(tx, calls.PERSIST, **fields)
-        # A server of before tells no life: its pointers have none.
+        # An older server tells no life: its pointers have none.
         self._lives[tx.transaction_id] = str(answer.get("life", ""))
         while len(self._lives) > MOST_ENDED:
             self._lives.pop(next(iter(self._lives)), None)
@@ -225,15 +225,19 @@ class RemoteCoordinator:
         The rows of such a cargo are objects for the body of the request, with the name
         of its field. A repeat has them again, and they are written once. The keys are
         checked with them, whatever was checked before. Without any it is a plain
-        commit, which a server of before knows, too.
+        commit, which an older server knows, too.
         """
 
         def submit(parts: Sequence[Any], _: OnBatchEnd) -> Callable[[], None]:
             fields: dict[str, Any] = {}
             for name, part in parts:
                 fields.setdefault(name, []).append(part)
-            is_unbegun = isinstance(tx, TransactionAtOnce) and not tx.has_begun
-            if parts and is_unbegun and self._committed_at_once(tx, fields):
+            if (
+                parts
+                and isinstance(tx, TransactionAtOnce)
+                and not tx.has_begun
+                and self._committed_at_once(tx, fields)
+            ):
                 return _waited
             if parts:
                 self._unchecked.add(tx.transaction_id)
@@ -264,12 +268,11 @@ class RemoteCoordinator:
                 raise
         self._ended.append(transaction_id)
 
-    def _committed_at_once(self, tx: Transaction, parts: Fields) -> bool:
+    def _committed_at_once(self, tx: TransactionAtOnce, parts: Fields) -> bool:
         """Begins and commits in one call; False, with nothing done, where that is two.
 
         The messages for some topics go to several shards, and so ahead of a commit.
         """
-        assert isinstance(tx, TransactionAtOnce)
         topics = frozenset([each["topic"] for each in parts["publishes"]])
         if topics in self._in_two_calls:
             return False
@@ -383,8 +386,7 @@ class RemoteCoordinator:
 
     def checkpoint(self, tx: Transaction) -> Transaction:
         """Returns the same transaction with a new write pointer."""
-        if isinstance(tx, LaterTransaction):
-            tx = tx.begun()
+        tx = tx.begun()
         pointers = _field(self._ask_for(tx, calls.CHECKPOINT), "pointers", _pointers)
         return attrs.evolve(
             tx, write_pointer=pointers[-1], checkpoint_write_pointers=pointers
@@ -499,7 +501,7 @@ class RemoteCoordinator:
 
         With a `life` that of its own only.
         """
-        # Without a name for it the question is that of before, for a server of before.
+        # Without a name for it the question is that which older servers know.
         named = {"life": life} if life else {}
         return self._known_outcome(checked_written(tx), **named).outcome
 

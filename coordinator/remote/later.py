@@ -29,7 +29,7 @@ class LaterTransaction(Transaction):
 
     @property
     def key(self) -> int:
-        """What it is known by in this process, begun or not: no pointer is negative."""
+        """The number that names it in this process, begun or not: no id is negative."""
         return -self._serial
 
     def begun(self) -> Transaction:
@@ -93,7 +93,7 @@ class TransactionAtOnce(LaterTransaction):
 
     @property
     def open_ms(self) -> int:
-        """How long its block has been open."""
+        """The time for which its block has been open."""
         return int((self._clock_s() - self._opened_s) * 1000)
 
     def commits_in(self, slot: Slot | None) -> None:

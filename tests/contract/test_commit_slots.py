@@ -1,5 +1,6 @@
 """Commits that begin their own transaction, known again by the slot of a client."""
 
+import io
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import txaware
 from coordinator.outcome import Outcome
 from txaware import BadRequest, Messaging, connect
 from txaware.errors import (
@@ -17,7 +19,9 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.model.commit_slots import CommitSlot
-from txaware.service.write.commit_slots import CommitSlots
+from txaware.model.settings import Settings
+from txaware.service.transfer.backup import restore
+from txaware.service.write.commits_in_slots import CommitSlots
 from txaware.store.slot_table import KEPT_MS, SlotRow, SlotTable
 
 CLIENT = "0123456789abcdef" * 2
@@ -173,20 +177,30 @@ def test_rows_go_two_days_after_their_commit(tmp_path: Path) -> None:
 def test_forgotten_slots_are_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txaware.service.write.commit_slots.REMEMBERED", 2)
+    monkeypatch.setattr("txaware.service.write.commits_in_slots.REMEMBERED", 2)
     with opened(tmp_path) as (_, slots):
         done = [slots.commit_at_once(CLIENT, slot, 5) for slot in range(5)]
         assert len(slots._states) == 2
         assert [slots.commit_at_once(CLIENT, slot, 5) for slot in range(5)] == done
 
 
-def test_a_check_and_a_backup_know_the_rows(tmp_path: Path) -> None:
+def test_a_check_a_copy_and_a_backup_know_the_rows(tmp_path: Path) -> None:
+    saved = io.BytesIO()
     with opened(tmp_path / "one") as (messaging, slots):
         pointer = slots.commit_at_once(CLIENT, 3, 1)
         assert slots.settle_commit(CLIENT, 4, 9) is None
         report = messaging.check()
         assert not report.problems
         assert report.counts["commits in slots"] == 2
+        messaging.backup(saved)
+    saved.seek(0)
+    restore(saved, tmp_path / "restored", Settings())
+    txaware.copy(f"leveldb:{tmp_path / 'one'}", f"leveldb:{tmp_path / 'copy'}")
+    for place in ("one", "restored", "copy"):
+        with opened(tmp_path / place) as (messaging, slots):
+            assert slots.commit_at_once(CLIENT, 3, 1) == pointer
+            assert slots.settle_commit(CLIENT, 4, 9) is None
+            assert messaging.check().is_clean
     assert SlotRow.from_bytes(SlotRow(1, -pointer, 5).to_bytes()).committed is None
 
 

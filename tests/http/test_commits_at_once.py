@@ -539,13 +539,26 @@ def test_a_block_over_shards_begins_and_commits(tmp_path: Path) -> None:
         assert owner.check().is_clean
 
 
-def test_data_in_memory_begins_and_commits(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("url", "settings"),
+    [
+        ("memory:", txaware.Settings()),
+        ("leveldb:{}/data", txaware.Settings(max_transaction_lifetime_s=60)),
+    ],
+    ids=["memory", "nothing may be old"],
+)
+def test_where_no_commit_carries_rows_everything_goes_before(
+    tmp_path: Path, url: str, settings: txaware.Settings
+) -> None:
     with (
-        txaware.connect("memory:") as owner,
+        txaware.connect(url.format(tmp_path), settings=settings) as owner,
         owner.serve() as server,
         txaware.connect(server.url) as client,
     ):
         owner.create_topic("t")
+        coordinator: Any = client.coordinator
+        sends = coordinator._sender = Sends(coordinator._sender)
         with client.transaction():
             client.publisher("t").publish(b"a")
+        assert sends.names[0] == "begin"
         assert payloads(owner.poll("t", isolation="committed")) == [b"a"]

@@ -367,19 +367,6 @@ def test_a_server_that_carries_nothing_gets_everything_before(
         caller.close()
 
 
-def test_where_nothing_may_be_old_everything_goes_before(tmp_path: Path) -> None:
-    settings = Settings(max_transaction_lifetime_s=60)
-    with (
-        txaware.connect(f"leveldb:{tmp_path / 'data'}", settings=settings) as owner,
-        owner.serve() as server,
-        txaware.connect(server.url) as client,
-    ):
-        owner.create_topic("t")
-        with client.transaction():
-            client.publisher("t").publish(b"a")
-        assert payloads(owner.poll("t", isolation="committed")) == [b"a"]
-
-
 def raw(body: bytes = b"", kind: str = "application/vnd.txaware+msgpack") -> Any:
     text = base64.b64encode(body).decode()
     return [{"topic": "t", "contentType": kind, "body": text}]

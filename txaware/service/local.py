@@ -53,7 +53,7 @@ from txaware.service.topic_handles import (
     TopicHandle,
     TopicHandles,
 )
-from txaware.service.write.commit_slots import CommitSlots
+from txaware.service.write.commits_in_slots import CommitSlots
 from txaware.service.write.interfaces import PublishesTo
 from txaware.service.write.message_cargo import (
     CarriedMessages,

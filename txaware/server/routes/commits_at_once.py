@@ -1,6 +1,6 @@
 """Commits that begin their own transaction, with the messages that come with them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,14 +11,18 @@ from txaware.model.commit_slots import CommitSlot
 from txaware.protocol.commits import COMMIT_AT_ONCE, CommitAtOnce
 from txaware.protocol.shape import LateRequest
 from txaware.server.idempotency import OutcomeUnknown
-from txaware.server.routes.commits import Commits, check_rights
+from txaware.server.routes.commits import Carried, Commits, check_rights
 from txaware.server.routes.transactions import Begins
 from txaware.server.server_context import ServerContext
-from txaware.server.verb_performer import LATER, QUICK_BYTES, Caller, ToldValue
+from txaware.server.verb_performer import (
+    LATER,
+    QUICK_BYTES,
+    Caller,
+    ToldValue,
+    read,
+)
 from txaware.service.wakeups import WouldWait
 from txaware.service.write.message_cargo import RowCargo
-
-Carried = Mapping[str, Sequence[Any]]
 
 
 class CommitsAtOnce:
@@ -48,9 +52,7 @@ class CommitsAtOnce:
 
     def _asked(self, caller: Caller, late: LateRequest) -> CommitAtOnce:
         """Reads a commit, of whoever may publish what comes with it."""
-        asked: CommitAtOnce = late.read()
-        assert COMMIT_AT_ONCE.check is not None
-        COMMIT_AT_ONCE.check(asked)
+        asked: CommitAtOnce = read(self._server_context, COMMIT_AT_ONCE, caller, late)
         check_rights(asked.carried, caller.principal)
         self._slots.check_open(asked.timeout_s, asked.open_ms)
         if not self._server_context.carried_bytes:
