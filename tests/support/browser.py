@@ -146,8 +146,15 @@ class Browser:
         )
 
     def click(self, selector: str) -> None:
-        """Clicks the first of these, once it is there."""
-        self.wait(lambda: self.all(selector), selector)[0].click()
+        """Clicks the first of these, once it is there; also one that is drawn anew."""
+
+        def is_clicked() -> bool:
+            shown = self.all(selector)
+            if shown:
+                shown[0].click()
+            return bool(shown)
+
+        self.wait(is_clicked, selector)
 
     def press(self, *keys: str) -> None:
         """Presses keys, wherever the focus is."""

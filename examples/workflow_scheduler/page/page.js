@@ -38,6 +38,10 @@ async function ask(path, method = "GET") {
   return body;
 }
 
+// May be wider than the page: the keyboard scrolls it.
+const drawing = (label, content) =>
+  made("div", { className: "panel", tabindex: 0, role: "group", "aria-label": label }, content);
+
 function table(heads, rows) {
   const head = made("tr", {}, ...heads.map(([text, className]) =>
     made("th", { scope: "col", className }, text)));
@@ -139,8 +143,7 @@ function showWorkflow(one) {
         : button("Pause", act("pause"), `Begin no more runs of ${one.name}?`)),
     made("h2", {}, "Runs"),
     made("p", { className: "soft" }, `${several(one.runs.length, "run")}${one.runs.length > rows.length ? `, the last ${rows.length} in the table` : ""}`),
-    made("div", { className: "panel" },
-      timeline(one.runs, Date.now(), Math.max(300, main.clientWidth - 28))),
+    drawing("Timeline", timeline(one.runs, Date.now(), Math.max(300, main.clientWidth - 28))),
     made("h2", {}, "The last ones"),
     rows.length ? table(heads, rows) : made("p", {}, "It never ran."),
     made("h2", {}, "Definition"),
@@ -168,7 +171,7 @@ function showRun(run) {
     made("p", { className: "buttons" },
       ...(isOver ? [] : [button("Cancel run", `runs/${encodeURIComponent(name)}/cancel`, `Cancel ${run.run}?`)]),
       button("Run again", `workflows/${encodeURIComponent(run.workflow)}/trigger`)),
-    ...(run.steps.length ? [made("div", { className: "panel", tabindex: 0, role: "group", "aria-label": "Graph" }, graph(run.steps))] : []),
+    ...(run.steps.length ? [drawing("Graph", graph(run.steps))] : []),
     ...steps,
     made("h2", {}, "Token"),
     made("pre", { className: "panel", tabindex: 0 }, JSON.stringify(run.token, null, 2)),

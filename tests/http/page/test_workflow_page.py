@@ -386,7 +386,7 @@ def test_runs_that_are_over_are_read_once(server: PageServer, office: Office) ->
     assert [run["number"] for run in json.loads(body)["runs"]] == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("width", [1280, 360, 320])
 def test_axe_finds_nothing_in_any_view(
     browser: Browser, server: PageServer, office: Office, width: int
 ) -> None:
