@@ -61,8 +61,6 @@ log = logging.getLogger(__name__)
 # So many ends that this client asked for are remembered, to refuse a commit after them.
 MOST_ENDED = 1000
 
-# So many sets of topics are remembered whose blocks are two calls.
-MOST_TOPICS = 1000
 # So long a server surely remembers the last commit of a slot.
 SETTLES_FOR_MS = 24 * 3600 * 1000
 
@@ -131,8 +129,6 @@ class RemoteCoordinator:
         self._commits_at_once = commits_at_once
         self._instance = instance
         self._slots = Slots()
-        # The topics of blocks that no server commits at once.
-        self._in_two_calls: set[frozenset[str]] = set()
         self._writers: dict[int, list[str]] = {}
         # The lives of those that were persisted, as participants ask for them next.
         self._lives: dict[int, str] = {}
@@ -271,18 +267,13 @@ class RemoteCoordinator:
     def _committed_at_once(self, tx: TransactionAtOnce, parts: Fields) -> bool:
         """Begins and commits in one call; False, with nothing done, where that is two.
 
-        The messages for some topics go to several shards, and so ahead of a commit.
+        The server that is asked may be another one than had said that its commits carry
+        rows.
         """
-        topics = frozenset([each["topic"] for each in parts["publishes"]])
-        if topics in self._in_two_calls:
-            return False
         try:
             self._commit_at_once(tx, **parts)
         except TransactionTooLarge as error:
-            log.debug("%s begin before their commits: %s", sorted(topics), error)
-            if len(self._in_two_calls) >= MOST_TOPICS:
-                self._in_two_calls.clear()
-            self._in_two_calls.add(topics)
+            log.debug("a block begins before its commit: %s", error)
             return False
         return True
 

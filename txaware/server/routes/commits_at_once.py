@@ -26,7 +26,11 @@ from txaware.service.write.message_cargo import RowCargo
 
 
 class CommitsAtOnce:
-    """Begins, writes and commits in one request, which may come again in any life."""
+    """Begins, writes and commits in one request, which may come again in any life.
+
+    Its transaction ends with this process: where rows of it are in other shards, the
+    next life knows that nobody goes on with it.
+    """
 
     def __init__(
         self, server_context: ServerContext, begins: Begins, commits: Commits
@@ -88,7 +92,9 @@ class CommitsAtOnce:
             return True
         tx: Transaction | None = None
         try:
-            tx = self._begins.begun_at_once(caller, "short", asked.timeout_s)
+            tx = self._begins.begun_at_once(
+                caller, "short", asked.timeout_s, outlives_process=False
+            )
             parts = None if tx is None else self._commits.parts(asked.carried, tx)
             if tx is None or parts is None or parts.is_ahead:
                 self._give_up(slot, tx)
@@ -132,7 +138,13 @@ class CommitsAtOnce:
     ) -> int:
         if asked is None:
             asked = self._asked(caller, late)
-        begin = partial(self._begins.begun_here, caller, "short", asked.timeout_s)
+        begin = partial(
+            self._begins.begun_here,
+            caller,
+            "short",
+            asked.timeout_s,
+            outlives_process=False,
+        )
         slot = CommitSlot(asked.client, asked.slot)
         pointer = self._slots.perform(
             slot, asked.number, begin, self._commit(asked.carried)
@@ -144,11 +156,6 @@ class CommitsAtOnce:
         def commit(tx: Transaction, row: RowCargo) -> None:
             try:
                 parts = self._commits.parts(carried, tx)
-                if parts.is_ahead:  # no next life would know whose they are
-                    raise TransactionTooLarge(
-                        "a part of that is in another shard, and no commit carries it: "
-                        "begin the transaction, and commit it then"
-                    )
                 self._commits.carry_out(parts.beside(row), tx)
             except TxAwareError:
                 self._owners.ended(tx.transaction_id)

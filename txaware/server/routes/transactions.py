@@ -67,7 +67,12 @@ class Begins:
         return begun
 
     def begun_at_once(
-        self, caller: Caller, kind: str, timeout_s: float | None
+        self,
+        caller: Caller,
+        kind: str,
+        timeout_s: float | None,
+        *,
+        outlives_process: bool = True,
     ) -> Transaction | None:
         """Begins as `begun` does; None, with nothing done, where that may wait."""
         principal, owners = caller.principal, self._owners
@@ -77,7 +82,8 @@ class Begins:
             return None
         try:
             _check_length(owners, principal, kind, timeout_s)
-            return self._noted(caller, self._begin(kind, timeout_s))
+            begun = self._begin(kind, timeout_s, outlives_process)
+            return self._noted(caller, begun)
         finally:
             owners.give_back(principal)
 
@@ -89,7 +95,12 @@ class Begins:
         return await in_thread(self.begun_here, caller, kind, timeout_s)
 
     def begun_here(
-        self, caller: Caller, kind: str, timeout_s: float | None
+        self,
+        caller: Caller,
+        kind: str,
+        timeout_s: float | None,
+        *,
+        outlives_process: bool = True,
     ) -> Transaction:
         """Begins a transaction, in this thread, which may wait."""
         principal, owners = caller.principal, self._owners
@@ -99,13 +110,18 @@ class Begins:
             if not owners.take_place(principal):
                 raise owners.too_many(principal)
         try:
-            return self._noted(caller, self._begin(kind, timeout_s))
+            begun = self._begin(kind, timeout_s, outlives_process)
+            return self._noted(caller, begun)
         finally:
             owners.give_back(principal)
 
-    def _begin(self, kind: str, timeout_s: float | None) -> Transaction:
+    def _begin(
+        self, kind: str, timeout_s: float | None, outlives_process: bool
+    ) -> Transaction:
         """Begins one. Where that fails a repeat may begin another: it has no name."""
         try:
+            if not outlives_process:  # its client does not know of it, either
+                return self._server_context.coordinator.start_short(timeout_s)
             return self._engine.begin(kind, timeout_s=timeout_s)
         except TxAwareError as error:
             error.changed_nothing = True
