@@ -146,6 +146,11 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
         return self._begun is not None and not self._begun.has_begun
 
     @property
+    def is_entered(self) -> bool:
+        """True from when its block begins to when that has been left."""
+        return self._within
+
+    @property
     def may_undo(self) -> bool:
         """True when it has begun, and may still be rolled back."""
         return self.status in (ACTIVE, ENDING)
@@ -163,8 +168,7 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
     def start(self) -> Transaction:
         """Begins the transaction and starts all participants."""
         if self.status is not NEW:
-            why = f"a context serves for one transaction, and is {self.status.value}"
-            raise MisusedTransaction(f"{why}; make a new one")
+            raise entered_already(self.status)
         if self._long or self._begun is not None:
             self._tx = self._begin_otherwise()
         elif self.start_with_commit is not None and not self._waiting:
@@ -324,6 +328,8 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
 
     def __enter__(self) -> Self:
         """Begins; an interrupt finds the block entered, or everything undone."""
+        if self.status is not NEW:  # its block may be open in another thread
+            raise entered_already(self.status)
         here, opened = this_task(), _open.get()
         outer = _at(here, self.coordinator, opened) if opened else None
         if outer is not None and outer.status in (ACTIVE, ENDING):
@@ -348,6 +354,8 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
     @BlockExit
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         """Commits, or undoes everything if the block raised."""
+        if not self._within and not self.may_undo:
+            raise left_already(self)
         self._block = None  # from here on this call sees to its end
         try:
             if error is not None:
@@ -477,6 +485,19 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
         note_others(cause, [*failures, *told] if notes_told else failures)
         raise_interrupt([*failures, *told], cause)
         return told
+
+
+def entered_already(status: Status) -> MisusedTransaction:
+    """Makes the error of a block that is entered a second time."""
+    why = f"a context serves for one transaction, and is {status.value}"
+    return MisusedTransaction(f"{why}; make a new one")
+
+
+def left_already(block: object) -> MisusedTransaction:
+    """Makes the error of a block that is left a second time, or was never entered."""
+    return MisusedTransaction(
+        f"{block!r} has no open block to leave: a `with` statement leaves it once"
+    )
 
 
 def _known_id(tx: Transaction) -> int | None:

@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.embedded import EmbeddedCoordinator
 from coordinator.transaction import Status
-from tests.support.concurrency import in_loop, until
+from tests.support.concurrency import PATIENCE_S, in_loop, until
 from tests.support.doubles import Recorder
 from tests.support.http_served import ServedStore, served
 from tests.support.scripted_server import (
@@ -23,7 +23,11 @@ from tests.support.scripted_server import (
 from txaware.client import ClientSettings, Link
 from txaware.client.aio.async_messaging import AsyncMessaging, connect_async
 from txaware.client.aio.async_service import AsyncService
-from txaware.client.aio.async_transaction import Workers, WorkerThread
+from txaware.client.aio.async_transaction import (
+    AsyncTransaction,
+    Workers,
+    WorkerThread,
+)
 from txaware.client.aio.async_transport import AsyncTransport
 from txaware.errors import (
     BadRequest,
@@ -234,7 +238,7 @@ async def test_a_commit_that_is_cancelled_comes_to_its_end(store: ServedStore) -
                 await messaging.publisher("t").publish(b"a")
 
         task = asyncio.create_task(block())
-        await asyncio.to_thread(committing.wait)
+        assert await asyncio.to_thread(committing.wait, PATIENCE_S)
         task.cancel()
         await asyncio.sleep(0.05)  # the first one is noticed before the second comes
         task.cancel()
@@ -286,6 +290,33 @@ async def test_a_transaction_belongs_to_its_task(store: ServedStore) -> None:
             await tx.abort()
         with pytest.raises(MisusedTransaction):
             await tx.run(print)
+
+
+@in_loop
+async def test_a_block_is_entered_and_left_once(store: ServedStore) -> None:
+    settings = ClientSettings(pool_connections=2)
+    async with connect_async(store.url, settings=settings) as messaging:
+        block = messaging.transaction()
+        with pytest.raises(MisusedTransaction, match="not begun> has no open block"):
+            await block.__aexit__(None, None, None)
+        async with block:
+            await messaging.publisher("t").publish(b"a")
+            for entering in (block.__aenter__(), asyncio.create_task(enter(block))):
+                with pytest.raises(MisusedTransaction, match="make a new one"):
+                    await entering
+            await messaging.publisher("t").publish(b"b")
+        assert store.committed() == [b"a", b"b"]
+        with pytest.raises(MisusedTransaction, match="committed; make a new one"):
+            await block.__aenter__()
+        with pytest.raises(MisusedTransaction, match="committed> has no open block"):
+            await block.__aexit__(None, None, None)
+        for _ in range(3):  # no thread was lost
+            async with messaging.transaction():
+                pass
+
+
+async def enter(block: AsyncTransaction) -> None:
+    await block.__aenter__()
 
 
 @in_loop

@@ -26,6 +26,7 @@ from coordinator.errors import (
 )
 from coordinator.interfaces import TransactionAware
 from coordinator.transaction import Status
+from tests.support.concurrency import at_once
 from tests.support.doubles import Clock, Log, Recorder, Watched, failing, lost
 
 
@@ -543,6 +544,36 @@ def test_a_context_serves_once_and_says_so(here: Setting) -> None:
     with pytest.raises(MisusedTransaction, match="committed"):
         context.finish()
     assert "committed" in repr(context)
+
+
+def test_a_block_is_left_once(here: Setting) -> None:
+    context = here.context(here.recorder("a"))
+    with pytest.raises(MisusedTransaction, match="not begun> has no open block"):
+        context.__exit__(None, None, None)
+    with context:
+        pass
+    for error in (None, KeyError("k")):
+        with pytest.raises(MisusedTransaction, match="committed> has no open block"):
+            context.__exit__(error and type(error), error, None)
+    assert here.log.count("commit") == 1
+
+
+def test_a_block_that_raised_is_left_once(here: Setting) -> None:
+    context = here.context(here.recorder("a"))
+    with pytest.raises(KeyError), context:
+        raise KeyError
+    with pytest.raises(MisusedTransaction, match="aborted> has no open block"):
+        context.__exit__(None, None, None)
+
+
+def test_a_context_that_another_thread_enters_stays_with_its_block(
+    here: Setting,
+) -> None:
+    with here.context() as tx:
+        (refused,) = at_once(tx.__enter__)
+        assert isinstance(refused, MisusedTransaction)
+        assert current_transaction(here.coordinator) is tx
+    assert tx.status is Status.COMMITTED
 
 
 def test_a_block_may_finish_by_hand(here: Setting) -> None:

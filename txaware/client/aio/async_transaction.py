@@ -16,7 +16,7 @@ from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
 from coordinator.brief_errors import briefly
 from coordinator.callbacks import CallsBack, grouped
-from coordinator.context import TransactionContext
+from coordinator.context import TransactionContext, entered_already, left_already
 from coordinator.interfaces import Coordinator, TransactionAware
 from coordinator.participants import note_others, raise_interrupt
 from coordinator.tracing import carried
@@ -319,22 +319,25 @@ class AsyncTransaction(CallsBack):
         """Is never called: no such block begins."""
 
     async def __aenter__(self) -> Self:
+        if self._task is not None or self.status is not Status.NEW:
+            raise entered_already(self.status)
         outer = open_transaction(self._context.coordinator)
         if outer is not None and outer.status in (Status.ACTIVE, Status.ENDING):
             raise MisusedTransaction(
                 f"{outer} is already open in this task; begin the other one in a task "
                 f"of its own"
             )
+        self._task = asyncio.current_task()
         try:
             if self._decider is not None:
                 await self._begun(self._decider)
             else:
                 self._worker = await self._workers.take()
                 await self.run(self._context.__enter__)
-            self._task = asyncio.current_task()
             _open.set((*_open.get(), self))
         except BaseException as error:
             await self._end(error)
+            self._task = None
             raise
         self._within = True  # in one step: an interrupt came before, or comes within
         return self
@@ -342,6 +345,8 @@ class AsyncTransaction(CallsBack):
     async def __aexit__(
         self, kind: object, error: BaseException | None, _: object
     ) -> None:
+        if not self._within:
+            raise left_already(self)
         try:
             await self._end(error)
         except BaseException as ended:
@@ -403,6 +408,9 @@ class AsyncTransaction(CallsBack):
             raise cancelled
 
     async def _end(self, error: BaseException | None) -> None:
+        if not self._context.is_entered:  # its start has undone what there was
+            self._leave(error)
+            return
         kind = None if error is None else type(error)
         try:
             if self._decider is not None and not self._context.begins_later:
