@@ -569,6 +569,7 @@ def test_a_block_that_raised_is_left_once(here: Setting) -> None:
 def test_a_context_that_another_thread_enters_stays_with_its_block(
     here: Setting,
 ) -> None:
+    tx: TransactionContext
     with here.context() as tx:
         (refused,) = at_once(tx.__enter__)
         assert isinstance(refused, MisusedTransaction)
