@@ -124,9 +124,14 @@ class Unavailable(TxAwareError):
     """The other side is not there now; what was asked may still have happened."""
 
 
-def closed(what: str = "this Messaging") -> Unavailable:
+# What a program has closed, by its name in errors, where connect() made it.
+THIS_MESSAGING = "this Messaging"
+
+
+def closed(what: str = THIS_MESSAGING) -> Unavailable:
     """Makes the error of every call of a thing that its program has closed."""
-    return Unavailable(f"{what} is closed; make another with connect()")
+    how = " with connect()" if what == THIS_MESSAGING else ""
+    return Unavailable(f"{what} is closed; make another{how}")
 
 
 class NotWritten(TransactionRefused, Unavailable):

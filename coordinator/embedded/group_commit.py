@@ -192,6 +192,9 @@ class GroupCommit:
     the main thread, so the main thread never leads. A thread of ours leads for it.
     """
 
+    # What its program has closed with it, as errors name that.
+    called = "the coordinator"
+
     def __init__(self, destination: Destination, *, place: bytes = NO_PLACE) -> None:
         self.place = place
         self._destination = destination
@@ -355,7 +358,7 @@ class GroupCommit:
                 f"directory has one owner at a time"
             )
         if self._closed:
-            raise closed()
+            raise closed(self.called)
 
     def _wait_alone(self, batch: Batch) -> None:
         """Has the main thread wait, in no chain, for a batch that another leads."""

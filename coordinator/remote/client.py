@@ -6,6 +6,7 @@ through any function that sends one.
 
 import inspect
 import logging
+import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -103,6 +104,18 @@ def _never_began(tx: Transaction | int) -> bool:
     return isinstance(tx, LaterTransaction) and not tx.has_begun
 
 
+@attrs.frozen
+class _Changes:
+    """The changed keys that a commit names; whether a `can_commit` has checked them.
+
+    They are kept for whoever holds the transaction: nobody else commits it.
+    """
+
+    keys: list[bytes]
+    are_checked: bool
+    holder: "weakref.ref[Transaction]"
+
+
 class RemoteCoordinator:
     """A coordinator at the other end of a function that sends requests, or calls.
 
@@ -132,10 +145,7 @@ class RemoteCoordinator:
         self._writers: dict[int, list[str]] = {}
         # The lives of those that were persisted, as participants ask for them next.
         self._lives: dict[int, str] = {}
-        # The changed keys that a commit names, and those which no `can_commit` has
-        # checked.
-        self._changes: dict[int, list[bytes]] = {}
-        self._unchecked: set[int] = set()
+        self._changes: dict[int, _Changes] = {}
         self._ended: deque[int] = deque(maxlen=MOST_ENDED)
 
     @property
@@ -178,15 +188,14 @@ class RemoteCoordinator:
         if not keys and _never_began(tx):
             return
         self._ask_for(tx, calls.CAN_COMMIT, changes=keys)
-        self._changes[tx.transaction_id] = keys
+        self._note_changes(tx, keys, are_checked=True)
 
     def check_at_commit(self, tx: Transaction, changes: Iterable[bytes] = ()) -> None:
         """Has the commit of `tx` check its changed keys, instead of `can_commit`."""
         keys = _keys(changes)
         if not keys and _never_began(tx):
             return
-        self._changes[tx.transaction_id] = keys
-        self._unchecked.add(tx.transaction_id)
+        self._note_changes(tx, keys, are_checked=False)
 
     def persist(self, tx: Transaction) -> None:
         """Returns when a crash cannot forget that `tx` and its checkpoints exist."""
@@ -235,8 +244,6 @@ class RemoteCoordinator:
                 and self._committed_at_once(tx, fields)
             ):
                 return _waited
-            if parts:
-                self._unchecked.add(tx.transaction_id)
             self._commit(tx, **fields)
             return _waited
 
@@ -244,11 +251,11 @@ class RemoteCoordinator:
 
     def _commit(self, tx: Transaction, **fields: Any) -> None:
         transaction_id = tx.transaction_id
-        if transaction_id in self._unchecked:
+        changes = self._changes.pop(transaction_id, None)
+        if fields or (changes is not None and not changes.are_checked):
             fields["check"] = True
-            if changes := self._changes.get(transaction_id):
-                fields["changes"] = changes
-        self._forget(transaction_id)
+            if changes is not None and changes.keys:
+                fields["changes"] = changes.keys
         try:
             self._ask_for(tx, calls.COMMIT, **fields)
         except NotWritten:
@@ -379,9 +386,12 @@ class RemoteCoordinator:
         """Returns the same transaction with a new write pointer."""
         tx = tx.begun()
         pointers = _field(self._ask_for(tx, calls.CHECKPOINT), "pointers", _pointers)
-        return attrs.evolve(
+        later = attrs.evolve(
             tx, write_pointer=pointers[-1], checkpoint_write_pointers=pointers
         )
+        if (changes := self._changes.get(tx.transaction_id)) is not None:
+            self._note_changes(later, changes.keys, are_checked=changes.are_checked)
+        return later
 
     def prepare(
         self, tx: Transaction, name: str, *, principal: str | None = None
@@ -527,9 +537,21 @@ class RemoteCoordinator:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
+    def _note_changes(
+        self, tx: Transaction, keys: list[bytes], *, are_checked: bool
+    ) -> None:
+        """Notes what the commit of `tx` names, until it ends or nobody has it more."""
+        known, transaction_id = self._changes, tx.transaction_id
+
+        def forget(holder: object) -> None:
+            noted = known.get(transaction_id)
+            if noted is not None and noted.holder is holder:
+                known.pop(transaction_id, None)
+
+        known[transaction_id] = _Changes(keys, are_checked, weakref.ref(tx, forget))
+
     def _forget(self, transaction_id: int) -> None:
         self._changes.pop(transaction_id, None)
-        self._unchecked.discard(transaction_id)
 
     def _ask_for(self, tx: Transaction, call: RemoteCall, **fields: Any) -> Fields:
         answer = self._ask(

@@ -1,5 +1,6 @@
 """The coordinator over HTTP: bodies that are wrong, and answers that are lost."""
 
+import gc
 import json
 from typing import Any
 
@@ -128,6 +129,32 @@ def test_a_commit_whose_answer_the_network_lost_is_settled(
         pass
     assert log[-1] == "post_tx_commit table"
     assert over_the_wire(routes).snapshot().is_visible(tx.transaction.transaction_id)
+
+
+def test_changes_are_kept_no_longer_than_their_transaction() -> None:
+    remote = over_the_wire(CoordinatorRoutes(EmbeddedCoordinator()))
+    for note in (remote.can_commit, remote.check_at_commit):
+        for number in range(10):
+            note(remote.start_short(), [b"%d" % number])
+    gc.collect()
+    assert not remote._changes
+
+
+@pytest.mark.parametrize("call", ["can_commit", "check_at_commit"])
+def test_changes_outlive_a_checkpoint_whose_answer_is_all_that_is_left(
+    call: str,
+) -> None:
+    remote = over_the_wire(CoordinatorRoutes(EmbeddedCoordinator()))
+    tx, other = remote.start_short(), remote.start_short()
+    getattr(remote, call)(tx, [b"k"])
+    tx = remote.checkpoint(tx)
+    gc.collect()
+    assert [one.keys for one in remote._changes.values()] == [[b"k"]]
+    remote.commit(tx)
+    with pytest.raises(TransactionConflict):
+        remote.can_commit(other, [b"k"])
+    remote.abort(other)
+    assert not remote._changes
 
 
 def test_a_commit_that_the_network_delivers_twice_is_a_commit() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator.embedded.group_commit import End, GroupCommit
+from coordinator.errors import Unavailable
 from coordinator.threads import turns
 from tests.support.gated_destination import PATIENCE_S, GatedDestination, Told
 
@@ -101,3 +102,12 @@ def test_turns_are_those_of_one_thread(
     told[0].wait()
     assert not turn
     journal.close()
+
+
+def test_a_closed_journal_without_a_messaging_names_none(
+    memory: GatedDestination,
+) -> None:
+    journal = GroupCommit(memory)
+    journal.close()
+    with pytest.raises(Unavailable, match=r"^the coordinator is closed; make another$"):
+        journal.submit(rows=[1])

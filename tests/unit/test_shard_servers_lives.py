@@ -1,5 +1,6 @@
 """A server of a store in HBase goes on where HBase was slow, and says why it did."""
 
+from collections.abc import Callable
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
@@ -36,21 +37,25 @@ class Pauses(Stop):
         self.paused_s.append(pause_s)
 
 
-def test_a_life_that_hbase_ended_is_followed_by_another() -> None:
+def test_that_hbase_is_away_is_said_once_and_once_that_it_is_back() -> None:
     stop, said = Pauses(), list[str]()
-    ends = [Unavailable("store.s3: timed out"), StoreInUse("another one has it"), None]
+    away = Unavailable("store.s3: timed out")
+    ends: list[Unavailable | None]
+    ends = [away, Unavailable("store.s3: refused"), StoreInUse("another has it"), away]
+    ends += [away, None, away, None]
 
-    def live() -> None:
+    def live(on_ready: Callable[[], None]) -> None:
         if (error := ends.pop(0)) is not None:
             raise error
-        stop.requested = True
+        on_ready()
+        on_ready()
+        stop.requested = not ends
 
     in_lives(live, stop, say=said.append)
-    assert said == [
-        "begins anew in 1 s: store.s3: timed out",
-        "begins anew: another one has it",
-    ]
-    assert stop.paused_s == [1]
+    again = "begins anew each 1 s until it can: store.s3: timed out"
+    taken = "begins anew: another has it"
+    assert said == [again, taken, again, "serves again", again, "serves again"]
+    assert stop.paused_s == [1] * 5
 
 
 def test_home_that_a_life_took_is_the_next_one_s_though_its_end_failed(
@@ -84,18 +89,19 @@ def test_home_that_a_life_took_is_the_next_one_s_though_its_end_failed(
     monkeypatch.setattr(shard_servers, "_home_or_none", lambda *_: None)
     with closing(shard_servers._Lives(listening, stop)) as lives:
         in_lives(lives.live, stop, say=said.append)
-        assert said == ["begins anew in 1 s: store.s2 could not be written"]
+        why = "store.s2 could not be written"
+        assert said == [f"begins anew each 1 s until it can: {why}"]
         assert lived == [home]
     assert not home.is_closed, "the life that had it has closed it"
     stop.requested = False
     lives = shard_servers._Lives(listening, stop)
     with pytest.raises(Unavailable), closing(lives):
-        lives.live()
+        lives.live(lambda: None)
     assert home.is_closed, "no life has had it"
 
 
 def test_what_another_try_would_not_mend_ends_the_server() -> None:
-    def live() -> None:
+    def live(_: object) -> None:
         raise BadRequest("shard 3 is missing")
 
     with pytest.raises(BadRequest):

@@ -151,21 +151,35 @@ def serve_shards(session: Session, options: dict[str, Any], stop: Stop) -> None:
 
 
 def in_lives(
-    live: Callable[[], object], stop: Stop, *, say: Callable[[str], object]
+    live: Callable[[Callable[[], None]], object],
+    stop: Stop,
+    *,
+    say: Callable[[str], object],
 ) -> None:
     """Lives again and again until it is told to stop; says why a life has ended.
 
     HBase may be slow or away for a while: a table is not made in time, or a shard not
-    taken.
+    taken. That is said once, and that it is over once a life calls what it was given.
     """
+    said: type[Unavailable] | None = None
+
+    def on_ready() -> None:
+        nonlocal said
+        if said is not None:
+            said = None
+            say("serves again")
+
     while not stop.requested:
         try:
-            live()
-        except StoreInUse as error:
-            say(f"begins anew: {error}")
+            live(on_ready)
         except Unavailable as error:
-            say(f"begins anew in {ANEW_S:g} s: {error}")
-            stop.pause(ANEW_S)
+            is_taken = isinstance(error, StoreInUse)
+            if said is not type(error):
+                said = type(error)
+                each = "" if is_taken else f" each {ANEW_S:g} s until it can"
+                say(f"begins anew{each}: {error}")
+            if not is_taken:
+                stop.pause(ANEW_S)
 
 
 class _Lives:
@@ -176,14 +190,19 @@ class _Lives:
         self._said = _SaysOnce(listening.entry.own)
         self._home: HBaseTable | None = None
 
-    def live(self) -> None:
+    def live(self, on_ready: Callable[[], None]) -> None:
         """Lives once; home that it has taken is that of the next life."""
         listening, stop = self._listening, self._stop
+
+        def ready() -> None:
+            self._said()
+            on_ready()
+
         home, self._home = self._home or _home_or_none(listening, stop), None
         if home is not None:
-            _Home(listening, home).lived(stop, self._said)
+            _Home(listening, home).lived(stop, ready)
         else:
-            _Member(listening, keep=self._keep).lived(stop, self._said)
+            _Member(listening, keep=self._keep).lived(stop, ready)
 
     def close(self) -> None:
         """Gives home back where no life had it any more."""

@@ -55,6 +55,8 @@ def keep_earlier_versions_away(table: OrderedTable) -> None:
 class StoreJournal(GroupCommit):
     """The coordinator's journal, which tells the held rows of ended transactions."""
 
+    called = "this Messaging"
+
     def __init__(
         self,
         batches: BatchWriter,
