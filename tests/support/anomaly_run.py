@@ -7,9 +7,11 @@ What is served is killed and stopped for a while, clients too; a proxy between t
 loses and delays requests and answers, and delivers requests twice and in another order;
 the server's clock jumps. The history is in DIRECTORY/history, for
 `tests.support.anomaly_check`. Several servers over shards run it by
-`tests.support.cluster_run`, in HBase by `tests.support.hbase_cluster_run`.
+`tests.support.cluster_run`, in HBase by `tests.support.hbase_cluster_run`. The faults
+and their order are those of `ANOMALY_SEED`, or of another seed at each run.
 """
 
+import os
 import random
 import signal
 import subprocess
@@ -107,6 +109,7 @@ class Outcome:
 
     history: RecordedHistory
     faults: Counter[str]
+    seed: int
 
     @property
     def acknowledged(self) -> int:
@@ -116,7 +119,10 @@ class Outcome:
     def __str__(self) -> str:
         polls = len(self.history.polls)
         faults = ", ".join(f"{n} {name}" for name, n in sorted(self.faults.items()))
-        return f"{self.acknowledged:,} acknowledged, {polls:,} polls; {faults}"
+        return (
+            f"seed {self.seed}: {self.acknowledged:,} acknowledged, {polls:,} polls; "
+            f"{faults}"
+        )
 
 
 class Served(ABC):
@@ -191,6 +197,8 @@ def run(
 
     Without names of faults, those of clients and of what is served take turns.
     """
+    seed = int(os.environ.get("ANOMALY_SEED", random.randrange(1 << 30)))
+    random.seed(seed)
     served, done = serve(place), Counter[str]()
     topics, quiet = served.topics, list[int]()
     chosen = faults or (*served.faults, *CLIENTS_FAULTS)
@@ -246,7 +254,7 @@ def run(
     read = History.read(logs)
     history = RecordedHistory(read.publishes, read.polls, quiet)
     history.save(place / "history")
-    return Outcome(history, done)
+    return Outcome(history, done, seed)
 
 
 def run_without_anomalies(

@@ -16,6 +16,9 @@ With `told` they make none, either. The clock of a process is ahead by what the 
 With `forgets` invalid transactions may be forgotten after a minute, and not a day, and
 the file `forgotten` beside the data has a byte for each; with `at once`, after no time.
 
+The directory beside the data is the one that `BESIDE` names, where that is set: a store
+in HBase has no other one.
+
 `unmarked` and `hasty` are mistakes on purpose, too, which let readers see what was
 rolled back. By the first the servers of shards say that their rows are marked, and mark
 none; by the second home forgets without asking what shards elsewhere need. Several of
@@ -39,7 +42,7 @@ from coordinator.embedded.group_commit import GroupCommit
 from coordinator.embedded.records import Committed
 from coordinator.remote.remote_barrier import EnteredThere, RemoteBarrier
 from coordinator.transaction import monotonic_ms, system_clock_ms
-from txaware.cli import processes
+from txaware.cli import processes, shard_servers
 from txaware.cli.root import command
 from txaware.model.messages import PublishResponse
 from txaware.server.cluster.cluster_part import ClusterPart
@@ -162,7 +165,8 @@ class ToldClock:
 
 def follow_files(beside: Path) -> None:
     """Has clocks jump and disks be full where files say so."""
-    processes.system_clock_ms = ToldClock(beside)  # type: ignore
+    for begins in (processes, shard_servers):
+        begins.system_clock_ms = ToldClock(beside)  # type: ignore[attr-defined]
     made = Database.batch
 
     def batch(database: Database, number: int) -> Any:
@@ -225,6 +229,7 @@ FAULTS: dict[str, Callable[[Path], None]] = {
 
 if __name__ == "__main__":
     data = Path(sys.argv[sys.argv.index("--data") + 1])
+    place = Path(os.environ.get("BESIDE", data.parent))
     for kind in sys.argv.pop(1).split(","):
-        FAULTS[kind](data.parent)
+        FAULTS[kind](place)
     command(prog_name="txaware")

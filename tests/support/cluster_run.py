@@ -11,9 +11,12 @@ loses and doubles requests. With names of faults only those take turns. The hist
 in DIRECTORY/history, for `tests.support.anomaly_check`.
 
 By their names only: "home and owner", "step", "server" (any of those that kill),
-"stop parent", which may take its processes for silent afterwards; "backup", which is
-restored and compared with what clients noted, and "prune"; both while another fault is
-at work.
+"stop parent", which may take its processes for silent afterwards; "long stop", "long
+stop home" and "long stop parent" for 20 s; "backup", which is restored and compared
+with what clients noted, and "prune"; both while another fault is at work.
+
+Who is silent for 2 s is killed by the parent, and begins anew; with `CLUSTER_SILENCE_S`
+it is another time.
 """
 
 import http.client
@@ -44,14 +47,15 @@ from tests.support.http_kill_load import PARTITIONS
 from tests.support.killed_server import ROOT, STARTS_S
 from tests.support.ports import free_ports
 from tests.support.python_process import PythonProcess
-from tests.support.server_cuts import ADVERTISED, ServerCuts, both_ways
+from tests.support.server_cuts import ADVERTISED, ServerCuts, Way, strike
 from txaware.errors import KeeperMissing, Unavailable
 from txaware.messaging import connect
 from txaware.model.keeper import UNREGISTERED
 
 PROCESSES = 3
 # A server that says nothing for so long is killed; a line, is cut.
-SILENCE_S, LONGEST_CUT_S = 2, 4
+SILENCE_S, LONGEST_CUT_S = os.environ.get("CLUSTER_SILENCE_S", "2"), 4
+LONG_STOP_S = 20
 # So often all of them mark the rows of invalid transactions, and home forgets these.
 CLEANS_EVERY_S = 1
 ALL = "all"  # the address of all servers together
@@ -79,6 +83,7 @@ class ClusterServer(Served):
 
     by_name = (
         *("home and owner", "step", "server", "stop parent"),
+        *("long stop", "long stop home", "long stop parent"),
         *("backup", "prune"),
     )
 
@@ -140,17 +145,15 @@ class ClusterServer(Served):
             self._die_at(random.choice(STEPS))
         elif fault in ("clock", "full disk"):
             self._tell(fault, random.randrange(PROCESSES))
-        elif fault == "stop parent":
+        elif "stop" in fault:
+            is_long, is_parent = "long" in fault, "parent" in fault
             parent = self._cluster.process
-            parent.send_signal(signal.SIGSTOP)
-            time.sleep(random.uniform(0, LONGEST_PAUSE_S))
-            parent.send_signal(signal.SIGCONT)
-        elif fault.startswith("stop"):
-            stopped = self._signal(shard, signal.SIGSTOP)
-            time.sleep(random.uniform(0, LONGEST_PAUSE_S))
+            stopped = parent.pid if is_parent else self._signal(shard, 0)
             if stopped is not None:
-                with suppress(ProcessLookupError):  # its parent may have killed it
-                    os.kill(stopped, signal.SIGCONT)
+                self._stop(
+                    stopped,
+                    LONG_STOP_S if is_long else random.uniform(0, LONGEST_PAUSE_S),
+                )
         else:
             self._signal(shard, signal.SIGKILL)
             if fault == "home and owner":
@@ -161,16 +164,20 @@ class ClusterServer(Served):
         self._kill_all()
         self._cuts.close()
 
+    def _stop(self, pid: int, pause_s: float) -> None:
+        """Stops a process for so long; its parent may kill it meanwhile."""
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(pause_s)
+            if is_alive(pid):
+                self.counts["went on after a stop"] += 1
+            os.kill(pid, signal.SIGCONT)
+
     def _cut(self, fault: str) -> None:
         """Cuts the lines between two servers, and heals them after a while."""
-        ways = both_ways(*random.sample(range(1, 1 + PROCESSES), 2))
-        if fault == "cut within a frame":
-            for way in ways:
-                self._cuts.cut_within_a_frame(way)
-        else:
-            self._cuts.cut(*(ways if fault == "cut" else ways[:1]))
-        time.sleep(random.uniform(0, LONGEST_CUT_S))
-        self._cuts.heal()
+        one, other = map(str, random.sample(range(1, 1 + PROCESSES), 2))
+        cut_s = random.uniform(0, LONGEST_CUT_S)
+        strike(self._cuts, fault, [Way(one, other)], [Way(other, one)], cut_s)
 
     def _back_up(self) -> None:
         place, number = self._directory.parent, self.counts["backups tried"]

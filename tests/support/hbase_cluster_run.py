@@ -4,12 +4,15 @@
 
 Three servers have twelve partitions in four shards, over an HBase that is begun in
 DIRECTORY. Servers are killed, and begin anew at their address; they are stopped for a
-while; shards move by hand. By their names only: HBase ("hbase" answers nothing, "hbase
-killed") and Tephra ("tephra", "tephra killed") are away for 30 s, and servers stop for
-longer than the others wait ("long stop", "long stop home"); "server" is any of those
-that take a shard away. COORDINATOR is "embedded",
-or "tephra" for a Tephra that is begun in DIRECTORY, too. The history is in
-DIRECTORY/history, for `tests.support.anomaly_check`.
+while; shards move by hand. Lines between each pair of them are cut, also in one
+direction alone and within a frame; the clock of one jumps.
+
+By their names only: HBase ("hbase" answers nothing, "hbase killed") and Tephra
+("tephra", "tephra killed") are away for 30 s; for longer than the others wait servers
+stop ("long stop", "long stop home") and lines are cut ("long cut", "long cut one way");
+"server" is any of those that take a shard away. COORDINATOR is "embedded", or "tephra"
+for a Tephra that is begun in DIRECTORY, too. The history is in DIRECTORY/history, for
+`tests.support.anomaly_check`.
 """
 
 import os
@@ -24,9 +27,17 @@ from functools import partial
 from pathlib import Path
 
 from coordinator.tephra import TephraCoordinator
-from tests.support.anomaly_run import LONGEST_PAUSE_S, Served, main
+from tests.support.anomaly_run import (
+    LONGEST_JUMP_S,
+    LONGEST_PAUSE_S,
+    Served,
+    main,
+)
 from tests.support.cli_runs import run as run_program
+from tests.support.cluster_faults import FAULTY
 from tests.support.http_kill_load import PARTITIONS
+from tests.support.ports import free_ports
+from tests.support.server_cuts import ADVERTISED, ServerCuts, Way, strike
 from tests.support.shard_servers import ShardServer, ShardServers
 from tests.support.tephra_service import AnnouncedTephra
 from txaware.errors import TxAwareError
@@ -34,8 +45,9 @@ from txaware.local_hbase import LocalHBase
 from txaware.messaging import connect
 
 SERVERS, SHARDS = 3, 4
-# A server that stands still for so long is none any more.
-HANGS_S = 20.0
+# A server that stands still for so long is none any more; nor is one that home does not
+# reach. Its shards are offered to others after 3 s.
+HANGS_S, LONGEST_CUT_S = 20.0, 6.0
 # HBase's master survives half of that; its Thrift server any pause.
 AWAY_S = 30.0
 
@@ -44,10 +56,13 @@ class HBaseServers(Served):
     """Servers of a store in HBase; the first one listens where clients ask."""
 
     topics = PARTITIONS
-    faults = ("home", "owner", "owner", "give", "give", "stop", "stop home")
+    faults = (
+        *("home", "owner", "owner", "give", "give", "stop", "stop home"),
+        *("cut", "cut one way", "cut within a frame", "clock"),
+    )
     by_name = (
         *("hbase", "hbase killed", "tephra", "tephra killed"),
-        *("long stop", "long stop home", "server"),
+        *("long stop", "long stop home", "long cut", "long cut one way", "server"),
     )
 
     def __init__(
@@ -64,9 +79,19 @@ class HBaseServers(Served):
         self.coordinator = None if tephra is None else tephra.address
         named = () if tephra is None else ("--coordinator", tephra.address)
         run_program("hbase", "create-tables", self.data)
-        self._servers = ShardServers(self.data, shards=SHARDS, directory=place)
-        for _ in range(SERVERS):
-            self._servers.start(*named)
+        self._place = place
+        self._servers = ShardServers(
+            *(self.data,),
+            shards=SHARDS,
+            directory=place,
+            host=ADVERTISED,
+            program=[*FAULTY, "told"],
+        )
+        ports = free_ports(SERVERS)
+        addresses = [f"http://{ADVERTISED}:{port}" for port in ports]
+        self._cuts = ServerCuts(dict(zip(addresses, ports, strict=True)))
+        for port in ports:
+            self._servers.start(*named, port=port)
         self._servers.settle()
         self.url = self._servers.servers[0].url
 
@@ -83,10 +108,16 @@ class HBaseServers(Served):
         if fault == "give":
             self._give()
             return
-        struck = self._owner(0 if "home" in fault else random.randrange(1, SHARDS))
+        if "cut" in fault:
+            self._cut(fault)
+            return
+        least = 0 if fault == "clock" else 1
+        struck = self._owner(0 if "home" in fault else random.randrange(least, SHARDS))
         if struck is None:
             return
-        if "stop" in fault:
+        if fault == "clock":
+            self._move_clock(struck)
+        elif "stop" in fault:
             pause_s = HANGS_S if "long" in fault else random.uniform(0, LONGEST_PAUSE_S)
             struck.process.send_signal(signal.SIGSTOP)
             time.sleep(pause_s)
@@ -99,9 +130,28 @@ class HBaseServers(Served):
         return self._servers.is_settled()
 
     def kill(self) -> None:
-        """Kills all servers."""
+        """Kills all servers, and ends the lines between them."""
         for one in [*self._servers.servers]:
             self._servers.kill(one)
+        self._cuts.close()
+
+    def _cut(self, fault: str) -> None:
+        """Cuts the lines between two servers, and heals them after a while."""
+        one, other = random.sample(self._servers.servers, 2)
+        ids = [self._servers.id_of(each) for each in (one, other)]
+        cut_s = HANGS_S if "long" in fault else random.uniform(0, LONGEST_CUT_S)
+        if None in ids:
+            return
+        # Who asks is known by the id of its process, and who is asked by its address.
+        there = [Way(str(ids[0]), other.url), Way(one.url, str(ids[1]))]
+        back = [Way(str(ids[1]), one.url), Way(other.url, str(ids[0]))]
+        strike(self._cuts, fault, there, back, cut_s)
+
+    def _move_clock(self, server: ShardServer) -> None:
+        """Moves it in one step: who reads the file finds the old or the new one."""
+        new = self._place / "ahead"
+        new.write_text(str(random.randint(-1, 1) * 1000 * LONGEST_JUMP_S))
+        new.rename(self._place / f"ahead-{server.process.pid}")
 
     def _take_hbase_away(self, *, is_killed: bool) -> None:
         if is_killed:

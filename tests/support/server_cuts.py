@@ -7,7 +7,8 @@ is at the same port. Who asks is known by the seal of a server; clients are neve
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Self
 
@@ -156,9 +157,24 @@ class ServerCuts:
             return not self._is_over
 
 
-def both_ways(one: int, other: int) -> tuple[Way, Way]:
-    """The two directions between servers."""
-    return Way(str(one), str(other)), Way(str(other), str(one))
+def strike(
+    cuts: ServerCuts,
+    fault: str,
+    there: Sequence[Way],
+    back: Sequence[Way],
+    cut_s: float,
+) -> None:
+    """Cuts the lines between two servers for so long, as a fault of these names does.
+
+    "cut one way" leaves the way back open; "cut within a frame" ends connections.
+    """
+    if "within a frame" in fault:
+        for way in (*there, *back):
+            cuts.cut_within_a_frame(way)
+    else:
+        cuts.cut(*there, *(() if "one way" in fault else back))
+    time.sleep(cut_s)
+    cuts.heal()
 
 
 def _end(line: socket.socket) -> None:

@@ -1,17 +1,19 @@
 """Equal servers of one store in HBase, each a process, which is ended or killed."""
 
 import http.client
+import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from tests.support.cli_runs import start
+from tests.support.cli_runs import PROGRAM, start
 from tests.support.clusters import PATIENCE_S, asked
 from tests.support.concurrency import until
 from tests.support.ports import free_port
@@ -27,7 +29,7 @@ class ShardServer:
     process: "subprocess.Popen[bytes]"
     url: str
     log: Path
-    command: Sequence[str]
+    begin: Callable[[], "subprocess.Popen[bytes]"]
 
     @property
     def said(self) -> str:
@@ -35,39 +37,58 @@ class ShardServer:
         return self.log.read_text()
 
 
-def _begun(command: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
-    with log.open("ab") as out:
-        return start(*command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-
-
 class ShardServers:
-    """The servers of one store."""
+    """The servers of one store.
 
-    def __init__(self, data: str, *, shards: int, directory: Path) -> None:
+    Clients and the others know each by the host that it advertises. A `program` with
+    faults is told of them beside the directory of the logs.
+    """
+
+    def __init__(
+        self,
+        data: str,
+        *,
+        shards: int,
+        directory: Path,
+        host: str = "127.0.0.1",
+        program: Sequence[str] = PROGRAM,
+    ) -> None:
         self.data = data
         self._shards = shards
+        self._host, self._program = host, program
         self._directory = directory
         self.servers: list[ShardServer] = []
 
-    def start(self, *more: str) -> ShardServer:
-        """Starts one more server."""
-        port = free_port()
+    def start(self, *more: str, port: int | None = None) -> ShardServer:
+        """Starts one more server, on a free port if on none that is given."""
+        port = port or free_port()
         log = self._directory / f"server-{len(self.servers)}-{port}"
         command = (
-            *("--set", f"shards={self._shards}", "--log-level", "info", *more),
+            *("--set", f"shards={self._shards}", "--log-level", "info"),
+            *("--set", f"advertise={self._host}", *more),
             *("serve", "--data", self.data, "--port", str(port)),
         )
-        made = ShardServer(
-            _begun(command, log), f"http://127.0.0.1:{port}", log, command
-        )
+        begin = partial(self._begun, command, log)
+        made = ShardServer(begin(), f"http://{self._host}:{port}", log, begin)
         self.servers.append(made)
         return made
+
+    def _begun(self, command: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
+        with log.open("ab") as out:
+            return start(
+                *command,
+                program=self._program,
+                env={**os.environ, "BESIDE": str(self._directory)},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+            )
 
     def start_anew(self, server: ShardServer) -> None:
         """Kills a process, and starts it at the same address."""
         server.process.kill()
         server.process.wait()
-        server.process = _begun(server.command, server.log)
+        server.process = server.begin()
 
     def map_of(self, server: ShardServer) -> Any:
         """What a server answers at /v1/servers; None while it does not."""
@@ -80,6 +101,12 @@ class ShardServers:
         found = self.map_of(server) or {"servers": [], "shards": []}
         own = {one["id"]: one["own"] for one in found["servers"]}
         return {one["number"]: own.get(one["server"], "") for one in found["shards"]}
+
+    def id_of(self, server: ShardServer) -> str | None:
+        """The id that a server has in its present process; None while nobody tells."""
+        found = self.map_of(server) or {"servers": []}
+        ids = {one["own"]: one["id"] for one in found["servers"]}
+        return ids.get(server.url)
 
     def is_settled(self) -> bool:
         """True when all servers know the same: each has its part of all shards."""
