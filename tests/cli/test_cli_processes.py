@@ -3,12 +3,14 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,9 +25,12 @@ from tests.support.clusters import (
     Told,
     children_of,
     clustered,
+    in_background,
     is_alive,
 )
 from tests.support.concurrency import until
+from tests.support.ports import free_ports
+from tests.support.server_cuts import ServerCuts
 
 SERVERS = 3
 TOPICS = "/v1/namespaces/default/topics"
@@ -676,6 +681,47 @@ def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
         assert ran.returncode == code, ran.stderr
         assert said in ran.stderr
     assert not (tmp_path / "d" / "shards").exists()
+
+
+def test_an_address_of_another_machine_is_refused_and_a_way_to_this_one_is_not(
+    tmp_path: Path,
+) -> None:
+    """Another one listens at the same ports there, or a proxy that leads here."""
+    other, here = "127.0.0.2", tmp_path / "here"
+    port, *own = free_ports(3)
+    ports = ("--set", f"own_ports={own[0]},{own[1]}")
+    listens, told = ("--port", str(port)), ("--set", f"advertise={other}")
+
+    def refused() -> str:
+        serve = ("serve", "--data", str(here), "--processes", "2")
+        ran = ended(*ports, *told, *serve, *listens)
+        assert ran.returncode == 2, ran.stderr
+        assert not ran.stdout
+        assert "set advertise to a name of this machine" in ran.stderr
+        return ran.stderr
+
+    there = ("--host", other, "--port", str(port))
+    with clustered(tmp_path / "there", 2, *there, before=ports):
+        assert f"http://{other}:{port} is where" in refused()
+    # Where only the address of one is another's, that one finds out.
+    lines = ServerCuts({"all": port, "1": own[0]})
+    with lines, socket.create_server((other, own[1])) as silent:
+        answers = in_background(partial(_answers_nonsense, silent))
+        assert f"http://{other}:{own[1]} is where" in refused()
+        silent.shutdown(socket.SHUT_RDWR)
+        answers.join()
+    lines = ServerCuts({"all": port, "1": own[0], "2": own[1]})
+    with lines, clustered(here, 2, *listens, before=(*ports, *told)) as cluster:
+        assert {urlsplit(one).hostname for one in cluster.own} == {other}
+
+
+def _answers_nonsense(listener: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            line, _ = listener.accept()
+            with line:
+                line.recv(1 << 16)
+                line.sendall(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n")
 
 
 def test_a_shard_of_another_store_is_told(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from txaware.cli.failures import Failure, failure_of
 from txaware.cli.garbage import keep_what_began
 from txaware.cli.session import Session
 from txaware.cli.stop import Stop, Stopped, stopped_by_signal
-from txaware.errors import BadRequest, Unavailable
+from txaware.errors import BadRequest, NotAuthorized, Unavailable
 from txaware.messaging.hosted_coordinator import HostedCoordinator
 from txaware.messaging.parts import Parts
 from txaware.messaging.server_shards import opened_shards, shards_made
@@ -36,7 +36,12 @@ from txaware.model.shards import HOME
 from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.commit_parts import CommitParts
 from txaware.server.cluster.home_shards import wait_for_servers
-from txaware.server.cluster.own_address import own_url, require_reached
+from txaware.server.cluster.own_address import (
+    is_named_otherwise,
+    own_url,
+    require_reached,
+)
+from txaware.server.cluster.own_word import require_heard
 from txaware.server.cluster.parent_link import ParentLink, Sign, channel
 from txaware.server.cluster.producers_at_home import ask_home
 from txaware.server.cluster.remote_rows import RemoteRows
@@ -47,7 +52,7 @@ from txaware.server.cluster.server_map import (
     ShardEntry,
     written,
 )
-from txaware.server.cluster.server_seal import SECRET_BYTES
+from txaware.server.cluster.server_seal import SECRET_BYTES, ServerSeal
 from txaware.server.cluster.topic_copies import HomeCopies
 from txaware.server.parts_elsewhere import PartsElsewhere
 from txaware.server.server import BACKLOG, Access, HttpServer, bound
@@ -494,8 +499,26 @@ def serve_directory(
         # What is there is shared with the children, as long as nobody changes it.
         keep_what_began()
         parent = Parent(places, known.shards, serve, settings)
-        url = entries[0].url
-        parent.run(stop, lambda: click.echo(f"listening on {url}"))
+        url, seal = entries[0].url, ServerSeal(secret)
+        certificate = options["certificate"]
+
+        def ready() -> None:
+            if is_named_otherwise(options["host"], settings):
+                ids = [one.id for one in entries]
+                for address, servers in (
+                    (url, ids),
+                    *((one.own, [one.id]) for one in entries),
+                ):
+                    require_heard(
+                        address,
+                        servers,
+                        seal,
+                        certificate=certificate and own_certificate(certificate),
+                        pause=stop.pause,
+                    )
+            click.echo(f"listening on {url}")
+
+        parent.run(stop, ready)
 
 
 def _with_shards_made(session: Session, processes: int) -> StoreShards:
@@ -590,7 +613,8 @@ def _of_home(membership: ClusterPart, own: list[int]) -> Coordinator:
         seal=membership.seal.header(membership.id),
         certificate=membership.certificate,
     )
-    with suppress(Unavailable):  # it says so to whoever asks until it is there
+    # It says so to whoever asks until it is there; the parent looks who answers.
+    with suppress(Unavailable, NotAuthorized):
         coordinator.introduce()
     return coordinator
 

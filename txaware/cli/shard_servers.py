@@ -6,6 +6,7 @@ Whoever has the head of the first shard is home, and tells all others what they 
 import logging
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
@@ -31,7 +32,12 @@ from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.commit_parts import CommitParts
 from txaware.server.cluster.home_session import HomeSession
 from txaware.server.cluster.home_shards import HomeShards
-from txaware.server.cluster.own_address import own_url, require_reached
+from txaware.server.cluster.own_address import (
+    is_named_otherwise,
+    own_url,
+    require_reached,
+)
+from txaware.server.cluster.own_word import require_heard
 from txaware.server.cluster.producers_at_home import ask_home
 from txaware.server.cluster.remote_rows import RemoteRows
 from txaware.server.cluster.sealed_calls import SealedCalls
@@ -86,7 +92,10 @@ def is_sharded(session: Session) -> bool:
 
 @attrs.frozen(kw_only=True)
 class _Listening:
-    """The address of this server, and all that its lives have in common."""
+    """The address of this server, and all that its lives have in common.
+
+    It `is_heard` there once a word that it sent to that address came to itself.
+    """
 
     session: Session
     options: dict[str, Any]
@@ -94,6 +103,22 @@ class _Listening:
     socket: socket.socket
     connections: HBaseConnections
     audit: AuditLog
+    is_heard: threading.Event
+
+    def require_heard(self, membership: ClusterPart, stop: Stop) -> None:
+        """Raises `BadRequest` where somebody else answers at this server's address.
+
+        Its first life asks that, before home hears of it.
+        """
+        if not self.is_heard.is_set():
+            require_heard(
+                self.entry.own,
+                [self.entry.id],
+                membership.seal,
+                certificate=membership.certificate,
+                pause=stop.pause,
+            )
+            self.is_heard.set()
 
     def access(self) -> Access:
         """Returns the access to a life of this server, with a socket of its own."""
@@ -137,6 +162,9 @@ def serve_shards(session: Session, options: dict[str, Any], stop: Stop) -> None:
         require_reached(host, port, settings)
         is_tls = options["certificate"] is not None
         url = own_url(host, port, settings, is_tls=is_tls)
+        is_heard = threading.Event()
+        if not is_named_otherwise(host, settings):
+            is_heard.set()
         listening = _Listening(
             session=session,
             options=options,
@@ -144,6 +172,7 @@ def serve_shards(session: Session, options: dict[str, Any], stop: Stop) -> None:
             socket=own,
             connections=opened.enter_context(closing(connections_to(session))),
             audit=opened.enter_context(closing(AuditLog(options["audit_log"]))),
+            is_heard=is_heard,
         )
         _url_of_home(listening)  # raises where HBase is not there at all
         lives = opened.enter_context(closing(_Lives(listening, stop)))
@@ -321,6 +350,7 @@ class _Home:
             )
             opened.enter_context(closing(parts))
             shards, server = self._begun(opened, home, parts)
+            self._listening.require_heard(home.membership, stop)
             while not stop.wait(TICK_S):
                 if shards.look():
                     on_ready()
@@ -474,6 +504,7 @@ class _Member:
             server = opened.enter_context(
                 HttpServer(parts.served, listening.access(), member.membership)
             )
+            listening.require_heard(member.membership, stop)
             session = self._session(opened, member, holder, server)
             while not stop.wait(TICK_S):
                 if session.refused is not None:

@@ -31,6 +31,7 @@ from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.commit_parts import parts_route
 from txaware.server.cluster.forwarding import Forwarding
 from txaware.server.cluster.home_session import session_route
+from txaware.server.cluster.own_word import word_route
 from txaware.server.cluster.peers import Peers
 from txaware.server.cluster.producers_at_home import producer_route
 from txaware.server.cluster.remote_rows import rows_route
@@ -436,6 +437,7 @@ class HttpServer:
                 rows_route(server_context, membership),
                 *ViewRoutes(server_context, membership).routes(),
                 session_route(membership),
+                word_route(membership),
             ]
         rules = self._rules = RequestRules(
             routes,

@@ -22,6 +22,7 @@ from txaware.protocol.places import is_of_partition
 from txaware.server.cluster.cluster_part import ClusterPart
 from txaware.server.cluster.commit_parts import PARTS_PATH
 from txaware.server.cluster.home_session import SESSIONS_PATH
+from txaware.server.cluster.own_word import WORD_PATH
 from txaware.server.cluster.peers import AnswerLost, NotAsked, Peers
 from txaware.server.cluster.producers_at_home import PRODUCER_PATH
 from txaware.server.cluster.remote_rows import ROWS_PATH
@@ -66,6 +67,7 @@ _OWN_PATHS = frozenset(
             SESSIONS_PATH,
             READ_PATH,
             VIEW_PATH,
+            WORD_PATH,
             # What is passed on comes as from a server, and anybody may ask for that.
             HELLO.path(),
             *FILES,

@@ -22,9 +22,9 @@ def require_reached(host: str, port: int, settings: Settings) -> None:
     Something has to listen at the port. A server that nobody reaches would be given
     shards all the same, and each request for them would wait.
     """
-    name = _name_for_others(host, settings)
-    if name == host:
+    if not is_named_otherwise(host, settings):
         return
+    name = _name_for_others(host, settings)
     try:
         socket.create_connection((name, port), timeout=REACHED_WITHIN_S).close()
     except OSError as error:
@@ -32,6 +32,11 @@ def require_reached(host: str, port: int, settings: Settings) -> None:
             f"this server is not reached at {name}:{port}, where clients and other "
             f"servers are to find it ({error}): set advertise to a name of this machine"
         ) from error
+
+
+def is_named_otherwise(host: str, settings: Settings) -> bool:
+    """Tells whether others are told another name than the one that this one takes."""
+    return _name_for_others(host, settings) != host
 
 
 def _name_for_others(host: str, settings: Settings) -> str:

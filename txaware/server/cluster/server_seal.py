@@ -41,5 +41,13 @@ class ServerSeal:
         self._checked[value] = server_id
         return server_id
 
-    def _mac(self, server_id: str) -> str:
-        return hmac.new(self._secret, server_id.encode("latin-1"), sha256).hexdigest()
+    def proof(self, *words: str) -> str:
+        """Returns what only a server of the store can make of words; of no header."""
+        return self._mac("\0".join(("proof", *words)))
+
+    def is_proof(self, proof: str, *words: str) -> bool:
+        """Tells whether a server of the store made that of these words."""
+        return hmac.compare_digest(proof.encode(), self.proof(*words).encode())
+
+    def _mac(self, text: str) -> str:
+        return hmac.new(self._secret, text.encode("latin-1"), sha256).hexdigest()
