@@ -16,6 +16,7 @@ from txaware.errors import (
     NotWritten,
     TransactionNotInProgress,
     TransactionTooLarge,
+    TxAwareError,
     Unavailable,
 )
 from txaware.model.commit_slots import CommitSlot
@@ -92,6 +93,28 @@ def test_a_refused_commit_stays_refused_and_its_transaction_ends(
             slots.commit_at_once(CLIENT, 3, 1)
         assert slots.settle_commit(CLIENT, 3, 1) is None
         assert messaging.coordinator.invalidate(begun[0]) is False  # it has ended
+
+
+@pytest.mark.parametrize(
+    "refusal", [NotWritten("the disk is full"), Unavailable("it did not answer")]
+)
+def test_a_no_that_was_told_is_one_in_the_next_life_too(
+    tmp_path: Path, refusal: TxAwareError
+) -> None:
+    """A copy of a repeat, which another life takes, may come after that."""
+    with opened(tmp_path) as (messaging, slots):
+
+        def refused(_: object, __: object) -> None:
+            raise refusal
+
+        with pytest.raises(type(refusal)):
+            slots.perform(SLOT, 1, messaging.coordinator.start_short, refused)
+        assert slots.settle_commit(CLIENT, 3, 1) is None
+    with opened(tmp_path) as (_, slots):
+        with pytest.raises(TransactionNotInProgress, match="stays so"):
+            slots.commit_at_once(CLIENT, 3, 1)
+        assert slots.settle_commit(CLIENT, 3, 1) is None
+        assert slots.commit_at_once(CLIENT, 3, 2)
 
 
 @pytest.mark.parametrize("is_written", [True, False])

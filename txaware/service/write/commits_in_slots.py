@@ -47,19 +47,22 @@ WAIT_S = 30.0
 class SlotState:
     """The last commit of a slot that has an end, and the one that is under way.
 
-    Without a `pointer` the last one was refused. Of one `in_doubt` the disk may have it
-    or not; `begun` is its transaction.
+    Without a `pointer` the last one was refused, which another life knows where it
+    `is_kept` on disk. Of one `in_doubt` the disk may have it or not; `begun` is its
+    transaction.
     """
 
     number: int = 0
     pointer: int | None = None
+    is_kept: bool = True
     under_way: int = 0
     begun: int = 0
     in_doubt: bool = False
 
-    def end(self, pointer: int | None) -> None:
+    def end(self, pointer: int | None, *, is_kept: bool) -> None:
         """Notes how the one that was under way has ended."""
         self.number, self.pointer = self.under_way, pointer
+        self.is_kept = is_kept
         self.leave()
 
     def leave(self) -> None:
@@ -123,7 +126,7 @@ class CommitSlots:
         _ = self._carrying
         with self._changed:
             state = self._settled(place, number)
-            if number == state.number:
+            if number == state.number and state.is_kept:
                 return state.pointer
             if number < state.number:
                 raise self._over(place, number)
@@ -133,7 +136,7 @@ class CommitSlots:
         except BaseException:
             self.leave(place)
             raise
-        self.ended(place, None)
+        self._end(place, None, is_kept=True)
         return None
 
     def perform(
@@ -200,11 +203,9 @@ class CommitSlots:
         row = SlotRow(number, tx.transaction_id, self._clock_ms())
         return RowCargo(self._rows.writes(slot, row))
 
-    def ended(self, slot: CommitSlot, pointer: int | None) -> None:
-        """Notes how the commit has ended: None is that it was refused."""
-        with self._changed:
-            self._changed.notify_all()
-            self._states[slot].end(pointer)
+    def ended(self, slot: CommitSlot, pointer: int) -> None:
+        """Notes that the commit took place, with the slot's row."""
+        self._end(slot, pointer, is_kept=True)
 
     def failed(self, slot: CommitSlot, tx: Transaction, error: BaseException) -> None:
         """Notes the error of a commit, and ends its transaction where it is a no.
@@ -214,7 +215,7 @@ class CommitSlots:
         if changed_nothing(error):
             with suppress(TxAwareError):  # it ends by its time-out then
                 self._carrying.abort(tx)
-            self.ended(slot, None)
+            self._end(slot, None, is_kept=False)
             return
         with self._changed:
             self._changed.notify_all()
@@ -225,6 +226,11 @@ class CommitSlots:
         with self._changed:
             self._changed.notify_all()
             self._states[slot].leave()
+
+    def _end(self, slot: CommitSlot, pointer: int | None, *, is_kept: bool) -> None:
+        with self._changed:
+            self._changed.notify_all()
+            self._states[slot].end(pointer, is_kept=is_kept)
 
     @property
     def _carrying(self) -> Coordinator:
@@ -275,7 +281,7 @@ class CommitSlots:
         with self._changed:
             if state.in_doubt and state.begun == pointer:
                 self._changed.notify_all()
-                state.end(pointer if committed else None)
+                state.end(pointer if committed else None, is_kept=committed)
 
     def _entered(self, state: SlotState, slot: CommitSlot, number: int) -> int | None:
         if number < state.number:
