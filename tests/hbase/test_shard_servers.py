@@ -15,7 +15,7 @@ from typing import Self
 import pytest
 
 import txaware
-from tests.support.cli_runs import run
+from tests.support.cli_runs import ended, run
 from tests.support.clusters import PATIENCE_S, asked
 from tests.support.concurrency import until
 from tests.support.messagings import payloads
@@ -379,6 +379,24 @@ def test_shards_that_are_added_are_some_server_s_at_once(three: ShardServers) ->
         messaging.publisher("more").publish(b"x")
         assert all_of(messaging, "more") == [b"x"]
         assert messaging.check().is_clean
+
+
+def test_a_server_that_tells_the_address_of_another_one_is_refused(
+    three: ShardServers,
+) -> None:
+    """It listens at the same port of another machine, and would lead all there."""
+    other = three.servers[1]
+    before = three.map_of(other)
+    ran = ended(
+        *("--set", f"shards={SHARDS}", "--set", "advertise=127.0.0.1"),
+        *("serve", "--data", three.data, "--host", "127.0.0.2"),
+        *("--port", other.url.rpartition(":")[2]),
+    )
+    assert ran.returncode == 2, ran.stderr
+    assert f"{other.url} is where" in ran.stderr
+    assert f"it is server {three.id_of(other)}, and this is" in ran.stderr
+    assert "set advertise to a name of this machine" in ran.stderr
+    assert three.map_of(other) == before
 
 
 def test_another_secret_is_refused(three: ShardServers) -> None:
