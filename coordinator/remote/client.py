@@ -1,11 +1,6 @@
-"""Both ends of a coordinator over HTTP, as functions of method, path and body.
-
-`CoordinatorRoutes` answers requests for any web server; `RemoteCoordinator` makes them
-through any function that sends one.
-"""
+"""A coordinator over HTTP, by any function that sends a request."""
 
 import inspect
-import logging
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
@@ -22,30 +17,25 @@ from coordinator.errors import (
     NotWritten,
     PreparedNotFound,
     TransactionNotInProgress,
-    TransactionOutcomeUnknown,
-    TransactionTooLarge,
     TxAwareError,
     Unavailable,
-    changed_nothing,
 )
 from coordinator.interfaces import Cargo, OnBatchEnd, load
 from coordinator.outcome import KnownOutcome, Outcome, checked_written
 from coordinator.pointers import Pointers
 from coordinator.prepared_transactions import PreparedTransaction, checked_prepared_name
 from coordinator.remote import calls
-from coordinator.remote.calls import ROOT, CallRequest, RemoteCall
-from coordinator.remote.later import LaterTransaction, TransactionAtOnce
+from coordinator.remote.calls import CallRequest, RemoteCall
+from coordinator.remote.later_transaction import LaterTransaction, TransactionAtOnce
 from coordinator.remote.named_transactions import checked_list, checked_state
-from coordinator.remote.server import CoordinatorRoutes
-from coordinator.remote.slots import Slot, Slots
+from coordinator.remote.slot_commits import SlotCommits
 from coordinator.remote.takes_writes import Ends
 from coordinator.remote.wire import (
-    BYTES,
-    JSON,
-    Answer,
     Fields,
+    answer_field,
     checked_fields,
     fields_of,
+    read_answer,
 )
 from coordinator.transaction import (
     Transaction,
@@ -57,13 +47,8 @@ from coordinator.transaction_status import Standing
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
-
 # So many ends that this client asked for are remembered, to refuse a commit after them.
 MOST_ENDED = 1000
-
-# So long a server surely remembers the last commit of a slot.
-SETTLES_FOR_MS = 24 * 3600 * 1000
 
 # Sends method, path and body, and answers status and body. What it raises as `OSError`
 # leaves open whether the request arrived.
@@ -74,7 +59,7 @@ class CallSender(ABC):
     """Makes the calls of a coordinator, in whatever form they travel."""
 
     @abstractmethod
-    def ask(self, asked: CallRequest) -> Any:
+    def ask(self, request: CallRequest) -> Any:
         """Returns the answer as JSON has it, and a transaction as its bytes.
 
         Raises the error of a refused call; an `OSError` leaves open whether it arrived.
@@ -87,17 +72,17 @@ class RequestSender(CallSender):
     def __init__(self, send: Send) -> None:
         self._send = send
 
-    def ask(self, asked: CallRequest) -> Any:
+    def ask(self, request: CallRequest) -> Any:
         """Sends a call as a request, and reads the answer."""
-        status, body = self._send(asked.call.method, asked.path, asked.body)
-        return answered(asked, status, body)
+        status, body = self._send(request.call.method, request.path, request.body)
+        return answered(request, status, body)
 
 
-def answered(asked: CallRequest, status: int, body: bytes) -> Any:
+def answered(request: CallRequest, status: int, body: bytes) -> Any:
     """Reads the answer to a request; raises what it says instead."""
     if status != 200:
         raise from_server(raised(status, body))
-    return _read(lambda: asked.read(body))
+    return read_answer(lambda: request.read(body))
 
 
 def _never_began(tx: Transaction | int) -> bool:
@@ -140,8 +125,7 @@ class RemoteCoordinator:
         self._sender = send if isinstance(send, CallSender) else RequestSender(send)
         self._takes_writers = takes_writers
         self._commits_at_once = commits_at_once
-        self._instance = instance
-        self._slots = Slots()
+        self._slot_commits = SlotCommits(self._ask, instance)
         self._writers: dict[int, list[str]] = {}
         # The lives of those that were persisted, as participants ask for them next.
         self._lives: dict[int, str] = {}
@@ -241,7 +225,7 @@ class RemoteCoordinator:
                 parts
                 and isinstance(tx, TransactionAtOnce)
                 and not tx.has_begun
-                and self._committed_at_once(tx, fields)
+                and self._slot_commits.commit(tx, fields)
             ):
                 return _waited
             self._commit(tx, **fields)
@@ -271,98 +255,9 @@ class RemoteCoordinator:
                 raise
         self._ended.append(transaction_id)
 
-    def _committed_at_once(self, tx: TransactionAtOnce, parts: Fields) -> bool:
-        """Begins and commits in one call; False, with nothing done, where that is two.
-
-        The server that is asked may be another one than had said that its commits carry
-        rows.
-        """
-        try:
-            self._commit_at_once(tx, **parts)
-        except TransactionTooLarge as error:
-            log.debug("a block begins before its commit: %s", error)
-            return False
-        return True
-
-    def _commit_at_once(self, tx: TransactionAtOnce, **fields: Any) -> None:
-        """Begins and commits in one call; `invalidate` settles what that leaves open.
-
-        A no to the first request is definite.
-        """
-        slot = self._slots.take()
-        tx.commits_in(slot)
-        fields |= {
-            **slot.fields(),
-            "life": self._instance(),
-            "timeoutS": tx.timeout_s,
-            "openMs": tx.open_ms,
-        }
-        try:
-            answer = self._ask(calls.COMMIT_AT_ONCE, **fields)
-        except TxAwareError as error:
-            if changed_nothing(error):
-                self._left_slot(tx, slot)
-                raise
-            if not isinstance(error, Unavailable):
-                raise
-            pointer = self._ask_again(tx, slot, fields)
-        else:
-            pointer = _field(answer, "transaction", checked_pointer)
-        self._ended_at_once(tx, slot, pointer)
-
-    def _ask_again(self, tx: TransactionAtOnce, slot: Slot, fields: Fields) -> int:
-        """Asks a second time; where that is refused, the first may have been done."""
-        try:
-            answer = self._ask(calls.COMMIT_AT_ONCE, **fields, repeat=True)
-            return _field(answer, "transaction", checked_pointer)
-        except TxAwareError as error:
-            if isinstance(error, Unavailable) and not isinstance(error, NotWritten):
-                raise
-            pointer = self._settle(slot)
-            if pointer is None:
-                self._left_slot(tx, slot)
-                raise
-            log.debug("a commit was made, and its repeat refused: %s", error)
-            return pointer
-
-    def _settle(self, slot: Slot) -> int | None:
-        """Returns what a commit in a slot has committed; with None it never will."""
-        try:
-            answer = self._ask(calls.SETTLE, **slot.fields())
-        except (Unavailable, TransactionOutcomeUnknown):
-            raise
-        except TxAwareError as error:  # nothing is known by that
-            raise Unavailable(f"the outcome cannot be asked: {error}") from error
-        return _field(answer, "transaction", _pointer_or_none)
-
-    def _left_slot(self, tx: TransactionAtOnce, slot: Slot) -> None:
-        """Notes that its commit was refused: it is aborted, or begins after all."""
-        tx.commits_in(None)
-        self._slots.give_back(slot)
-
-    def _ended_at_once(
-        self, tx: TransactionAtOnce, slot: Slot, pointer: int | None
-    ) -> None:
-        tx.ended(pointer)
-        self._slots.give_back(slot)
-
     def _end_unbegun(self, tx: Transaction | int) -> bool:
         """Ends one that never began; False where its commit has begun it after all."""
-        if not isinstance(tx, TransactionAtOnce):
-            return True
-        slot = tx.slot
-        if slot is None:
-            tx.ended(None)
-            return True
-        pointer = self._settle(slot)
-        if pointer is None and tx.open_ms > SETTLES_FOR_MS:
-            raise TransactionOutcomeUnknown(
-                f"a commit of {tx.open_ms / 3_600_000:.0f} hours ago may or may not "
-                f"have been made: the server remembers such things for a day. Nothing "
-                f"was undone; look before you repeat anything"
-            )
-        self._ended_at_once(tx, slot, pointer)
-        return pointer is None
+        return not isinstance(tx, TransactionAtOnce) or self._slot_commits.end(tx)
 
     def abort(self, tx: Transaction) -> None:
         """Ends a transaction whose holder has undone everything it wrote."""
@@ -380,12 +275,13 @@ class RemoteCoordinator:
         tx = tx if isinstance(tx, Transaction) else Transaction(checked_pointer(tx), 0)
         self._forget(tx.transaction_id)
         self._ended.append(tx.transaction_id)
-        return _field(self._ask_for(tx, calls.INVALIDATE), "invalidated", bool)
+        return answer_field(self._ask_for(tx, calls.INVALIDATE), "invalidated", bool)
 
     def checkpoint(self, tx: Transaction) -> Transaction:
         """Returns the same transaction with a new write pointer."""
         tx = tx.begun()
-        pointers = _field(self._ask_for(tx, calls.CHECKPOINT), "pointers", _pointers)
+        answer = self._ask_for(tx, calls.CHECKPOINT)
+        pointers = answer_field(answer, "pointers", _pointers)
         later = attrs.evolve(
             tx, write_pointer=pointers[-1], checkpoint_write_pointers=pointers
         )
@@ -444,7 +340,7 @@ class RemoteCoordinator:
         answer = self._ask(
             calls.ENTER, _known(transaction), writer=writer, write=write, **named
         )
-        return _field(answer, "since", str)
+        return answer_field(answer, "since", str)
 
     def greet(self, *, writer: str, shards: Sequence[int] = ()) -> None:
         """Tells that of these shards nothing that entered before is under way."""
@@ -463,7 +359,7 @@ class RemoteCoordinator:
             after=after,
             waitMs=int(wait_s * 1000),
         )
-        return _read(lambda: Ends.of(fields))
+        return read_answer(lambda: Ends.of(fields))
 
     def snapshot(self) -> Transaction:
         """Returns a read-only transaction, which needs no end."""
@@ -471,7 +367,7 @@ class RemoteCoordinator:
 
     def status(self) -> str:
         """Returns `"OK"`, or a sentence about what is wrong."""
-        return _field(self._ask(calls.STATUS), "status", str)
+        return answer_field(self._ask(calls.STATUS), "status", str)
 
     def standings(self, state: str) -> list[Standing]:
         """Returns all that are `open` or `invalid`, the oldest first."""
@@ -480,22 +376,22 @@ class RemoteCoordinator:
     def standing(self, pointer: int) -> Standing:
         """Returns the transaction that writes, or wrote, with that pointer."""
         fields = self._ask(calls.DESCRIBE, _known(checked_pointer(pointer)))
-        return _read(lambda: Standing.of(fields))
+        return read_answer(lambda: Standing.of(fields))
 
     def truncate_invalid_tx(self, pointers: Iterable[int]) -> bool:
         """Forgets these invalid pointers; True if any was forgotten."""
         answer = self._ask(calls.TRUNCATE, pointers=checked_pointers(pointers))
-        return _field(answer, "truncated", bool)
+        return answer_field(answer, "truncated", bool)
 
     def truncate_invalid_tx_before(self, time_ms: int) -> bool:
         """Forgets all invalid pointers of transactions begun before that time."""
         (before_ms,) = checked_pointers([time_ms])
         answer = self._ask(calls.TRUNCATE, beforeMs=before_ms)
-        return _field(answer, "truncated", bool)
+        return answer_field(answer, "truncated", bool)
 
     def invalid_size(self) -> int:
         """Counts the invalid pointers."""
-        return _field(self._ask(calls.INVALID_SIZE), "invalidSize", int)
+        return answer_field(self._ask(calls.INVALID_SIZE), "invalidSize", int)
 
     def outcome(self, tx: Transaction | int, *, life: str | None = None) -> Outcome:
         """Tells the outcome of the writes that were made with a pointer.
@@ -514,7 +410,7 @@ class RemoteCoordinator:
 
     def _known_outcome(self, pointer: int, **life: str) -> KnownOutcome:
         answer = _object(self._ask(calls.OUTCOME, pointer, **life))
-        return _read(lambda: KnownOutcome.of(answer))
+        return read_answer(lambda: KnownOutcome.of(answer))
 
     def decide(
         self, tx: Transaction | int, *, committed: bool, life: str | None = None
@@ -580,10 +476,6 @@ def _keys(changes: Iterable[bytes]) -> list[bytes]:
         raise BadRequest(f"changes are a list of bytes: {error}") from error
 
 
-def _pointer_or_none(sent: Any) -> int | None:
-    return None if sent is None else checked_pointer(sent)
-
-
 def _waited() -> None:
     """Does nothing: the answer has come."""
 
@@ -604,30 +496,16 @@ def _known(pointer: int) -> int:
     return pointer
 
 
-def _read(read: Callable[[], T]) -> T:
-    """Reads an answer; raises `Unavailable` if it makes no sense."""
-    try:
-        return read()
-    except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
-        raise Unavailable(
-            f"the answer of the coordinator cannot be read, {error!r}"
-        ) from error
-
-
 def _object(answer: Any) -> Fields:
-    return _read(lambda: checked_fields(answer))
+    return read_answer(lambda: checked_fields(answer))
 
 
 def _each(make: Callable[[Any], T], answer: Any) -> list[T]:
-    return _read(lambda: [*map(make, checked_list(answer, "the answer"))])
-
-
-def _field(answer: Any, name: str, take: Callable[[Any], T]) -> T:
-    return _read(lambda: take(checked_fields(answer)[name]))
+    return read_answer(lambda: [*map(make, checked_list(answer, "the answer"))])
 
 
 def _transaction(answer: bytes) -> Transaction:
-    return _read(lambda: codec.decode(answer))
+    return read_answer(lambda: codec.decode(answer))
 
 
 def _pointers(listed: Any) -> Pointers:
@@ -652,6 +530,3 @@ def raised(status: int, body: bytes) -> TxAwareError:
     except (BadRequest, KeyError, TypeError):
         return Unavailable(f"the coordinator answered {status}: {body[:200]!r}")
     return kind(message)
-
-
-__all__ = ["BYTES", "JSON", "ROOT", "Answer", "CoordinatorRoutes", "RemoteCoordinator"]

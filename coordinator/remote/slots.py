@@ -10,18 +10,24 @@ import attrs
 
 @attrs.define(eq=False)
 class Slot:
-    """A slot of a client, and the number of its last commit."""
+    """A slot of a client: its number, and that of its last commit."""
 
     client: str
-    slot: int
-    number: int = 0
+    number: int
+    last_commit: int = 0
 
     def __str__(self) -> str:
-        return f"number {self.number} in slot {self.slot} of client {self.client}"
+        return (
+            f"number {self.last_commit} in slot {self.number} of client {self.client}"
+        )
 
     def fields(self) -> dict[str, Any]:
         """Returns what names its last commit."""
-        return attrs.asdict(self)
+        return {
+            "client": self.client,
+            "slot": self.number,
+            "number": self.last_commit,
+        }
 
 
 class Slots:
@@ -41,7 +47,7 @@ class Slots:
             slot = self._free.pop()
         except IndexError:
             slot = Slot(self._client, next(self._numbers))
-        slot.number += 1
+        slot.last_commit += 1
         return slot
 
     def give_back(self, slot: Slot) -> None:

@@ -6,13 +6,13 @@ its transaction.
 
 import base64
 import json
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import attrs
 
-from coordinator.errors import BadRequest
+from coordinator.errors import BadRequest, Unavailable
 
 BYTES = "application/octet-stream"
 JSON = "application/json"
@@ -20,6 +20,7 @@ JSON = "application/json"
 LONGEST_NAME = 1000
 
 Fields = Mapping[str, Any]
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -79,6 +80,21 @@ def checked_fields(value: object) -> Fields:
     if not isinstance(value, dict):
         raise BadRequest("the body is not a JSON object")
     return value
+
+
+def read_answer(read: Callable[[], T]) -> T:
+    """Reads an answer; raises `Unavailable` if it makes no sense."""
+    try:
+        return read()
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
+        raise Unavailable(
+            f"the answer of the coordinator cannot be read, {error!r}"
+        ) from error
+
+
+def answer_field(answer: Any, name: str, take: Callable[[Any], T]) -> T:
+    """Reads a field of an answer."""
+    return read_answer(lambda: take(checked_fields(answer)[name]))
 
 
 def check_known(fields: Fields, known: Collection[str]) -> None:

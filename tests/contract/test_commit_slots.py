@@ -258,5 +258,5 @@ def test_a_store_whose_commits_carry_nothing_says_so() -> None:
             slots_of(messaging).commit_at_once,
             slots_of(messaging).settle_commit,
         ):
-            with pytest.raises(TransactionTooLarge, match="carry no rows"):
+            with pytest.raises(TransactionTooLarge, match="carry nothing"):
                 ask(CLIENT, 3, 1)

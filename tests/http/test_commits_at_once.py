@@ -14,7 +14,7 @@ import txaware
 from coordinator.interfaces import Participant
 from coordinator.remote.calls import COMMIT_AT_ONCE, SETTLE, CallRequest
 from coordinator.remote.client import CallSender, RemoteCoordinator
-from coordinator.remote.later import TransactionAtOnce
+from coordinator.remote.later_transaction import TransactionAtOnce
 from coordinator.transaction import Status, Transaction
 from tests.support.commit_site import CommitSite, commit_site
 from tests.support.http_access import Caller
@@ -445,9 +445,9 @@ def test_what_a_bad_network_does_to_such_blocks_is_known(
 
 
 def fields(site: CommitSite, **more: Any) -> dict[str, Any]:
-    coordinator: Any = site.client.coordinator
+    life = site.asks(PATH).headers["txaware-instance"]  # of a refusal, too
     named = {"client": CLIENT, "slot": 0, "number": 1}
-    return named | {"life": coordinator._instance(), "publishes": PUBLISHES} | more
+    return named | {"life": life, "publishes": PUBLISHES} | more
 
 
 def test_a_client_in_json_commits_once_however_often_it_asks(site: CommitSite) -> None:

@@ -12,7 +12,8 @@ import pytest
 import txaware
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.interfaces import JoinedCargo
-from coordinator.remote.client import CoordinatorRoutes, RemoteCoordinator
+from coordinator.remote.client import RemoteCoordinator
+from coordinator.remote.server import CoordinatorRoutes
 from tests.support.commit_site import CommitSite, commit_site
 from tests.support.http_access import Answer
 from tests.support.http_wire import AvroWire, JsonWire

@@ -13,7 +13,8 @@ from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import PreparedNotFound, TransactionPrepared, Unavailable
 from coordinator.outcome import Outcome
 from coordinator.remote.calls import COMMIT_PREPARED
-from coordinator.remote.client import CoordinatorRoutes, RemoteCoordinator
+from coordinator.remote.client import RemoteCoordinator
+from coordinator.remote.server import CoordinatorRoutes
 from tests.support.http_access import TRANSACTIONS, Caller, Guarded, guarded
 from tests.support.http_raw import Served
 from txaware.auth import Principal, Rule

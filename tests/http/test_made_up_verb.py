@@ -93,7 +93,7 @@ def begun(context: Any, request: Any, asked: Any, told: Callable[[Any], None]) -
     if way == "at once":
         return said
     if way == "later":
-        context.outcomes.tell(lambda _: told(said), None)
+        context.outcomes.post(lambda _: told(said), None)
         return LATER
     if way == "awaited":
         return asyncio.sleep(0, said)

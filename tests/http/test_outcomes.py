@@ -50,7 +50,7 @@ def test_what_is_settled_in_other_threads_is_delivered_in_the_loop() -> None:
 
         def settle() -> None:
             for future, outcome in zip(futures, (None, error, error), strict=True):
-                outcomes.tell(settling(future), outcome)
+                outcomes.post(settling(future), outcome)
 
         await asyncio.to_thread(settle)
         async with asyncio.timeout(PATIENCE_S):
@@ -82,13 +82,13 @@ def test_what_is_made_of_outcomes_goes_at_their_end_without_another_turn() -> No
             assert outcomes.at_end(is_over.set)
 
         assert not outcomes.at_end(lambda: seen.append("never"))
-        outcomes.tell(first, None)
-        outcomes.tell(lambda _: seen.append("second"), None)
+        outcomes.post(first, None)
+        outcomes.post(lambda _: seen.append("second"), None)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert seen == ["first", "second", "the end", "the next turn"]
         for then in (fails, first, last):
-            outcomes.tell(then, None)
+            outcomes.post(then, None)
         async with asyncio.timeout(PATIENCE_S):
             await is_over.wait()
         assert not outcomes.at_end(lambda: seen.append("never"))
@@ -139,7 +139,7 @@ def test_a_loop_that_closes_harms_nobody_who_shares_the_batch(
             service.publish_soon(
                 service.place("t"),
                 [b"abandoned"],
-                lambda error: outcomes.tell(settling(abandoned), error),
+                lambda error: outcomes.post(settling(abandoned), error),
             )
             assert came(1)
             threads = [noting(lambda: messaging.publish("t", [b"beside it"]))]

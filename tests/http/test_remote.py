@@ -16,7 +16,9 @@ from coordinator.errors import (
     TransactionNotInProgress,
     Unavailable,
 )
-from coordinator.remote.client import ROOT, CoordinatorRoutes, RemoteCoordinator
+from coordinator.remote.calls import ROOT
+from coordinator.remote.client import RemoteCoordinator
+from coordinator.remote.server import CoordinatorRoutes
 from tests.support.doubles import Recorder
 
 

@@ -15,7 +15,8 @@ from pyspark.sql import types
 
 import txaware
 from coordinator import EmbeddedCoordinator
-from coordinator.remote.client import ROOT, RemoteCoordinator
+from coordinator.remote.calls import ROOT
+from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
 from tests.support.doubles import Clock
 from tests.support.messagings import committed

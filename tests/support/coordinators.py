@@ -10,7 +10,8 @@ import pytest
 import txaware
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.interfaces import Coordinator
-from coordinator.remote.client import CoordinatorRoutes, RemoteCoordinator
+from coordinator.remote.client import RemoteCoordinator
+from coordinator.remote.server import CoordinatorRoutes
 from coordinator.transaction import Transaction
 
 TEPHRA = pytest.mark.tephra

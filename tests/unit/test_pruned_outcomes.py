@@ -23,7 +23,8 @@ from coordinator.embedded.records import (
 )
 from coordinator.errors import Unavailable
 from coordinator.outcome import Aborts, Outcome
-from coordinator.remote.client import ROOT, CoordinatorRoutes
+from coordinator.remote.calls import ROOT
+from coordinator.remote.server import CoordinatorRoutes
 from coordinator.transaction import Transaction
 from tests.support.coordinators import remote
 from tests.support.doubles import Clock

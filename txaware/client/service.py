@@ -374,18 +374,18 @@ class HttpAdministration(BlockingVerbs, OperatorMethods):
         return self.report_keeper(*named_pointer(participant, self._coordinator))
 
 
-def coordinator_call(asked: CallRequest) -> Call[Any]:
+def coordinator_call(request: CallRequest) -> Call[Any]:
     """Returns one of these calls, which gives the answer as JSON has it."""
-    verb = _DECLARED.get((asked.call.method, asked.call.path("{transaction}")))
+    verb = _DECLARED.get((request.call.method, request.call.path("{transaction}")))
     return Call(
-        asked.call.method,
-        lambda: asked.path,
-        partial(_read, asked, verb),
-        lambda: asked.body,
-        repeat=Repeat.HARMLESS if asked.is_harmless else Repeat.NEVER,
-        accept=asked.accept.encode(),
-        longer_s=asked.fields["waitMs"] / 1000 if asked.call is ENDS else 0,
-        framed=None if verb is None or verb.between_servers else _framed(asked, verb),
+        request.call.method,
+        lambda: request.path,
+        partial(_read, request, verb),
+        lambda: request.body,
+        repeat=Repeat.HARMLESS if request.is_harmless else Repeat.NEVER,
+        accept=request.accept.encode(),
+        longer_s=request.fields["waitMs"] / 1000 if request.call is ENDS else 0,
+        framed=None if verb is None or verb.between_servers else _framed(request, verb),
     )
 
 
@@ -398,32 +398,32 @@ class CoordinatorSend(CallSender):
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def ask(self, asked: CallRequest) -> Any:
+    def ask(self, request: CallRequest) -> Any:
         """Returns the answer as JSON has it, and a transaction as its bytes."""
-        return self._transport.perform(coordinator_call(asked))
+        return self._transport.perform(coordinator_call(request))
 
     def __repr__(self) -> str:
         return f"<CoordinatorSend by {self._transport!r}>"
 
 
-def _read(asked: CallRequest, verb: Verb[..., Any] | None, answer: HttpAnswer) -> Any:
+def _read(request: CallRequest, verb: Verb[..., Any] | None, answer: HttpAnswer) -> Any:
     if answer.status == 200 and answer.is_verb and verb is not None:
         return verb.sent_in(answer.body)
     if answer.status >= 400:
         error = error_of(answer)
         if not hasattr(errors, type(error).__name__):  # no coordinator raises it
             raise error
-    return answered(asked, answer.status, answer.body)
+    return answered(request, answer.status, answer.body)
 
 
 def _framed(
-    asked: CallRequest, verb: Verb[..., Any]
+    request: CallRequest, verb: Verb[..., Any]
 ) -> Callable[[], tuple[int, bytes]] | None:
     """Returns what makes the number of a verb and its fields."""
     number = verb.number
     if number is None:
         return None
-    return lambda: (number, verb.shape.packed_sent(asked.pointer, asked.fields))
+    return lambda: (number, verb.shape.packed_sent(request.pointer, request.fields))
 
 
 def within_limits(settings: Settings, info: ServerInfo) -> Settings:

@@ -36,9 +36,9 @@ class _Introduced(CallSender):
     def __init__(self, sender: Callable[[], CallSender]) -> None:
         self._sender = sender
 
-    def ask(self, asked: CallRequest) -> Any:
+    def ask(self, request: CallRequest) -> Any:
         """Returns the answer."""
-        return self._sender().ask(asked)
+        return self._sender().ask(request)
 
 
 class HostedCoordinator(RemoteCoordinator):

@@ -97,32 +97,32 @@ class Threads:
 class Outcomes:
     """Brings outcomes from any thread to one event loop.
 
-    The loop is woken once for all that is told until it comes to look. What is made of
-    that can be written at its end: a write of its own would be one more turn.
+    The loop is woken once for all that is posted until it comes to look. What is made
+    of that can be written at its end: a write of its own would be one more turn.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._told: deque[tuple[OnWritten, Unavailable | None]] = deque()
+        self._posted: deque[tuple[OnWritten, Unavailable | None]] = deque()
         self._called = self._is_delivering = False
         self._at_end: deque[Callable[[], object]] = deque()
 
-    def tell(self, then: OnWritten, error: Unavailable | None) -> None:
-        """Has the loop call `then` with that error, or None; for any thread."""
-        self._told.append((then, error))
+    def post(self, on_written: OnWritten, error: Unavailable | None) -> None:
+        """Has the loop call a function with that error, or None; for any thread."""
+        self._posted.append((on_written, error))
         if not self._called:
             self._called = True
-            # The loop may close at any moment, and whoever shares the batch must be
-            # told all the same.
+            # The loop may close at any moment, and the others of the batch have to be
+            # called all the same.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._deliver)
 
     def call(self, function: Callable[[T], None], value: T) -> None:
         """Has the loop call a function with a value; for any thread."""
-        self.tell(lambda _: function(value), None)
+        self.post(lambda _: function(value), None)
 
     def at_end(self, call: Callable[[], object]) -> bool:
-        """Has `call` called when all that was told is delivered; of the event loop.
+        """Has `call` called when all that was posted is delivered; of the event loop.
 
         False, with nothing done, where nothing is being delivered.
         """
@@ -131,18 +131,18 @@ class Outcomes:
         return self._is_delivering
 
     def _deliver(self) -> None:
-        self._called = False  # first: what is told from here on calls again
+        self._called = False  # first: what is posted from here on calls again
         self._is_delivering = True
         try:
-            while self._told:
-                then, error = self._told.popleft()
-                then(error)
+            while self._posted:
+                on_written, error = self._posted.popleft()
+                on_written(error)
             while self._at_end:
                 self._at_end.popleft()()
         finally:
             self._is_delivering = False
-            # One has failed; the loop tells why, and here it goes on.
-            if self._told or self._at_end:
+            # One has failed; the loop logs why, and here it goes on.
+            if self._posted or self._at_end:
                 self._called = True
                 self._loop.call_soon(self._deliver)
 
@@ -325,10 +325,10 @@ class ServerContext:
         """Has a thread ask the coordinator: if it hangs, no plain call waits."""
         return await _in(self._coordinator_threads, partial(act, *args, **named))
 
-    def told_by_coordinator_thread(
-        self, act: Callable[[], T], told: Callable[[T | Exception], None]
+    def post_from_coordinator_thread(
+        self, act: Callable[[], T], on_outcome: Callable[[T | Exception], None]
     ) -> None:
-        """Has a thread ask the coordinator, and the event loop told what came of it.
+        """Has a thread ask the coordinator, and the event loop called with the outcome.
 
         That is two turns of the loop less than to await it.
         """
@@ -338,7 +338,7 @@ class ServerContext:
                 outcome: T | Exception = act()
             except Exception as error:
                 outcome = error
-            self.outcomes.call(told, outcome)
+            self.outcomes.call(on_outcome, outcome)
 
         self._coordinator_threads.submit(ask)
 

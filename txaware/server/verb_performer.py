@@ -41,12 +41,12 @@ class Caller(Protocol):
 QUICK_BYTES = 128 << 10
 # What a server does beside the engine, in a thread: by the context, who asks, and what.
 Act = Callable[[ServerContext, Any, Any], Any]
-# Is told the value of a verb, or the error, in the event loop.
-ToldValue = Callable[[Any], None]
+# Called in the event loop with the value of a verb, or with the error.
+OnOutcome = Callable[[Any], None]
 # Begins a verb in the event loop: returns its value, what to await for that, or `LATER`
-# where `ToldValue` is called with it. Where a thread is needed it raises `WouldWait`,
+# where `OnOutcome` is called with it. Where a thread is needed it raises `WouldWait`,
 # with nothing done.
-Soon = Callable[[ServerContext, Any, Any, ToldValue], Any]
+Soon = Callable[[ServerContext, Any, Any, OnOutcome], Any]
 LATER: Final = object()
 
 
@@ -92,22 +92,22 @@ class VerbPerformer:
         """Raises `TopicNotFound` where there is none."""
         await self._server_context.place(topic)
 
-    def begin(self, caller: Caller, asked: Any, told: ToldValue) -> Any:
+    def begin(self, caller: Caller, arguments: Any, on_outcome: OnOutcome) -> Any:
         """Returns the value, what to await for it, or `LATER`; of the event loop.
 
         A request in a transaction of somebody else is refused.
         """
-        if isinstance(asked, LateRequest):
+        if isinstance(arguments, LateRequest):
             perform: Callable[..., Any] = self._read_and_perform
         else:
             perform = self._perform
-            check_own(self._server_context, self.verb, caller, asked)
+            check_own(self._server_context, self.verb, caller, arguments)
         if self._soon is not None:
             try:
-                return self._soon(caller, asked, told)
+                return self._soon(caller, arguments, on_outcome)
             except WouldWait:
                 pass
-        return self._in_thread(perform, caller, asked)
+        return self._in_thread(perform, caller, arguments)
 
     def _read_and_perform(self, caller: Caller, unread: LateRequest) -> Any:
         return self._perform(
@@ -126,23 +126,23 @@ def read(
     Of a verb that finds a topic a missing one is told before a wrong body.
     """
     try:
-        asked = unread.read()
+        arguments = unread.read()
     except BadRequest:
         if verb.finds_topic:
             server_context.service.topic(unread.topic)
         raise
     if verb.check is not None:
-        verb.check(asked)
-    check_own(server_context, verb, caller, asked)
-    return asked
+        verb.check(arguments)
+    check_own(server_context, verb, caller, arguments)
+    return arguments
 
 
 def check_own(
-    server_context: ServerContext, verb: Verb[..., Any], caller: Caller, asked: Any
+    server_context: ServerContext, verb: Verb[..., Any], caller: Caller, arguments: Any
 ) -> None:
     """Refuses a request in a transaction of somebody else, and a copy of before."""
     for name in verb.shape.own:
-        if (named := getattr(asked, name)) is not None:
+        if (named := getattr(arguments, name)) is not None:
             caller.principal.require_transactions()
             pointer = _pointer_of(named)
             server_context.owners.used((pointer,), caller.principal)
@@ -172,16 +172,18 @@ def performers(
 
 
 def _threads(server_context: ServerContext) -> dict[Work, Callable[..., Any]]:
-    def seen(perform: Callable[..., Any], caller: Caller, asked: Any) -> Any:
+    def seen(perform: Callable[..., Any], caller: Caller, arguments: Any) -> Any:
         """Refuses where the rows of others still wait to be read."""
         server_context.answers.require_room()
-        is_fresh = asked.transaction is None
+        is_fresh = arguments.transaction is None
         work = Work.COORDINATOR if is_fresh else Work.ROWS
-        return threads[work](perform, caller, asked)
+        return threads[work](perform, caller, arguments)
 
-    async def in_turn(perform: Callable[..., Any], caller: Caller, asked: Any) -> Any:
-        async with server_context.turn_in(asked.group):
-            return await threads[Work.COORDINATOR](perform, caller, asked)
+    async def in_turn(
+        perform: Callable[..., Any], caller: Caller, arguments: Any
+    ) -> Any:
+        async with server_context.turn_in(arguments.group):
+            return await threads[Work.COORDINATOR](perform, caller, arguments)
 
     threads: dict[Work, Callable[..., Any]] = {
         Work.ROWS: server_context.in_thread,
@@ -203,9 +205,9 @@ def _performing(
     shape = verb.shape
     go_on = {} if shape.go_on is None else {shape.go_on: server_context.threads.go_on}
 
-    def perform(caller: Caller, asked: Any) -> Any:
+    def perform(caller: Caller, arguments: Any) -> Any:
         method = getattr(engine, verb.name)
         with server_context.writing_for(caller.principal):
-            return method(**shape.options(asked), **verb.fixed, **go_on)
+            return method(**shape.options(arguments), **verb.fixed, **go_on)
 
     return perform

@@ -50,8 +50,9 @@ from txaware.protocol.shape import LateRequest
 from txaware.server.idempotency import OutcomeUnknown
 from txaware.server.parts_elsewhere import PartElsewhere
 from txaware.server.server_context import ServerContext
-from txaware.server.verb_performer import LATER, QUICK_BYTES, Caller, ToldValue
+from txaware.server.verb_performer import LATER, QUICK_BYTES, Caller, OnOutcome
 from txaware.service.topic_handles import PartitionedTopic
+from txaware.service.write.message_cargo import carries_nothing
 
 # The parts that come with a commit, by the name of their field.
 Carried = Mapping[str, Sequence[Any]]
@@ -64,8 +65,8 @@ class RowsAhead:
     its client takes back would not be all, and an abort would show the rest. A repeat
     ends it as well, and so does a request in a life after the first one: some of the
     rows may be there. One whose outcome is not known may be open still, and the next
-    request ends it. A copy of the first request may come as that commits, and is told
-    so.
+    request ends it. A copy of the first request that comes as that commits is answered
+    as committed.
 
     `has_committed` ends a transaction, unless it did.
     """
@@ -173,22 +174,27 @@ class Commits:
         )
 
     def soon(
-        self, _: ServerContext, caller: Caller, late: LateRequest, told: ToldValue
+        self,
+        _: ServerContext,
+        caller: Caller,
+        unread: LateRequest,
+        on_outcome: OnOutcome,
     ) -> Any:
         """Commits in the event loop where it can, and else in a thread.
 
-        To be told by a thread is two turns of the loop less than to await it.
+        A thread that posts the outcome takes two turns of the loop less than one that
+        is awaited.
         """
-        asked = None
-        if len(late.body) <= QUICK_BYTES:
-            asked = self._asked(caller, late)
-            if self._is_begun(asked, told):
+        arguments = None
+        if len(unread.body) <= QUICK_BYTES:
+            arguments = self._read(caller, unread)
+            if self._commit_soon(arguments, on_outcome):
                 return LATER
-        commit = partial(self._committed, caller, late, asked)
-        self._server_context.told_by_coordinator_thread(commit, told)
+        commit = partial(self._commit_in_thread, caller, unread, arguments)
+        self._server_context.post_from_coordinator_thread(commit, on_outcome)
         return LATER
 
-    def _is_begun(self, asked: CommitTransaction, told: ToldValue) -> bool:
+    def _commit_soon(self, arguments: CommitTransaction, on_outcome: OnOutcome) -> bool:
         """Commits in the event loop; False, with nothing done, where that may wait.
 
         What is refused is False as well, and what has ended, which may be a repeat: a
@@ -197,13 +203,13 @@ class Commits:
         soon = self._server_context.commits_soon
         if soon is None or self._service.reads_wait:
             return False
-        pointer = asked.transaction
-        carried: Carried = asked.carried
-        if self._may_be_late(asked):
+        pointer = arguments.transaction
+        carried: Carried = arguments.carried
+        if self._may_be_copy(arguments):
             return False
         try:
-            tx = named(pointer, asked.kind, asked.checkpoints)
-            changes = keys_to_check(asked.check, asked.changes)
+            tx = named(pointer, arguments.kind, arguments.checkpoints)
+            changes = keys_to_check(arguments.check, arguments.changes)
             if carried:
                 carried, elsewhere = self._split(carried)
                 if elsewhere:
@@ -212,96 +218,97 @@ class Commits:
             producers = carried.get("producers", ())
             if any(may_wait(each["transactionalId"]) for each in producers):
                 return False
-            parts = RowsOfCommit([*self._cargoes(carried, tx)] if carried else [])
+            rows = RowsOfCommit([*self._cargoes(carried, tx)] if carried else [])
             if self._ahead(carried):
                 return False
         except TxAwareError:
             return False
-        cargo = joined(parts.cargoes) if parts.cargoes else None
+        cargo = joined(rows.cargoes) if rows.cargoes else None
 
         def ended(error: Unavailable | None) -> None:
             if error is not None:
-                told(error)
+                on_outcome(error)
                 return
-            parts.count()
+            rows.count()
             self._owners.ended(pointer)
-            told(None)
+            on_outcome(None)
 
-        then = partial(self._server_context.outcomes.tell, ended)
+        on_written = partial(self._server_context.outcomes.post, ended)
         try:
-            return soon.commit_soon(tx, cargo, then, changes=changes)
+            return soon.commit_soon(tx, cargo, on_written, changes=changes)
         except TransactionNotInProgress:
             return False
 
-    def _committed(
-        self, caller: Caller, late: LateRequest, asked: CommitTransaction | None
+    def _commit_in_thread(
+        self, caller: Caller, unread: LateRequest, arguments: CommitTransaction | None
     ) -> None:
-        if asked is None:
-            asked = self._asked(caller, late)
-        if self._may_be_late(asked):
+        if arguments is None:
+            arguments = self._read(caller, unread)
+        if self._may_be_copy(arguments):
             raise OutcomeUnknown(
-                f"the server was started anew since transaction {asked.transaction} "
-                f"began, and does not know whether it refused this commit before that; "
+                f"the server was started anew since transaction "
+                f"{arguments.transaction} began, and does not know whether it refused "
+                f"this commit before that; "
                 f'ask once more, with "repeat": true'
             )
-        tx = named(asked.transaction, asked.kind, asked.checkpoints)
+        tx = named(arguments.transaction, arguments.kind, arguments.checkpoints)
         commit = self._coordinator.commit
-        if asked.carried:
-            commit = partial(self._commit_with, asked.carried)
-        keys = keys_to_check(asked.check, asked.changes)
-        self._engine.commit_by(commit, tx, keys, repeat=asked.repeat)
-        self._owners.ended(asked.transaction)
+        if arguments.carried:
+            commit = partial(self._commit_with, arguments.carried)
+        keys = keys_to_check(arguments.check, arguments.changes)
+        self._engine.commit_by(commit, tx, keys, repeat=arguments.repeat)
+        self._owners.ended(arguments.transaction)
 
-    def _may_be_late(self, asked: CommitTransaction) -> bool:
+    def _may_be_copy(self, arguments: CommitTransaction) -> bool:
         """Tells whether this may be a copy of a commit that an earlier life refused.
 
         That life alone knew of the refusal. A client that asks again says so.
         """
-        barrier, pointer = self._barrier, asked.transaction
+        barrier, pointer = self._barrier, arguments.transaction
         if barrier is None or barrier.is_of_this_life(pointer):
             return False
-        is_repeated = flag_or_null(asked.repeat, what="repeat")
+        is_repeated = flag_or_null(arguments.repeat, what="repeat")
         return not is_repeated and barrier.is_open(pointer)
 
-    def _asked(self, caller: Caller, late: LateRequest) -> CommitTransaction:
-        """Reads a commit, of whoever may commit that, and what comes with it."""
-        asked: CommitTransaction = late.read()
-        pointer, carried = asked.transaction, asked.carried
+    def _read(self, caller: Caller, unread: LateRequest) -> CommitTransaction:
+        """Reads a commit and what comes with it; checks the caller's right to each."""
+        arguments: CommitTransaction = unread.read()
+        pointer, carried = arguments.transaction, arguments.carried
         _check_pointers(carried.get("publishes", ()), pointer)
         self._owners.used((pointer,), caller.principal)
-        self._owners.check(asked.checkpoints, caller.principal)
+        self._owners.check(arguments.checkpoints, caller.principal)
         check_rights(carried, caller.principal)
         if producers := carried.get("producers"):
             # Of two transactions of a producer one conflicts, whoever forgets its key.
-            asked.changes = [*asked.changes, *map(_change_key, producers)]
-            asked.check = True
-        return asked
+            arguments.changes = [*arguments.changes, *map(_change_key, producers)]
+            arguments.check = True
+        return arguments
 
-    def parts(self, carried: Carried, tx: Transaction) -> RowsOfCommit:
+    def rows(self, carried: Carried, tx: Transaction) -> RowsOfCommit:
         """Makes the rows of a commit; raises where they are wrong."""
         carried, elsewhere = self._split(carried)
         cargoes = [*self._cargoes(carried, tx)] if any(carried.values()) else []
         return RowsOfCommit(cargoes, self._ahead(carried), elsewhere)
 
-    def carry_out(self, parts: RowsOfCommit, tx: Transaction) -> None:
+    def carry_out(self, rows: RowsOfCommit, tx: Transaction) -> None:
         """Writes the rows of a commit, and commits; a thread waits for both."""
-        commit = partial(self._commit_cargoes, parts.cargoes, tx)
-        if parts.is_ahead:
-            write = partial(self._write, parts.ahead, parts.elsewhere, tx)
+        commit = partial(self._commit_cargoes, rows.cargoes, tx)
+        if rows.is_ahead:
+            write = partial(self._write, rows.ahead, rows.elsewhere, tx)
             self._rows_ahead.commit(tx, write, commit)
         else:
             commit()
-        parts.count()
+        rows.count()
 
     def _commit_with(self, carried: Carried, tx: Transaction) -> None:
         try:
-            parts = self.parts(carried, tx)
+            rows = self.rows(carried, tx)
         except TxAwareError as error:
             if self._stays_open(tx, error):
                 raise
             # It may have committed before, which is for a repeat to find out.
             raise TransactionNotInProgress(str(error)) from error
-        self.carry_out(parts, tx)
+        self.carry_out(rows, tx)
 
     def _commit_cargoes(self, cargoes: Sequence[CargoCounted], tx: Transaction) -> None:
         if cargoes:
@@ -379,18 +386,16 @@ class Commits:
         """Yields them in the order of their locks; only topics have any."""
         coordinator, service = self._coordinator, self._service
         if not self._server_context.carried_bytes:
-            raise TransactionTooLarge(
-                "commits carry nothing at this server; send that before the commit"
-            )
+            raise carries_nothing()
         for each in carried.get("producers", ()):
             name, producer = each["transactionalId"], each["producer"]
-            yield _whole(
+            yield _required(
                 service.producing.producer_cargo(
                     coordinator, name, producer, tx, key=each["key"]
                 )
             )
         for each in carried.get("positions", ()):
-            yield _whole(service.position_cargo(coordinator, tx, **each))
+            yield _required(service.position_cargo(coordinator, tx, **each))
         if changed := carried.get("tables"):
             limit_bytes = self._server_context.settings.message_limit_bytes
             tables = [
@@ -400,7 +405,9 @@ class Commits:
                 )
                 for each in changed
             ]
-            yield _whole(self._server_context.tables.row_cargo(coordinator, tx, tables))
+            yield _required(
+                self._server_context.tables.row_cargo(coordinator, tx, tables)
+            )
         topics = _topics(carried.get("publishes", ()))
         messages = sum(map(len, topics.values()))
         if messages > MAX_MESSAGES:  # empty ones take nearly nothing of a body
@@ -414,14 +421,14 @@ class Commits:
             if len(listed) and self._service.is_carried(topic)
         ]
         if published:
-            yield _whole(service.cargo(coordinator, tx, published))
+            yield _required(service.cargo(coordinator, tx, published))
 
 
 def _topics(publishes: Iterable[CommittedPublish]) -> dict[str, Listed]:
     """Returns all messages of a commit for each topic."""
     parts: dict[str, list[Listed]] = {}
     for topic, listed, _ in publishes:
-        parts.setdefault(_full(topic), []).append(listed)
+        parts.setdefault(_full_name(topic), []).append(listed)
     return {topic: _joined(listed) for topic, listed in parts.items()}
 
 
@@ -440,25 +447,25 @@ def check_rights(carried: Carried, principal: Principal) -> None:
     publishes, in_a_group = to_publish(transactions=True), in_group(transactions=True)
     changes = on_table("publish")
     for each in carried.get("publishes", ()):
-        publishes(principal, _named("topic", each.topic))
+        publishes(principal, _path_params("topic", each.topic))
     for each in carried.get("positions", ()):
-        named = _named("topic", each["topic"])
-        in_a_group(principal, {"group": each["group"], **named})
+        topic = _path_params("topic", each["topic"])
+        in_a_group(principal, {"group": each["group"], **topic})
     for each in carried.get("tables", ()):
-        changes(principal, _named("table", each["table"]))
+        changes(principal, _path_params("table", each["table"]))
     for each in carried.get("producers", ()):
-        named = {"transactional_id": each["transactionalId"]}
-        with_transactional_id(principal, named)
+        transactional_id = each["transactionalId"]
+        with_transactional_id(principal, {"transactional_id": transactional_id})
 
 
-def _named(kind: str, name: str) -> Params:
+def _path_params(kind: str, name: str) -> Params:
     """Returns what the path of a request would name."""
     namespace, colon, rest = name.rpartition(":")
     return {"namespace": namespace if colon else DEFAULT_NAMESPACE, kind: rest}
 
 
-def _full(topic: str) -> str:
-    return ":".join(_named("topic", topic).values())
+def _full_name(topic: str) -> str:
+    return ":".join(_path_params("topic", topic).values())
 
 
 def _joined(parts: list[Listed]) -> Listed:
@@ -466,7 +473,7 @@ def _joined(parts: list[Listed]) -> Listed:
     return parts[0] if len(parts) == 1 else [*chain.from_iterable(parts)]
 
 
-def _whole(cargo: CargoCounted | None) -> CargoCounted:
+def _required(cargo: CargoCounted | None) -> CargoCounted:
     if cargo is None:
         raise TransactionTooLarge(
             "that is more than a commit carries here; send it before the commit"

@@ -22,7 +22,7 @@ from txaware.protocol.verb import Verb
 from txaware.server.cluster.sealed_calls import require_server
 from txaware.server.long_polls import signalled
 from txaware.server.server_context import ServerContext, Threads
-from txaware.server.verb_performer import Act, Caller, Soon, ToldValue
+from txaware.server.verb_performer import Act, Caller, OnOutcome, Soon
 from txaware.server.write_entries import WholeConnection, WriteEntries, WriterName
 
 
@@ -39,7 +39,7 @@ class _Lost:
 
 
 def _enter(
-    server_context: ServerContext, caller: Caller, arguments: EnterWrite, _: ToldValue
+    server_context: ServerContext, caller: Caller, arguments: EnterWrite, _: OnOutcome
 ) -> Any:
     """Has a write enter: at once where another one of its transaction was let in."""
     entries, pointer = _entries(server_context), arguments.transaction
@@ -61,13 +61,13 @@ def _enter(
 
 
 def _leave(
-    server_context: ServerContext, caller: Caller, arguments: LeaveWrites, _: ToldValue
+    server_context: ServerContext, caller: Caller, arguments: LeaveWrites, _: OnOutcome
 ) -> None:
     _entries(server_context).leave(_writer(caller, arguments), arguments.writes)
 
 
 def _greet(
-    server_context: ServerContext, caller: Caller, arguments: Greet, _: ToldValue
+    server_context: ServerContext, caller: Caller, arguments: Greet, _: OnOutcome
 ) -> None:
     if server_context.membership is not None:
         require_server(caller.headers)  # no operator can say it in place of a server
@@ -75,7 +75,7 @@ def _greet(
 
 
 async def _ends(
-    server_context: ServerContext, caller: Caller, arguments: AwaitEnds, _: ToldValue
+    server_context: ServerContext, caller: Caller, arguments: AwaitEnds, _: OnOutcome
 ) -> Ends:
     entries, name = _entries(server_context), _writer(caller, arguments)
     peer, stopping = caller.peer, server_context.stopping

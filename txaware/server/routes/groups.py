@@ -6,7 +6,7 @@ from txaware.protocol.groups import LAG, SAVE_POSITION, NewPosition
 from txaware.protocol.verb import Verb
 from txaware.server.exchange import Request
 from txaware.server.server_context import ServerContext
-from txaware.server.verb_performer import LATER, Act, Caller, Soon, ToldValue
+from txaware.server.verb_performer import LATER, Act, Caller, OnOutcome, Soon
 from txaware.service.wakeups import WouldWait
 
 
@@ -24,7 +24,7 @@ def _save_position(
     server_context: ServerContext,
     _: Caller,
     arguments: NewPosition,
-    on_outcome: ToldValue,
+    on_outcome: OnOutcome,
 ) -> object:
     """Saves in the event loop; what takes a position back reads, and has a thread."""
     service = server_context.service
@@ -33,7 +33,7 @@ def _save_position(
     is_begun = service.save_position_soon(
         *(arguments.group, arguments.topic, arguments.position),
         transaction=arguments.transaction,
-        post=server_context.outcomes.tell,
+        post=server_context.outcomes.post,
         on_written=on_outcome,
     )
     if not is_begun:

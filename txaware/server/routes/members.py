@@ -32,8 +32,8 @@ from txaware.server.verb_performer import (
     Act,
     Caller,
     MayComeAgain,
+    OnOutcome,
     Soon,
-    ToldValue,
 )
 from txaware.service.groups.local_groups import Look
 from txaware.service.wakeups import WouldWait
@@ -128,7 +128,7 @@ class Beating:
         server_context: ServerContext,
         caller: Caller,
         arguments: Heartbeat,
-        on_outcome: ToldValue,
+        on_outcome: OnOutcome,
     ) -> None:
         self._server_context = server_context
         self._caller = caller
@@ -210,7 +210,7 @@ class Beating:
             arguments.member,
             incarnation=arguments.incarnation,
         )
-        context.told_by_coordinator_thread(lost, lambda _: self._on_outcome(error))
+        context.post_from_coordinator_thread(lost, lambda _: self._on_outcome(error))
 
     def _require_there(self) -> None:
         """Raises where its client is gone, or may no longer ask."""
@@ -243,7 +243,7 @@ class Beating:
 
 
 def _heartbeat(
-    server_context: ServerContext, caller: Caller, arguments: Any, on_outcome: ToldValue
+    server_context: ServerContext, caller: Caller, arguments: Any, on_outcome: OnOutcome
 ) -> object:
     return Beating(server_context, caller, arguments, on_outcome).begin()
 

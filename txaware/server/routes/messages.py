@@ -20,8 +20,8 @@ from txaware.server.verb_performer import (
     QUICK_BYTES,
     Act,
     Caller,
+    OnOutcome,
     Soon,
-    ToldValue,
     read,
 )
 from txaware.service.topic_handles import Place
@@ -32,7 +32,7 @@ def begun_once_found(
     server_context: ServerContext,
     caller: Caller,
     unread: Unread,
-    on_outcome: ToldValue,
+    on_outcome: OnOutcome,
     begin_there: Any,
 ) -> Any:
     """Begins a publish, by `begin_there`, once its topic is known.
@@ -53,7 +53,7 @@ def begun_once_found(
 
 
 def _soon(
-    server_context: ServerContext, caller: Caller, unread: Unread, on_outcome: ToldValue
+    server_context: ServerContext, caller: Caller, unread: Unread, on_outcome: OnOutcome
 ) -> Any:
     """Publishes for the event loop, so that many connections share one batch."""
     if len(unread.body) > QUICK_BYTES:
@@ -66,7 +66,7 @@ def _publish_here(
     place: Place,
     caller: Caller,
     unread: Unread,
-    on_outcome: ToldValue,
+    on_outcome: OnOutcome,
 ) -> Any:
     arguments: Publish = read(server_context, PUBLISH, caller, unread)
     is_plain = arguments.transaction is None and arguments.receipts is None
@@ -75,7 +75,7 @@ def _publish_here(
             return LATER
         return server_context.in_thread(_publish, server_context, caller, arguments)
     _check_pipe(arguments)
-    post = server_context.outcomes.tell
+    post = server_context.outcomes.post
     server_context.service.publish_soon(
         place, arguments.messages, partial(post, on_outcome)
     )
@@ -86,7 +86,7 @@ def _is_begun(
     server_context: ServerContext,
     place: Place,
     arguments: Publish,
-    on_outcome: ToldValue,
+    on_outcome: OnOutcome,
 ) -> bool:
     """Publishes in a transaction; False, with nothing done, where that may wait."""
     tx, refers = arguments.transaction, arguments.receipts is not None

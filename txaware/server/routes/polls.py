@@ -27,7 +27,7 @@ from txaware.server.exchange import Reply, Stream
 from txaware.server.long_polls import LongPolls, PollLook, Read, read_piece
 from txaware.server.routing import Answer
 from txaware.server.server_context import ServerContext
-from txaware.server.verb_performer import QUICK_BYTES, Caller, ToldValue
+from txaware.server.verb_performer import QUICK_BYTES, Caller, OnOutcome
 from txaware.service.read.partition_scan import PartitionScan
 from txaware.service.read.reading import AnyScan
 from txaware.service.read.scan import Found, Messages
@@ -52,7 +52,7 @@ class Polls:
         context: ServerContext,
         caller: Caller,
         unread: Unread,
-        on_outcome: ToldValue,
+        on_outcome: OnOutcome,
     ) -> Answer | Coroutine[Any, Any, Answer]:
         """Answers here what is cached; what waits for something has a task."""
         context.answers.require_room()
@@ -138,7 +138,7 @@ class Polls:
         )
 
     def wait(
-        self, _: ServerContext, caller: Caller, arguments: Wait, on_outcome: ToldValue
+        self, _: ServerContext, caller: Caller, arguments: Wait, on_outcome: OnOutcome
     ) -> Coroutine[Any, Any, bool]:
         """Returns what waits for a message, without a thread."""
         return self._waited(caller, arguments)
@@ -162,7 +162,7 @@ class Polls:
         context: ServerContext,
         _: Caller,
         arguments: AskBounds,
-        on_outcome: ToldValue,
+        on_outcome: OnOutcome,
     ) -> Coroutine[Any, Any, Bounds]:
         """Returns what reads the ends of a topic; a snapshot is the coordinator's."""
         is_committed = arguments.isolation == COMMITTED

@@ -23,7 +23,7 @@ from txaware.server.verb_performer import (
     QUICK_BYTES,
     Act,
     Caller,
-    ToldValue,
+    OnOutcome,
 )
 from txaware.service.producers.pipelines import Pipelines, SenderRequest
 from txaware.service.topic_handles import PartitionedTopic, Place, TopicHandle
@@ -66,7 +66,7 @@ class PublishesOnce:
         self._server_context = server_context
         self._producing = server_context.service.producing
         self._pipelines = Pipelines(
-            self._producing, server_context.outcomes.tell, self._run_in_thread
+            self._producing, server_context.outcomes.post, self._run_in_thread
         )
         self._tasks: set[asyncio.Task[None]] = set()
         # By partition, the last of those whose bodies are read.
@@ -77,7 +77,7 @@ class PublishesOnce:
         context: ServerContext,
         caller: Caller,
         unread: Unread,
-        on_outcome: ToldValue,
+        on_outcome: OnOutcome,
     ) -> Any:
         """Publishes what is small; a large one has its body read in its turn."""
         is_large = len(unread.body) > QUICK_BYTES
@@ -124,7 +124,7 @@ class PublishesOnce:
         place: Place,
         caller: Caller,
         unread: Unread,
-        on_outcome: ToldValue,
+        on_outcome: OnOutcome,
     ) -> Any:
         if isinstance(place, PartitionedTopic):
             raise partition_needed(place.topic)
@@ -142,7 +142,7 @@ class PublishesOnce:
             producer=arguments.producer,
             sequence=arguments.sequence,
             caller=caller.principal,
-            on_written=partial(context.outcomes.tell, answered),
+            on_written=partial(context.outcomes.post, answered),
         )
         if ids is None:
             return context.in_thread(_publish_once, context, caller, arguments)
@@ -153,7 +153,7 @@ class PublishesOnce:
         place: TopicHandle,
         caller: Caller,
         arguments: PublishOnce,
-        on_outcome: ToldValue,
+        on_outcome: OnOutcome,
     ) -> None:
         def answered(outcome: list[MessageId] | Exception) -> None:
             if isinstance(outcome, Exception):

@@ -27,8 +27,8 @@ from txaware.server.verb_performer import (
     LATER,
     QUICK_BYTES,
     Caller,
+    OnOutcome,
     Soon,
-    ToldValue,
 )
 from txaware.service.queue.event_loop_queues import EventLoopQueues, PopLook
 from txaware.service.wakeups import WouldWait
@@ -41,7 +41,7 @@ def _when_on_disk(step: Callable[..., Any], verb: Verb[..., Any]) -> Soon:
     """Returns what takes that step of a queue, and tells when it is on disk."""
 
     def begin(
-        server_context: ServerContext, _: Caller, arguments: Any, on_outcome: ToldValue
+        server_context: ServerContext, _: Caller, arguments: Any, on_outcome: OnOutcome
     ) -> object:
         def ended(error: Unavailable | None) -> None:
             on_outcome(found if error is None else error)
@@ -49,7 +49,7 @@ def _when_on_disk(step: Callable[..., Any], verb: Verb[..., Any]) -> Soon:
         found = step(
             server_context.loop_queues,
             **verb.shape.options(arguments),
-            on_written=partial(server_context.outcomes.tell, ended),
+            on_written=partial(server_context.outcomes.post, ended),
         )
         return LATER
 
@@ -68,7 +68,7 @@ class PopInTurns:
         server_context: ServerContext,
         caller: Caller,
         arguments: Pop,
-        on_outcome: ToldValue,
+        on_outcome: OnOutcome,
     ) -> None:
         self._server_context = server_context
         self._queues = server_context.queues
@@ -116,7 +116,7 @@ class PopInTurns:
             if look is not None and look.popped:
                 return await popped.future
 
-    def _look_here(self, on_outcome: ToldValue) -> PopLook | None:
+    def _look_here(self, on_outcome: OnOutcome) -> PopLook | None:
         """Looks for one job; `on_outcome` gets it once its lease is on disk.
 
         Returns None where a thread has to look.
@@ -137,7 +137,7 @@ class PopInTurns:
         try:
             look = self._server_context.loop_queues.pop(
                 arguments.name,
-                partial(self._server_context.outcomes.tell, answered),
+                partial(self._server_context.outcomes.post, answered),
                 popper=self._popper,
                 owns_pipe=arguments.owns_pipe,
                 commits=arguments.commits,
@@ -146,9 +146,9 @@ class PopInTurns:
             return None
         return look
 
-    def _put_back(self, popped: list[Popped], on_outcome: ToldValue) -> None:
+    def _put_back(self, popped: list[Popped], on_outcome: OnOutcome) -> None:
         """Has jobs wait again that nobody gets; then the request is over."""
-        self._server_context.told_by_coordinator_thread(
+        self._server_context.post_from_coordinator_thread(
             partial(self._queues.put_back, self._arguments.name, popped),
             lambda _: on_outcome([] if self._arguments.commits else ClientGone()),
         )
@@ -195,7 +195,7 @@ _push_soon = _when_on_disk(EventLoopQueues.push, PUSH)
 
 
 def _push(
-    server_context: ServerContext, caller: Caller, unread: Unread, on_outcome: ToldValue
+    server_context: ServerContext, caller: Caller, unread: Unread, on_outcome: OnOutcome
 ) -> object:
     if len(unread.body) > QUICK_BYTES:
         raise WouldWait
@@ -203,7 +203,7 @@ def _push(
 
 
 def _pop(
-    server_context: ServerContext, caller: Caller, arguments: Any, on_outcome: ToldValue
+    server_context: ServerContext, caller: Caller, arguments: Any, on_outcome: OnOutcome
 ) -> Any:
     check_pop(arguments)
     server_context.answers.require_room()

@@ -12,7 +12,7 @@ from txaware.protocol.transactional_ids import ENTER_TRANSACTION
 from txaware.protocol.verb import Verb
 from txaware.server.routes.transactions import Begins
 from txaware.server.server_context import ServerContext
-from txaware.server.verb_performer import Act, Caller, ToldValue
+from txaware.server.verb_performer import Act, Caller, OnOutcome
 
 
 def _enter(server_context: ServerContext, caller: Caller, arguments: Any) -> Entered:
@@ -39,14 +39,14 @@ class BeginsOfIds:
         self._owners = server_context.owners
 
     def soon(
-        self, _: ServerContext, caller: Caller, arguments: Any, __: ToldValue
+        self, _: ServerContext, caller: Caller, arguments: Any, __: OnOutcome
     ) -> Any:
         """Returns what began, or what to await for it."""
-        tx = self._begins.begun_at_once(caller, "short", arguments.timeout_s)
+        tx = self._begins.begin_at_once(caller, "short", arguments.timeout_s)
         if tx is None:
-            return self._begun_later(caller, arguments)
+            return self._begin_in_thread(caller, arguments)
         if not arguments.ahead:
-            with self._taken_back(tx):
+            with self._ended_unless_entered(tx):
                 entered = self._producing.enter_at_once(
                     arguments.transactional_id,
                     arguments.producer,
@@ -55,14 +55,14 @@ class BeginsOfIds:
                 )
             if entered is not None:
                 return Begun(tx, entered)
-        return self._in_thread(self._entered, tx, arguments)
+        return self._in_thread(self._enter, tx, arguments)
 
-    async def _begun_later(self, caller: Caller, arguments: Any) -> Begun:
-        tx = await self._begins.begun(caller, "short", arguments.timeout_s)
-        return await self._in_thread(self._entered, tx, arguments)
+    async def _begin_in_thread(self, caller: Caller, arguments: Any) -> Begun:
+        tx = await self._begins.begin(caller, "short", arguments.timeout_s)
+        return await self._in_thread(self._enter, tx, arguments)
 
-    def _entered(self, tx: Transaction, arguments: Any) -> Begun:
-        with self._taken_back(tx):
+    def _enter(self, tx: Transaction, arguments: Any) -> Begun:
+        with self._ended_unless_entered(tx):
             entered = self._producing.enter_transaction(
                 arguments.transactional_id,
                 arguments.producer,
@@ -73,7 +73,7 @@ class BeginsOfIds:
         return Begun(tx, entered)
 
     @contextmanager
-    def _taken_back(self, tx: Transaction) -> Iterator[None]:
+    def _ended_unless_entered(self, tx: Transaction) -> Iterator[None]:
         """Ends a transaction where entering it is refused, or is not known."""
         try:
             yield

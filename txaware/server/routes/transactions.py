@@ -1,4 +1,4 @@
-"""Routes of the coordinator, passed on to `coordinator.remote`."""
+"""Routes of the coordinator: what a server adds to the verbs of transactions."""
 
 import base64
 import re
@@ -14,9 +14,8 @@ from coordinator.errors import (
 )
 from coordinator.outcome import KnownOutcome
 from coordinator.remote.calls import ROOT
-from coordinator.remote.client import BYTES
 from coordinator.remote.named_transactions import NamedTransactions
-from coordinator.remote.wire import is_number
+from coordinator.remote.wire import BYTES, is_number
 from coordinator.transaction import LONGEST_TIMEOUT_S, Transaction, TransactionType
 from coordinator.transaction_status import Standing, TransactionCounts
 from txaware.auth import Principal
@@ -39,7 +38,7 @@ from txaware.server.exchange import JSON, Reply, Request, json_reply
 from txaware.server.owners import Owners
 from txaware.server.routes.verb_routes import Written
 from txaware.server.server_context import ServerContext
-from txaware.server.verb_performer import Act, Caller, Soon, ToldValue
+from txaware.server.verb_performer import Act, Caller, OnOutcome, Soon
 from txaware.service.wakeups import WouldWait
 
 # The bodies in which clients of 0.1.0 ask for a transaction, and for a snapshot.
@@ -58,15 +57,15 @@ class Begins:
         self._engine: NamedTransactions = server_context.engine(BEGIN.port)
 
     def soon(
-        self, _: ServerContext, caller: Caller, arguments: Any, __: ToldValue
+        self, _: ServerContext, caller: Caller, arguments: Any, __: OnOutcome
     ) -> Any:
         """Returns what began, in the event loop, or what to await for it."""
-        begun = self.begun_at_once(caller, arguments.kind, arguments.timeout_s)
+        begun = self.begin_at_once(caller, arguments.kind, arguments.timeout_s)
         if begun is None:
-            return self.begun(caller, arguments.kind, arguments.timeout_s)
+            return self.begin(caller, arguments.kind, arguments.timeout_s)
         return begun
 
-    def begun_at_once(
+    def begin_at_once(
         self,
         caller: Caller,
         kind: str,
@@ -74,7 +73,7 @@ class Begins:
         *,
         outlives_process: bool = True,
     ) -> Transaction | None:
-        """Begins as `begun` does; None, with nothing done, where that may wait."""
+        """Begins as `begin` does; None, with nothing done, where that may wait."""
         principal, owners = caller.principal, self._owners
         if self._server_context.coordinator_may_wait() or not owners.take_place(
             principal
@@ -82,19 +81,19 @@ class Begins:
             return None
         try:
             _check_length(owners, principal, kind, timeout_s)
-            begun = self._begin(kind, timeout_s, outlives_process)
+            begun = self._begin_in_engine(kind, timeout_s, outlives_process)
             return self._noted(caller, begun)
         finally:
             owners.give_back(principal)
 
-    async def begun(
+    async def begin(
         self, caller: Caller, kind: str, timeout_s: float | None
     ) -> Transaction:
         """Begins a transaction, in a thread."""
         in_thread = self._server_context.in_coordinator_thread
-        return await in_thread(self.begun_here, caller, kind, timeout_s)
+        return await in_thread(self.begin_here, caller, kind, timeout_s)
 
-    def begun_here(
+    def begin_here(
         self,
         caller: Caller,
         kind: str,
@@ -110,12 +109,12 @@ class Begins:
             if not owners.take_place(principal):
                 raise owners.too_many(principal)
         try:
-            begun = self._begin(kind, timeout_s, outlives_process)
+            begun = self._begin_in_engine(kind, timeout_s, outlives_process)
             return self._noted(caller, begun)
         finally:
             owners.give_back(principal)
 
-    def _begin(
+    def _begin_in_engine(
         self, kind: str, timeout_s: float | None, outlives_process: bool
     ) -> Transaction:
         """Begins one. Where that fails a repeat may begin another: it has no name."""
@@ -133,7 +132,7 @@ class Begins:
 
 
 def _snapshot(
-    server_context: ServerContext, _: Caller, __: Any, ___: ToldValue
+    server_context: ServerContext, _: Caller, __: Any, ___: OnOutcome
 ) -> Transaction:
     """Looks in the event loop where nothing waits: a thread would take longer."""
     if server_context.coordinator_may_wait():

@@ -18,7 +18,6 @@ from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import (
     BadRequest,
     TransactionNotInProgress,
-    TransactionTooLarge,
     TxAwareError,
     Unavailable,
     changed_nothing,
@@ -34,7 +33,7 @@ from txaware.model.commit_slots import (
 )
 from txaware.service.store_context import StoreContext
 from txaware.service.wakeups import WouldWait
-from txaware.service.write.message_cargo import RowCargo
+from txaware.service.write.message_cargo import RowCargo, carries_nothing
 from txaware.store.slot_table import SlotRow, SlotTable
 
 # So many slots are remembered; the rows of others are read again.
@@ -99,7 +98,7 @@ class CommitSlots:
         Here nobody is between who asks and the data, so `life` and `repeat` say
         nothing.
         """
-        coordinator = self._carrying
+        coordinator = self._carrying()
         checked_instance(life)
         flag_or_null(repeat, what="repeat")
         check_timeout(timeout_s)
@@ -123,7 +122,7 @@ class CommitSlots:
         """
         place = CommitSlot(checked_client(client), checked_slot(slot))
         checked_number(number)
-        _ = self._carrying
+        self._carrying()
         with self._changed:
             state = self._settled(place, number)
             if number == state.number and state.is_kept:
@@ -146,9 +145,10 @@ class CommitSlots:
         begin: Callable[[], Transaction],
         commit: Callable[[Transaction, RowCargo], None],
     ) -> int:
-        """Commits by these two, unless it was done; `commit` takes the slot's row.
+        """Begins and commits by these two, unless that was done before.
 
-        A thread calls it, which may have to wait for another request.
+        `commit` takes the row of the slot. A thread calls it: it waits for another
+        request of the same commit.
         """
         done = self.enter(slot, number)
         if done is not None:
@@ -186,7 +186,10 @@ class CommitSlots:
             return self._entered(self._settled(slot, number), slot, number)
 
     def enter_at_once(self, slot: CommitSlot, number: int) -> int | None:
-        """Does the same for an event loop, whose reads do not wait; or `WouldWait`."""
+        """Does the same for an event loop; raises `WouldWait` where it would wait.
+
+        Only for a store whose reads do not wait.
+        """
         with self._changed:
             state = self._state(slot)
             if state.under_way:
@@ -214,7 +217,7 @@ class CommitSlots:
         """
         if changed_nothing(error):
             with suppress(TxAwareError):  # it ends by its time-out then
-                self._carrying.abort(tx)
+                self._carrying().abort(tx)
             self._end(slot, None, is_kept=False)
             return
         with self._changed:
@@ -232,12 +235,10 @@ class CommitSlots:
             self._changed.notify_all()
             self._states[slot].end(pointer, is_kept=is_kept)
 
-    @property
     def _carrying(self) -> Coordinator:
+        """Returns the coordinator; raises where its commits carry nothing."""
         if self._coordinator is None:
-            raise TransactionTooLarge(
-                "commits carry no rows here: begin the transaction, and commit it then"
-            )
+            raise carries_nothing()
         return self._coordinator
 
     def _state(self, slot: CommitSlot) -> SlotState:
@@ -277,7 +278,7 @@ class CommitSlots:
         def open_for_s() -> float:
             return (self._clock_ms() - pointer / POINTERS_PER_MS) / 1000
 
-        committed = settle(self._carrying, pointer, open_for_s=open_for_s)
+        committed = settle(self._carrying(), pointer, open_for_s=open_for_s)
         with self._changed:
             if state.in_doubt and state.begun == pointer:
                 self._changed.notify_all()
@@ -287,7 +288,7 @@ class CommitSlots:
         if number < state.number:
             raise self._over(slot, number)
         if number > state.number:
-            _ = self._carrying
+            self._carrying()
             state.under_way = number
             return None
         if state.pointer is None:

@@ -6,7 +6,7 @@ from functools import partial
 
 from coordinator.interfaces import JoinedCargo, Loading
 from coordinator.transaction import Transaction
-from txaware.errors import BadRequest, Unavailable
+from txaware.errors import BadRequest, TransactionTooLarge, Unavailable
 from txaware.model.interfaces import Write
 from txaware.model.requests import Payloads
 from txaware.model.topics import Topic
@@ -15,6 +15,14 @@ from txaware.service.topic_handles import TopicHandle
 from txaware.service.wakeups import Endings
 from txaware.service.write.topic_writer import Rows
 from txaware.store.columns import KeyedHeads, message_rows
+
+
+def carries_nothing() -> TransactionTooLarge:
+    """Returns the error for a commit with rows where no commit carries any."""
+    return TransactionTooLarge(
+        "commits carry nothing here: what a transaction writes is sent between its "
+        "begin and its commit"
+    )
 
 
 class RowCargo:
