@@ -1,6 +1,7 @@
 """`txaware backup` and `restore`."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -98,6 +99,11 @@ def test_wrong_places_are_said(here: Path) -> None:
     assert "No such file" in error_of("restore", "nothing", "leveldb:new", code=1)
     assert "no data" in error_of("--url", "leveldb:nowhere", "backup", "b", code=1)
     assert "cannot be written" in error_of("backup", "no/where", code=3)
+    os.mkfifo(here / "pipe")
+    for wrong in ("data", "pipe", "/dev/null"):
+        said = error_of("backup", wrong, "--overwrite", code=2)
+        assert said.startswith(f"{wrong} is there, and no file")
+    (here / "pipe").unlink()
     assert "has no backup" in error_of("--url", "memory:", "backup", "b", code=2)
     assert names(here) == ["data", "file"]
 

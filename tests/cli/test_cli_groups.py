@@ -243,6 +243,6 @@ def test_a_group_with_members_is_made_shown_moved_and_deleted(
     messaging._parts.groups.leave_group("billing", "till-1")
     said = run(*delete, obj=messaging).stdout
     assert said == "deleted group billing; its positions stay\n"
-    assert "there is no group" in error_of("groups", "show", "billing", obj=messaging)
+    assert "group list shows" in error_of("groups", "show", "billing", obj=messaging)
     wrong = ("groups", "assign", "billing", "{")
     assert "no JSON" in error_of(*wrong, obj=messaging, code=2)

@@ -110,6 +110,18 @@ def test_a_closed_pipe_ends_quietly(here: Path) -> None:
         assert poll.wait(PATIENCE_S) == 141
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_what_the_shell_closed_is_nowhere(here: Path, closed: str) -> None:
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *PROGRAM]
+    for verb, *more in (["check"], ["poll", "t"], ["publish", "t", "a"], ["nosuch"]):
+        ended = subprocess.run(
+            [*shell, verb, *more], cwd=here, capture_output=True, timeout=PATIENCE_S
+        )
+        assert ended.returncode == (2 if verb == "nosuch" else 0), ended.stderr
+    with txaware.connect(f"leveldb:{here / 'data'}") as messaging:
+        assert [one.payload for one in messaging.poll("t")] == [b"a"]
+
+
 def test_completion_knows_the_verbs(here: Path) -> None:
     ran = subprocess.run(
         PROGRAM,

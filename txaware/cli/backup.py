@@ -115,6 +115,11 @@ def _opened(file: str) -> Iterator[BinaryIO]:
 @contextmanager
 def _new_file(path: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
     """Opens a new file, which gets its name only once all of it is on disk."""
+    if path.exists() and not path.is_file():
+        raise BadRequest(
+            f"{path} is there, and no file that could be replaced; name another, or - "
+            f"for standard output"
+        )
     if path.exists() and not overwrite:
         raise BadRequest(f"{path} is there already; --overwrite replaces it")
     try:

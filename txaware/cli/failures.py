@@ -13,6 +13,7 @@ import click
 from txaware.auth.own_token import TOKEN, TOKEN_FILE
 from txaware.errors import (
     BadRequest,
+    GroupNotFound,
     NotAuthenticated,
     QueueNotFound,
     StoreCorrupted,
@@ -138,11 +139,19 @@ def _kind(error: TxAwareError) -> type[Failure]:
     return WrongCall if isinstance(error, BadRequest) else Failure
 
 
+# Where to find what does exist.
+LISTED = {
+    TopicNotFound: "topic list shows those that do",
+    QueueNotFound: "queue list shows those that do",
+    GroupNotFound: "group list shows those that there are",
+}
+
+
 def _sentence(error: TxAwareError) -> str:
     text = str(error) or (type(error).__doc__ or "").strip()
-    if isinstance(error, TopicNotFound | QueueNotFound):
-        kind = "topic" if isinstance(error, TopicNotFound) else "queue"
-        text += f"; txaware {kind} list shows those that do"
+    for missing, where in LISTED.items():
+        if isinstance(error, missing):
+            text += f"; txaware {where}"
     if isinstance(error, NotAuthenticated):
         text += (
             f"; this command sends what is in {TOKEN}, or in the file that "

@@ -1,6 +1,7 @@
 """The group `txaware`: the options that come before a verb, and all verbs."""
 
 import logging
+import os
 import re
 import signal
 import sys
@@ -252,8 +253,17 @@ for verb in (outbox, participants, status, janitor, check, backup, restore):
     accept_url(verb)
 
 
+def _open_missing_streams() -> None:
+    """Opens to nowhere what the shell closed (`>&-`), before a file takes its place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(nowhere, mode, encoding="utf-8"))
+
+
 def main() -> None:
     """Runs the command line; always ends with `SystemExit`."""
+    _open_missing_streams()
     try:
         command.main(prog_name="txaware")
     except KeyboardInterrupt:  # one more, on the way out

@@ -49,7 +49,7 @@ def files(
     try:
         opened = Files(messaging.coordinator, path, name=name)
     except (NotADirectoryError, FileExistsError) as error:
-        raise BadRequest(f"{path} is no directory: {error}") from error
+        raise BadRequest(f"{path} is no directory: {error.strerror}") from error
     try:
         messaging.register_keeper(opened)
         try:

@@ -52,7 +52,8 @@ class LevelDbTable(JournaledTable):
         try:
             lock = DirectoryLock(path)
         except (NotADirectoryError, FileExistsError, ValueError) as error:
-            raise BadRequest(f"{path} is no directory: {error}") from error
+            why = getattr(error, "strerror", error)
+            raise BadRequest(f"{path} is no directory: {why}") from error
         except OSError as error:
             raise Unavailable(f"{path} cannot be opened: {error.strerror}") from error
         try:
