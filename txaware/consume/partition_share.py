@@ -25,7 +25,7 @@ MoveTo = Callable[[Partition, MessageId], object]
 
 
 class PartitionShare:
-    """What a member holds, by partition; topics may be paused.
+    """The partitions that a member holds, each with its state; topics may be paused.
 
     The partitions of a topic are polled by one call, which goes round them. Each poll
     begins with another topic.

@@ -70,7 +70,7 @@ class SharedBatches:
 
     @property
     def fate(self) -> str:
-        """What becomes of the messages of this thread's last failure."""
+        """The fate of the messages of this thread's last failure."""
         return getattr(self._last, "fate", "again")
 
     def one(self) -> int:

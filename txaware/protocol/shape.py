@@ -176,69 +176,77 @@ class Shape:
         self.query: dict[str, Part] = {}
         # Those of a body that `formats` read, the first of which stands for all.
         self.formatted: dict[str, Part] = {}
-        in_body: dict[str, Part] = {}
-        hints = get_type_hints(request, include_extras=True)
-        for one in msgspec.structs.fields(request):
-            mark = hints[one.name].__metadata__[0]
-            if isinstance(mark, Place):
-                self.places[one.name] = mark
-            elif isinstance(mark, Kind):
-                is_asked = query is None or one.name in query
-                part = Part(one.encode_name, mark, _default(one))
-                read = in_body if formats is None else self.formatted
-                (self.query if is_asked else read)[one.name] = part
-            elif isinstance(mark, Others):
-                self.others[one.name] = mark
-            else:
-                self.go_on = one.name
-        parts = (self.query | in_body | self.formatted).items()
-        self.kinds: dict[str, Kind | Others] = {name: f.kind for name, f in parts}
+        self._in_body: dict[str, Part] = {}
+        self._sort_fields(query)
+        parts = self.query | self._in_body | self.formatted
+        self.kinds: dict[str, Kind | Others] = {n: f.kind for n, f in parts.items()}
         self.kinds |= self.others
-        defaults = {name: f.default for name, f in parts}
         self.names = (*self.places, *self.kinds)
-        # The order of a frame: as they are declared; new ones come last.
-        self.whole_body = next(iter(self.formatted), None)
-        passed_over = {self.go_on, *self.formatted} - {self.whole_body}
-        self.in_order = tuple(
-            name for name in request.__struct_fields__ if name not in passed_over
-        )
-        uncopied: dict[str, Any] = dict.fromkeys(self.formatted, memoryview | None)
-        if is_late:
-            uncopied = {n: msgspec.Raw for n in self.in_order if n not in self.places}
-        self._unpack = _unpacker(self.in_order, uncopied)
-        # Each with its part of the query or the body, where it has one.
-        sent = self.query | in_body
-        self._in_frame = tuple((name, sent.get(name)) for name in self.in_order)
+        self.own = tuple(name for name, part in parts.items() if part.kind.is_own)
         # Those that are checked as a program passes them, but for a good default.
+        defaults = {name: part.default for name, part in parts.items()}
         self._checked = [
             (name, kind.given, _good_default(kind, name, defaults.get(name, REQUIRED)))
             for name, kind in self.kinds.items()
             if kind.given is not as_it_is
         ]
-        self.own = tuple(n for n, f in parts if f.kind.is_own)
-        self._in_body = in_body
-        declared = [
-            Field(f.name, f.kind, default=f.default, missing=f.kind.missing)
-            for f in in_body.values()
-        ]
-        others: Kind | bool = not request.__struct_config__.forbid_unknown_fields
-        for mark in self.others.values():
-            declared += mark.named
-            others = mark.kind or False
-        self.body = Body(body_name, tuple(declared), others=others)
+        self.whole_body = next(iter(self.formatted), None)
+        self.in_order = self._order_in_frame()
+        uncopied: dict[str, Any] = dict.fromkeys(self.formatted, memoryview | None)
+        if is_late:
+            uncopied = {n: msgspec.Raw for n in self.in_order if n not in self.places}
+        self._unpack = _unpacker(self.in_order, uncopied)
+        # Each with its part of the query or the body, where it has one.
+        sent = self.query | self._in_body
+        self._in_frame = tuple((name, sent.get(name)) for name in self.in_order)
+        self.body = self._declared_body(body_name)
         self.needs_body = (
             needs_body
             or formats is not None
             or without_body is not None
-            or any(part.default is REQUIRED for part in in_body.values())
+            or any(part.default is REQUIRED for part in self._in_body.values())
         )
         # What msgspec cannot read whole, a strict reader reads.
         is_whole = load is read_json or None not in {
             k.form for k in self.kinds.values() if isinstance(k, Kind)
         }
         self._quick = (
-            _quick(in_body, self.body) if is_whole and not self.others else None
+            _quick(self._in_body, self.body) if is_whole and not self.others else None
         )
+
+    def _sort_fields(self, query: tuple[str, ...] | None) -> None:
+        """Finds where each field stands; `query` has those of it, or None for all."""
+        hints = get_type_hints(self.request, include_extras=True)
+        in_body = self._in_body if self.formats is None else self.formatted
+        for one in msgspec.structs.fields(self.request):
+            mark = hints[one.name].__metadata__[0]
+            if isinstance(mark, Place):
+                self.places[one.name] = mark
+            elif isinstance(mark, Kind):
+                is_asked = query is None or one.name in query
+                part = Part(one.encode_name, mark, _default(one))
+                (self.query if is_asked else in_body)[one.name] = part
+            elif isinstance(mark, Others):
+                self.others[one.name] = mark
+            else:
+                self.go_on = one.name
+
+    def _order_in_frame(self) -> tuple[str, ...]:
+        """Returns the fields as they are declared; new ones come last."""
+        passed_over = {self.go_on, *self.formatted} - {self.whole_body}
+        declared = self.request.__struct_fields__
+        return tuple(name for name in declared if name not in passed_over)
+
+    def _declared_body(self, name: str) -> Body:
+        fields = [
+            Field(part.name, part.kind, default=part.default, missing=part.kind.missing)
+            for part in self._in_body.values()
+        ]
+        others: Kind | bool = not self.request.__struct_config__.forbid_unknown_fields
+        for mark in self.others.values():
+            fields += mark.named
+            others = mark.kind or False
+        return Body(name, tuple(fields), others=others)
 
     # ---- the client's half
     def build_request(self, *args: Any, **options: Any) -> Any:

@@ -51,6 +51,7 @@ from txaware.server.request_rules import Origins, RequestRules
 from txaware.server.routes import all_performers, all_routes
 from txaware.server.routes.unguarded import server_facts
 from txaware.server.routes.verb_routes import frame_routes
+from txaware.server.routing import Route
 from txaware.server.served import Served
 from txaware.server.server_context import (
     Outcomes,
@@ -387,9 +388,32 @@ class HttpServer:
             self._audit.flush()
 
     def _app(self, threads: Threads) -> AsgiApp:
-        served, access = self._served, self._access
-        hidden_paths = HiddenPaths.of(served.directory)
-        server_context = ServerContext(
+        """Puts together what answers, from the routes outwards."""
+        served = self._served
+        server_context = self._server_context(threads)
+        admission = Admission(served.settings)
+        exposition = Exposition(
+            served.service,
+            served.administration,
+            served.overview,
+            admission,
+            refusals=served.owners.refusals,
+            shares=served.groups.shares,
+            clock_ms=served.clock_ms,
+        )
+        rules = self._request_rules(server_context, admission, exposition)
+        if self._membership is not None:
+            rules.forwarding = self._forwarding(self._membership, rules)
+        self._rules = rules
+        self.facts = server_facts(server_context)
+        app = AsgiApp(rules, Bodies(served.settings))
+        if served.settings.frames:
+            app.frames = self._frames(server_context, app.lane)
+        return app
+
+    def _server_context(self, threads: Threads) -> ServerContext:
+        served = self._served
+        return ServerContext(
             service=served.service,
             tables=served.tables,
             queues=served.queues,
@@ -407,66 +431,50 @@ class HttpServer:
             write_entries=served.write_entries,
             parts_elsewhere=served.parts_elsewhere,
             shares_journal=served.shares_journal,
-            hidden_paths=hidden_paths,
+            hidden_paths=HiddenPaths.of(served.directory),
             membership=self._membership,
             url=self.url,
         )
-        admission = Admission(served.settings)
-        exposition = Exposition(
-            served.service,
-            served.administration,
-            served.overview,
-            admission,
-            refusals=served.owners.refusals,
-            shares=served.groups.shares,
-            clock_ms=served.clock_ms,
-        )
-        membership = self._membership
+
+    def _request_rules(
+        self,
+        server_context: ServerContext,
+        admission: Admission,
+        exposition: Exposition,
+    ) -> RequestRules:
+        access, membership = self._access, self._membership
+        has_tokens = access.tokens is not None
         routes = all_routes(
             server_context,
-            served.overview,
+            self._served.overview,
             exposition,
-            needs_tokens=access.tokens is not None,
+            needs_tokens=has_tokens,
         )
         if membership is not None:
-            routes += [
-                copy_route(server_context, membership),
-                parts_route(server_context, membership),
-                producer_route(server_context, membership),
-                stored_route(server_context),
-                rows_route(server_context, membership),
-                *ViewRoutes(server_context, membership).routes(),
-                session_route(membership),
-                word_route(membership),
-            ]
-        rules = self._rules = RequestRules(
+            routes += _routes_of_cluster(server_context, membership)
+        return RequestRules(
             routes,
             admission=admission,
             repeats=Idempotency(self.instance, time.monotonic),
             observer=exposition,
-            origins=Origins(
-                only_local=access.tokens is None and not access.is_insecure
-            ),
-            hidden_paths=hidden_paths,
+            origins=Origins(only_local=not has_tokens and not access.is_insecure),
+            hidden_paths=server_context.hidden_paths,
             tokens=access.tokens,
             audit=self._audit,
             seal=None if membership is None else membership.seal,
         )
-        if membership is not None:
-            peers = Peers(membership, silence_s=served.settings.server_silence_s)
-            rules.forwarding = Forwarding(
-                membership,
-                ShardFinder(membership, served.service.handles, peers),
-                peers,
-                served.coordinator,
-                served.settings,
-                rules,
-            )
-        self.facts = server_facts(server_context)
-        app = AsgiApp(rules, Bodies(served.settings))
-        if served.settings.frames:
-            app.frames = self._frames(server_context, app.lane)
-        return app
+
+    def _forwarding(self, membership: ClusterPart, rules: RequestRules) -> Forwarding:
+        served = self._served
+        peers = Peers(membership, silence_s=served.settings.server_silence_s)
+        return Forwarding(
+            membership,
+            ShardFinder(membership, served.service.handles, peers),
+            peers,
+            served.coordinator,
+            served.settings,
+            rules,
+        )
 
     def _frames(self, server_context: ServerContext, lane: Lane) -> FrameRules:
         settings = self._served.settings
@@ -559,3 +567,19 @@ def bound(host: str, port: int, *, backlog: int | None = None) -> socket.socket:
     except OSError as error:
         raise Unavailable(f"{host}:{port} cannot be listened at: {error}") from error
     return found
+
+
+def _routes_of_cluster(
+    server_context: ServerContext, membership: ClusterPart
+) -> list[Route]:
+    """Returns the routes by which servers of the same data ask each other."""
+    return [
+        copy_route(server_context, membership),
+        parts_route(server_context, membership),
+        producer_route(server_context, membership),
+        stored_route(server_context),
+        rows_route(server_context, membership),
+        *ViewRoutes(server_context, membership).routes(),
+        session_route(membership),
+        word_route(membership),
+    ]

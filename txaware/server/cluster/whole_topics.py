@@ -478,27 +478,19 @@ class WholeTopics:
         inclusive = dict.fromkeys(order, poll_request.inclusive)
         while order and page.count < limit and page.size_bytes < self._most_bytes:
             share = max(1, (limit - page.count) // len(order))
-            turn = order[: limit - page.count]
-            bodies = {
-                number: encode_poll(
-                    attrs.evolve(
-                        poll_request,
-                        start=starts[number],
-                        inclusive=inclusive[number],
-                        limit=share,
-                        transaction=snapshot,
-                        wait_s=0,
-                        columns=False,
-                    )
+            polls = {
+                number: attrs.evolve(
+                    poll_request,
+                    start=starts[number],
+                    inclusive=inclusive[number],
+                    limit=share,
+                    transaction=snapshot,
+                    wait_s=0,
+                    columns=False,
                 )
-                for number in turn
+                for number in order[: limit - page.count]
             }
-            answers = await parts.all(
-                (parts.ask(number, "poll", body) for number, body in bodies.items()),
-                writes=False,
-            )
-            for number, answer in zip(turn, answers, strict=True):
-                found = decode_page(answer, number)
+            for number, found in await self._polled(parts, polls):
                 page.add(number, found)
                 starts[number], inclusive[number] = found.next, False
                 if len(found) < share:
@@ -506,6 +498,20 @@ class WholeTopics:
         for number, start in starts.items():
             page.places.setdefault(number, _place(start))
         return page
+
+    async def _polled(
+        self, parts: _Parts, polls: Mapping[int, PollRequest]
+    ) -> list[tuple[int, Page]]:
+        """Polls some partitions at once, and returns what each has."""
+        asked = [
+            parts.ask(number, "poll", encode_poll(poll))
+            for number, poll in polls.items()
+        ]
+        answers = await parts.all(asked, writes=False)
+        return [
+            (number, decode_page(answer, number))
+            for number, answer in zip(polls, answers, strict=True)
+        ]
 
     @property
     def _most_bytes(self) -> int:

@@ -201,12 +201,7 @@ def _check(
     if invalid is None and rows.get(COORDINATOR) == OTHER:
         findings.knows_needed = False
     judging = Judging(rows, findings, uncommitted=uncommitted, timed=durable)
-    for key, value in scan.table(TOPIC):
-        topic = judging.take_topic(key, value)
-        is_of_queue = topic is not None and is_queue(topic.topic)
-        findings.counts["queues" if is_of_queue else "topics"] += 1
-        if topic is not None and topic.partitions > 1:
-            findings.counts["partitioned topics"] += 1
+    _take_topics(scan, judging, findings)
     messages = MessageCheck(judging, now_ms=now_ms)
     messages.run(scan)
     check_payloads(scan, judging, messages.named)
@@ -221,6 +216,16 @@ def _check(
     embedded = durable and check_coordinator(rows, findings)
     if embedded and judging.suspects:
         _check_pointers(judging)
+
+
+def _take_topics(scan: CheckScan, judging: Judging, findings: Findings) -> None:
+    """Reads and counts the topics, by which all other rows are judged."""
+    for key, value in scan.table(TOPIC):
+        topic = judging.take_topic(key, value)
+        is_of_queue = topic is not None and is_queue(topic.topic)
+        findings.counts["queues" if is_of_queue else "topics"] += 1
+        if topic is not None and topic.partitions > 1:
+            findings.counts["partitioned topics"] += 1
 
 
 def _is_new(rows: CheckedRows) -> bool:

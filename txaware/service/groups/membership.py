@@ -254,12 +254,13 @@ class Membership:
         for pair in sorted({*row.owners, *target}):
             if pair[1] >= known.get(pair[0], 0):
                 continue  # its topic is gone
-            now, then = row.owners.get(pair), target.get(pair)
-            stays = now is not None and now.member in members
-            if now is not None and stays and (now.member == then or pair not in free):
+            now, aimed = row.owners.get(pair), target.get(pair)
+            if now is not None and now.member not in members:
+                now = None
+            if now is not None and (now.member == aimed or pair not in free):
                 owners[pair] = now
-            elif then is not None:
-                owners[pair] = Owner(then, generation)
+            elif aimed is not None:
+                owners[pair] = Owner(aimed, generation)
                 moved.append(pair)
         joined = {name: one.joined for name, one in row.members.items()}
         is_new = (

@@ -1,4 +1,4 @@
-"""What needs somebody, each with its limit and what to do about it.
+"""The rules of alarms: each has its limit, and says what to do.
 
 The page, `txaware status` and the rules for Prometheus have these in common. Each says
 in words of its own what is wrong, as each knows more or less of it.
@@ -9,7 +9,7 @@ import attrs
 
 @attrs.frozen
 class AlarmRule:
-    """What to do about a thing, and the time above which somebody should.
+    """A rule: what to do about a thing, and the time above which somebody should.
 
     `do` has its names in braces, and a limit of 0 is for what is no time.
     """

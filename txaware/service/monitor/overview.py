@@ -256,36 +256,25 @@ class Overview:
         outboxes = failures.attempt(
             "outboxes", self._outboxes, self._outboxes.last or []
         )
-        last, self._before = self._before, metrics
-        alarms = self._attention.look(
-            AlarmState(
-                now_ms=self._store_context.clock_ms(),
-                transactions=transactions,
-                groups=[*self._lags.groups.values()],
-                queues=queues.queues,
-                outboxes=outboxes,
-                expired_unseen=dict(self._retention.expired_unseen),
-                retention=self._retention.counters.snapshot(),
-                producers=self._service.producing.metrics(),
-                writes=self._writes(),
-                left_out=sorted(failures.parts),
-            )
+        alarm_state = AlarmState(
+            now_ms=self._store_context.clock_ms(),
+            transactions=transactions,
+            groups=[*self._lags.groups.values()],
+            queues=queues.queues,
+            outboxes=outboxes,
+            expired_unseen=dict(self._retention.expired_unseen),
+            retention=self._retention.counters.snapshot(),
+            producers=self._service.producing.metrics(),
+            writes=self._writes(),
+            left_out=sorted(failures.parts),
         )
-
-        def activity(name: str) -> tuple[bool, int, int]:
-            total, earlier = (
-                _total(metrics.get(name)),
-                _total(last.get(name)),
-            )
-            return name in self._blocked.blockers, total - earlier, total
-
         return _Moment(
             now_ms=self._store_context.clock_ms(),
             coordinator=status,
             store=self._store_status(failures),
             topics=topics,
             metrics=metrics,
-            by_activity=sorted(topics, key=activity, reverse=True),
+            by_activity=self._by_activity(topics, metrics),
             transactions=transactions,
             invalid=None if snapshot is None else len(snapshot.invalids),
             producers=producers,
@@ -295,8 +284,20 @@ class Overview:
             behind=self._lags.by_topic(),
             pairs=pairs,
             failures=failures,
-            alarms=alarms,
+            alarms=self._attention.look(alarm_state),
         )
+
+    def _by_activity(
+        self, topics: Iterable[str], metrics: Mapping[str, TopicMetrics]
+    ) -> list[str]:
+        """Returns blocked topics first, and then those busiest since the last look."""
+        before, self._before = self._before, metrics
+
+        def activity(name: str) -> tuple[bool, int, int]:
+            total, earlier = _total(metrics.get(name)), _total(before.get(name))
+            return name in self._blocked.blockers, total - earlier, total
+
+        return sorted(topics, key=activity, reverse=True)
 
     def _writes(self) -> WriteMetrics | None:
         kept = journaled(self._store_context.table)
