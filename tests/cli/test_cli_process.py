@@ -110,14 +110,13 @@ def test_a_closed_pipe_ends_quietly(here: Path) -> None:
         assert poll.wait(PATIENCE_S) == 141
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_what_the_shell_closed_is_nowhere(here: Path, closed: str) -> None:
-    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *PROGRAM]
-    for verb, *more in (["check"], ["poll", "t"], ["publish", "t", "a"], ["nosuch"]):
+def test_what_the_shell_closed_is_nowhere(here: Path) -> None:
+    shell = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *PROGRAM]
+    for call, code in (("publish t a", 0), ("poll t", 0), ("nosuch", 2)):
         ended = subprocess.run(
-            [*shell, verb, *more], cwd=here, capture_output=True, timeout=PATIENCE_S
+            [*shell, *call.split()], cwd=here, capture_output=True, timeout=PATIENCE_S
         )
-        assert ended.returncode == (2 if verb == "nosuch" else 0), ended.stderr
+        assert ended.returncode == code, call
     with txaware.connect(f"leveldb:{here / 'data'}") as messaging:
         assert [one.payload for one in messaging.poll("t")] == [b"a"]
 
