@@ -3,7 +3,7 @@
 import random
 
 from txaware.client import Link
-from txaware.publish.send_machine import Retries
+from txaware.publish.send_limits import Retries
 from txaware.queue.worker_options import WorkerOptions
 
 

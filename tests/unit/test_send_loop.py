@@ -7,8 +7,8 @@ import pytest
 from txaware.errors import PublisherClosed, Unavailable
 from txaware.model.messages import MessageId
 from txaware.publish.send_batch import Sent, SentFuture
+from txaware.publish.send_limits import Retries, SendLimits
 from txaware.publish.send_loop import SendLoop
-from txaware.publish.send_machine import Retries, SendLimits
 from txaware.publish.send_way import OnCounted, OnSent, SendRequest
 
 GIVE_UP_AFTER_S = 60

@@ -23,7 +23,8 @@ from txaware.errors import (
 from txaware.model.messages import MessageId
 from txaware.model.partitions import partition_of
 from txaware.publish.send_batch import SendBatch, SendLock, Sent, SentFuture
-from txaware.publish.send_machine import Retries, SendLimits, SendMachine
+from txaware.publish.send_limits import Retries, SendLimits
+from txaware.publish.send_machine import SendMachine
 
 REMEMBERED = 5
 

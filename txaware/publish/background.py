@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from coordinator.threads import JoinableThread
 from txaware.publish.publisher import checked_setting
 from txaware.publish.send_batch import Extra, OnDone, SentFuture
-from txaware.publish.send_machine import Retries, SendLimits
+from txaware.publish.send_limits import Retries, SendLimits
 from txaware.publish.send_way import Pause, SendsBatches
 
 if TYPE_CHECKING:

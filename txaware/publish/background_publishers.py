@@ -16,7 +16,7 @@ from txaware.publish.background import Background
 from txaware.publish.publisher import checked_setting
 from txaware.publish.repeated_publish import KnowsRepeats
 from txaware.publish.send_batch import Sent, SentFuture
-from txaware.publish.send_machine import MOST_IN_FLIGHT, NEVER_S, Retries, SendLimits
+from txaware.publish.send_limits import MOST_IN_FLIGHT, NEVER_S, Retries, SendLimits
 from txaware.publish.send_way import Pause, PlainWay, SendsBatches
 from txaware.publish.sender import Checked
 

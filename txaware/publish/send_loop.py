@@ -15,13 +15,8 @@ from txaware.model.labels import unpacked
 from txaware.model.messages import MessageId
 from txaware.model.requests import Payloads
 from txaware.publish.send_batch import FINISHED, SendBatch, SendLock
-from txaware.publish.send_machine import (
-    NEVER_S,
-    Actions,
-    Retries,
-    SendLimits,
-    SendMachine,
-)
+from txaware.publish.send_limits import NEVER_S, Retries, SendLimits
+from txaware.publish.send_machine import Actions, SendMachine
 from txaware.publish.send_way import LEAST_TRY_S, Pause, SendRequest, SendsBatches
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ import secrets
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from itertools import count, islice
-from typing import Any
 from zlib import crc32
 
 import attrs
@@ -22,18 +21,13 @@ from txaware.errors import (
     Unavailable,
     leaves_no_doubt,
 )
-from txaware.model.chance import CHANCE
-from txaware.model.compression import Compression
 from txaware.model.messages import MessageId
-from txaware.model.partitions import partition_of
 from txaware.model.producers import MAX_PRODUCER_ID, SEQUENCES, ProducerIdentity
-from txaware.publish.publisher import OVERHEAD_BYTES, checked_setting
+from txaware.publish.publisher import OVERHEAD_BYTES
 from txaware.publish.send_batch import Extra, OnDone, SendBatch, SendLock, SentFuture
+from txaware.publish.send_limits import NEVER_S, Retries, SendLimits
+from txaware.publish.send_lines import Line, TopicLines
 
-# The store knows the last five requests of a producer in a partition. A repeat of the
-# first of six would not be found.
-MOST_IN_FLIGHT = 5
-NEVER_S = float("inf")
 # A topic that takes nothing holds at most this part of the queue, beside others; one
 # that does not exist never holds more, as others may come.
 SHARE_OF_DOWN = 0.5
@@ -46,149 +40,6 @@ DOUBTFUL_S = 3000.0
 SLOW_S = 5.0
 # Each batch that is under way has the next one linger so many times longer.
 LONGER = 4
-
-
-def _is_number(field: Any, _: object) -> bool:
-    return bool(field.name != "compression")
-
-
-@attrs.frozen(kw_only=True)
-class SendLimits:
-    """The limits of a batch, of the queue and of what is under way, and the times.
-
-    `in_flight` counts batches of one partition. Once `most_under_way` are, of all
-    partitions, the others wait for their turn, as topics do that are not counted yet.
-    What is under way counts for the queue,
-    too. A message alone is always let in, whatever its size. Batches go compressed
-    where a `compression` is named.
-    """
-
-    in_flight: int = MOST_IN_FLIGHT
-    # More at once are not answered sooner, and in their time-outs not at all.
-    most_under_way: int = 64
-    linger_s: float = 0.005
-    batch_limit_bytes: int = 256 << 10
-    batch_limit_messages: int = 10_000
-    queue_limit_bytes: int = 32 << 20
-    queue_limit_messages: float = NEVER_S
-    give_up_after_s: float = 120
-    compression: Compression | None = None
-
-    def __attrs_post_init__(self) -> None:
-        for name, value in attrs.asdict(self, filter=_is_number).items():
-            is_time = name in ("linger_s", "give_up_after_s")
-            checked_setting(name, value, least=0 if is_time else 1)
-
-
-@attrs.frozen
-class Retries:
-    """The errors after which a batch is sent again, and the pauses before that.
-
-    `most` bounds how often one is sent; None is until its time is over.
-    """
-
-    after: tuple[type[BaseException], ...] = (Unavailable, TopicNotFound)
-    most: int | None = None
-    first_s: float = 0.05
-    longest_s: float = 5.0
-    jitter: Callable[[float, float], float] = CHANCE.uniform
-
-    def allow(self, error: BaseException, tries: int) -> bool:
-        """Tells whether a batch that failed so often is sent again."""
-        is_left = self.most is None or tries < self.most
-        return is_left and isinstance(error, self.after)
-
-    def pause_s(self, tries: int) -> float:
-        """Returns the pause before the next try."""
-        return self.jitter(0, min(self.longest_s, self.first_s * 2.0 ** min(tries, 32)))
-
-
-class Line:
-    """The batches of one partition, in order, until they are over.
-
-    A line without a number holds what no partition was chosen for yet.
-    """
-
-    def __init__(self, topic: "TopicLines", number: int | None) -> None:
-        self.topic = topic
-        self.number = number
-        self.batches: deque[SendBatch] = deque()
-        self.open: SendBatch | None = None
-        self.in_flight = 0
-        self.producer: ProducerIdentity | None = None
-        self.next = 0
-        # True once a batch of this producer was stored: the first one goes alone.
-        self.is_begun = False
-        # The error of the last try; only the oldest batch is tried until one is stored.
-        self.error: BaseException | None = None
-        self.pause_until_s = 0.0
-
-    @property
-    def is_writable(self) -> bool:
-        """True when a batch that is given to it would go out now."""
-        return self.error is None and len(self.batches) < MOST_IN_FLIGHT
-
-
-class TopicLines:
-    """A topic's partitions, and what waits for one."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.partitions = 0  # until they were counted
-        self.loose = Line(self, None)
-        self.lines: dict[int, Line] = {}
-        # The lines of all partitions, once they were counted.
-        self.row: list[Line] = []
-        self.failing = 0
-        self.turn = 0
-        self.is_asked = False
-        self.asked_s = -NEVER_S
-
-    @property
-    def held_bytes(self) -> int:
-        """The bytes of all of its messages that are not over."""
-        lines = (self.loose, *self.lines.values())
-        return sum(batch.size_bytes for line in lines for batch in line.batches)
-
-    @property
-    def is_missing(self) -> bool:
-        """True when the store says that it, or a partition of it, does not exist."""
-        lines = (self.loose, *self.lines.values())
-        return any(isinstance(line.error, TopicNotFound) for line in lines)
-
-    def count(self, partitions: int) -> None:
-        """Takes how many partitions it has."""
-        self.partitions = partitions
-        self.row = [self.line(number) for number in range(partitions)]
-
-    def line(self, number: int) -> Line:
-        """Returns the line of a partition."""
-        found = self.lines.get(number)
-        if found is None:
-            found = self.lines[number] = Line(self, number)
-        return found
-
-    def line_of(self, key: bytes | None, number: int | None) -> Line:
-        """Returns the line of a message, with a key or to a partition that it names."""
-        if not self.partitions:
-            return self.loose  # in which it keeps its place among the others
-        if number is None and self.partitions == 1:
-            return self.line(0)
-        if number is not None:
-            return self.line(number)
-        if key is None:
-            return self.loose
-        return self.line(partition_of(key, self.partitions))
-
-    def writable(self) -> Line | None:
-        """Returns the partition that is next in turn and takes a batch now."""
-        for step in range(self.partitions):
-            number = (self.turn + step) % self.partitions
-            line = self.line(number)
-            if line.is_writable:
-                self.turn = number + 1
-                return line
-        return None
 
 
 @attrs.define

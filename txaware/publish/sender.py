@@ -21,12 +21,8 @@ from txaware.model.traced_messages import carrying
 from txaware.publish.background import Background
 from txaware.publish.publisher import OVERHEAD_BYTES, checked_setting
 from txaware.publish.send_batch import Extra, OnDone, SentFuture
-from txaware.publish.send_machine import (
-    MOST_IN_FLIGHT,
-    Retries,
-    SendLimits,
-    SendMachine,
-)
+from txaware.publish.send_limits import MOST_IN_FLIGHT, Retries, SendLimits
+from txaware.publish.send_machine import SendMachine
 from txaware.publish.send_way import SendsBatches
 
 # A sender remembers so many names that it has checked.

@@ -16,8 +16,8 @@ from txaware.model.messages import MessageOptions, Outgoing, T
 from txaware.model.signatures import unpacked
 from txaware.publish.background import check_flush_timeout
 from txaware.publish.send_batch import OnDone, Sent, SentFuture
+from txaware.publish.send_limits import Retries
 from txaware.publish.send_loop import SendLoop
-from txaware.publish.send_machine import Retries
 from txaware.publish.sender import Checked, SenderMetrics, SenderOptions, no_room
 
 
