@@ -7,12 +7,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import httpcore
 
 from txaware.client.http_connection import HttpConnection, ServerAddress
 from txaware.client.link import Link, ServerPlace
+
+C = TypeVar("C")
 
 # A server that vanished without a word is noticed after a minute, where an answer may
 # take longer than that.
@@ -109,17 +111,12 @@ class FairSemaphore:
                 turn.granted = False
 
 
-class ConnectionPool:
-    """Connections, each for one request at a time; any number of threads may ask.
+class CountedConnections(Generic[C]):
+    """The connections of a pool, and how many there are."""
 
-    No lock is held that a fork could find taken, but for the count of free ones.
-    """
-
-    def __init__(self, limit: int, connect: Callable[[], HttpConnection]) -> None:
-        self._connect = connect
-        self._free = FairSemaphore(limit)
-        self._idle: deque[HttpConnection] = deque()
-        self._used: set[HttpConnection] = set()
+    def __init__(self) -> None:
+        self._idle: deque[C] = deque()
+        self._used: set[C] = set()
         self._closed = False
 
     @property
@@ -131,6 +128,18 @@ class ConnectionPool:
     def idle(self) -> int:
         """The number of connections that wait for a request."""
         return len(self._idle)
+
+
+class ConnectionPool(CountedConnections[HttpConnection]):
+    """Connections, each for one request at a time; any number of threads may ask.
+
+    No lock is held that a fork could find taken, but for the count of free ones.
+    """
+
+    def __init__(self, limit: int, connect: Callable[[], HttpConnection]) -> None:
+        super().__init__()
+        self._connect = connect
+        self._free = FairSemaphore(limit)
 
     @contextmanager
     def one(self, timeout_s: float) -> Iterator[HttpConnection]:

@@ -1,7 +1,6 @@
 """Performs the same calls in an event loop."""
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import CancelledError
 from contextlib import asynccontextmanager, suppress
@@ -16,7 +15,7 @@ from txaware.client.aio.async_frame_connection import AsyncFrameConnection
 from txaware.client.calls.call import Call, Steps
 from txaware.client.calls.verb_calls import steps_of
 from txaware.client.client_verbs import steps_for
-from txaware.client.connections import destination, shown
+from txaware.client.connections import CountedConnections, destination, shown
 from txaware.client.frame_connection import upgrade_request
 from txaware.client.frame_streams import FramedAnswer, head_of
 from txaware.client.http11 import HttpRequest
@@ -47,25 +46,13 @@ from txaware.protocol.verb import Verb
 GIVE_BACK_S = 2.0
 
 
-class AsyncConnections:
+class AsyncConnections(CountedConnections[AsyncHttpConnection]):
     """Connections, each for one request at a time; of one event loop."""
 
     def __init__(self, limit: int, connect: Callable[[], AsyncHttpConnection]) -> None:
+        super().__init__()
         self._connect = connect
         self._free = asyncio.Semaphore(limit)
-        self._idle: deque[AsyncHttpConnection] = deque()
-        self._used: set[AsyncHttpConnection] = set()
-        self._closed = False
-
-    @property
-    def in_use(self) -> int:
-        """The number of connections that have a request under way."""
-        return len(self._used)
-
-    @property
-    def idle(self) -> int:
-        """The number of connections that wait for a request."""
-        return len(self._idle)
 
     @asynccontextmanager
     async def one(self, timeout_s: float) -> AsyncIterator[AsyncHttpConnection]:

@@ -76,14 +76,8 @@ def _route(performer: VerbPerformer, own: Written | None) -> Route:
     begin = beginning(performer, read, own or derived)
     if verb.finds_topic and not in_formats:
         begin = _finding_topic(performer, begin)
-    return Route(
-        verb.method,
-        verb.path,
-        in_a_task(begin),
-        verb.right,
-        waits=verb.waits is not None,
-        keyed=verb.repeat.is_keyed,
-        harmless=verb.repeat is Repeat.HARMLESS,
+    return attrs.evolve(
+        _declared_route(verb, begin),
         query=tuple(field.name for field in verb.shape.query.values()),
         begin=begin if performer.is_soon else None,
     )
@@ -211,6 +205,11 @@ def _route_in_frames(performer: VerbPerformer) -> Route:
         lambda request: request.arguments,
         lambda _, __, value: Reply(200, verb.packed(value)),
     )
+    return _declared_route(verb, begin)
+
+
+def _declared_route(verb: Verb[..., Any], begin: Begin) -> Route:
+    """Returns a route as its verb declares it, begun in the event loop."""
     return Route(
         verb.method,
         verb.path,

@@ -1,7 +1,7 @@
 """Spreads the messages of one request over the partitions of a topic."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from coordinator.embedded.commit_log import Wait
@@ -207,13 +207,19 @@ def receipts_by_partition(
                 f"the receipts of transaction {pointer} name {count} rows in {whole}, "
                 f"and {stored} are stored"
             )
-    known = {whole, *listed}
-    for receipt in named:
-        if receipt.topic not in known or receipt.pointer != pointer:
+    _check_receipts(named, pointer, {whole, *listed}, whole)
+    return listed
+
+
+def _check_receipts(
+    receipts: Iterable[Receipt], pointer: int, topics: Collection[str], whole: str
+) -> None:
+    """Refuses receipts of another transaction, or of none of these topics."""
+    for receipt in receipts:
+        if receipt.topic not in topics or receipt.pointer != pointer:
             raise BadRequest(
                 f"{receipt} is not of transaction {pointer} and topic {whole}"
             )
-    return listed
 
 
 def _in_order(calls: Iterable[Callable[[], object]]) -> None:
