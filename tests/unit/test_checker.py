@@ -127,6 +127,15 @@ def test_messages_out_of_order_are_found() -> None:
     assert "reordered" in kinds(publishes, polls)
 
 
+@pytest.mark.parametrize("outcome", [OK, FAIL])
+def test_a_row_of_a_refused_transaction_may_come_late(outcome: str) -> None:
+    """A part that home gave up comes to its owner after what was asked later."""
+    publishes, polls = correct()
+    publishes.append(publish("a7", outcome=outcome, at=25, transactional=True))
+    polls.append(poll((9, "a7"), at=110, reader="late", committed=False))
+    assert ("reordered" in kinds(publishes, polls)) is (outcome == OK)
+
+
 def test_messages_out_of_order_within_a_request_are_found() -> None:
     publishes, polls = correct()
     publishes[0] = attrs.evolve(publishes[0], sent=publishes[0].sent[::-1])
