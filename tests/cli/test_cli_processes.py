@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import txaware
+from tests.support.certificates import self_signed
 from tests.support.cli_runs import ended, run
 from tests.support.clusters import (
     PATIENCE_S,
@@ -711,8 +712,15 @@ def test_an_address_of_another_machine_is_refused_and_a_way_to_this_one_is_not(
         silent.shutdown(socket.SHUT_RDWR)
         answers.join()
     lines = ServerCuts({"all": port, "1": own[0], "2": own[1]})
-    with lines, clustered(here, 2, *listens, before=(*ports, *told)) as cluster:
-        assert {urlsplit(one).hostname for one in cluster.own} == {other}
+    with lines:
+        with clustered(here, 2, *listens, before=(*ports, *told)) as cluster:
+            assert {urlsplit(one).hostname for one in cluster.own} == {other}
+        tokens = str(tmp_path / "tokens.toml")
+        run("token", "new", "boss", "--file", tokens, "--topic", "*", "--verb", "admin")
+        made, key = map(str, self_signed(tmp_path, "DNS:mq.example.org"))
+        guarded = ("--auth", tokens, "--certificate", made, "--key", key)
+        with clustered(here, 2, *listens, *guarded, before=(*ports, *told)) as cluster:
+            assert cluster.url == f"https://{other}:{port}"
 
 
 def _answers_nonsense(listener: socket.socket) -> None:
