@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.support.concurrency import until
-from txaware.errors import Unavailable
+from txaware.errors import ShardAway, Unavailable
 from txaware.server.cluster.server_map import ServerMap
 from txaware.server.cluster.server_sessions import Orders
 from txaware.server.cluster.shard_holder import ShardHolder
@@ -246,6 +246,7 @@ def test_what_is_answered_or_refused_at_once_is_under_way_no_more() -> None:
 
     def begin(_: Request, __: OnReply) -> Begun:
         assert not uses.drain(1, 0)
+        uses.take(1)
         return reply
 
     def refuse(_: Request, __: OnReply) -> Begun:
@@ -253,8 +254,37 @@ def test_what_is_answered_or_refused_at_once_is_under_way_no_more() -> None:
 
     assert counting(uses, begin)(request, print) is reply  # type: ignore[arg-type]
     assert uses.drain(1, 0)
+    uses.take(1)
     with pytest.raises(Unavailable):
         counting(uses, refuse)(request, print)  # type: ignore[arg-type]
+    assert uses.drain(1, 0)
+
+
+def test_a_request_that_was_on_its_way_as_its_shard_went_is_asked_again() -> None:
+    """It was placed here, and its shard is closed before it begins."""
+    uses, done = ShardUses(), list[str]()
+    request: Any = _Request(None)
+
+    def begin(_: Request, __: OnReply) -> Begun:
+        done.append("at once")
+        return Reply(200)
+
+    async def handle(_: object) -> Reply:
+        done.append("in a task")
+        return Reply(200)
+
+    waits = uses.counting(Route("POST", "/poll", handle, waits=True), 1).handle
+    begins = counting(uses, begin)
+    assert uses.drain(1, 0)
+    with pytest.raises(ShardAway, match="shard 1 goes to another server"):
+        begins(request, print)
+    with pytest.raises(ShardAway, match="shard 1 goes to another server"):
+        asyncio.run(waits(request))
+    assert not done
+    uses.take(1)
+    assert isinstance(begins(request, print), Reply)
+    asyncio.run(waits(request))
+    assert done == ["at once", "in a task"]
     assert uses.drain(1, 0)
 
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 import attrs
 import msgspec
 
+from txaware.errors import ShardAway
 from txaware.server.exchange import Peer, Reply, Request, Settable, Stream
 from txaware.server.routing import Answer, Begun, OnReply, Route
 
@@ -40,6 +41,16 @@ class ShardUses:
 
     def _enter(self, shard: int) -> None:
         with self._changed:
+            self._under_way[shard] += 1
+
+    def _enter_here(self, shard: int) -> None:
+        """Does so where the shard is here still; raises `ShardAway` once it goes."""
+        with self._changed:
+            if shard in self._moving:
+                raise ShardAway(
+                    f"shard {shard} goes to another server just now; try again in a "
+                    f"moment"
+                )
             self._under_way[shard] += 1
 
     def _leave(self, shard: int) -> None:
@@ -82,7 +93,8 @@ class ShardUses:
         """Returns the route whose requests are counted as under way in a shard.
 
         The shard stays here until they are answered. What may wait for messages has a
-        task, and hears that the shard moves; all others begin without one.
+        task, and hears that the shard moves; all others begin without one. One that was
+        on its way as the shard went is asked again: nothing is done for it.
         """
         begin = None
         if route.begin is not None and not route.waits:
@@ -95,7 +107,7 @@ class ShardUses:
     ) -> Begun:
         assert route.begin is not None
         is_inside = True
-        self._enter(shard)
+        self._enter_here(shard)
 
         def leave() -> None:
             nonlocal is_inside
@@ -133,9 +145,12 @@ class ShardUses:
 
     async def _handled(self, route: Route, shard: int, request: Request) -> Answer:
         peer = cast(Peer, _PollingPeer(request.peer, self, shard))
-        with self.using(shard):
+        self._enter_here(shard)
+        try:
             answer = await route.handle(msgspec.structs.replace(request, peer=peer))
             return self._in_pieces(answer, shard)
+        finally:
+            self._leave(shard)
 
     def _in_pieces(self, answer: Answer, shard: int) -> Answer:
         if isinstance(answer, Stream):
