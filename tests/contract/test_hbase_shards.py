@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager, suppress
 from copy import deepcopy
 from functools import partial
 from threading import Thread
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -17,13 +17,21 @@ from tests.support.hbase_faults import Request, Way
 from tests.support.hbase_owners import ADDRESS, made
 from tests.support.messagings import payloads, table_of
 from tests.support.told import Told
-from txaware.errors import BadRequest, ShardAway, ShardMissing, Unavailable
+from txaware.errors import (
+    BadRequest,
+    NotWritten,
+    ShardAway,
+    ShardMissing,
+    Unavailable,
+)
 from txaware.messaging import Messaging
 from txaware.messaging.addresses import open_on
 from txaware.messaging.server_shards import ShardCopies, opened_home
+from txaware.model.commit_slots import CommitSlot
 from txaware.model.reports import Report
 from txaware.model.settings import Settings
 from txaware.service.check.checking import check_table
+from txaware.service.write.commits_in_slots import CommitSlots
 from txaware.shards.opening import require_no_shard, with_shards
 from txaware.shards.shard_place import ShardsInHBase
 from txaware.shards.sharded_table import ShardedTable
@@ -367,6 +375,33 @@ def test_a_store_that_goes_on_under_two_owners_is_found(
     with suppress(Unavailable):
         first.close()
     assert told.wrong() == ({"reordered"} if is_planted else set())
+
+
+def test_who_takes_itself_for_home_still_says_no_to_nobody_s_commit(
+    place: Place,
+) -> None:
+    """It refused a commit; then it hung, and the next home was asked again, and did."""
+    client, slot = "0123456789abcdef" * 2, CommitSlot("0123456789abcdef" * 2, 3)
+
+    def refused(_: object, __: object) -> NoReturn:
+        raise NotWritten("the disk is full")
+
+    first = Messaging(open_on(place.home(), None, SETTINGS, place.clock, None))
+    with pytest.raises(NotWritten):
+        slots_of(first).perform(slot, 1, first.coordinator.start_short, refused)
+    with place.seized() as second:
+        pointer = slots_of(second).commit_at_once(client, 3, 1)
+        with pytest.raises(Unavailable):
+            slots_of(first).settle_commit(client, 3, 1)
+        assert slots_of(second).settle_commit(client, 3, 1) == pointer
+    with suppress(Unavailable):
+        first.close()
+
+
+def slots_of(messaging: Messaging) -> CommitSlots:
+    service: Any = messaging._parts.service
+    slots: CommitSlots = service.slots
+    return slots
 
 
 def test_the_tables_of_a_shard_may_be_made_before(place: Place) -> None:

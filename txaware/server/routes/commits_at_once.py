@@ -113,6 +113,7 @@ class CommitsAtOnce:
                 tx, cargo, partial(server_context.outcomes.post, ended)
             )
         except Exception as error:
+            self._owners.ended(pointer)
             slots.failed(slot, tx, error)
             raise
         if not is_committing:
