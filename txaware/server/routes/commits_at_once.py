@@ -113,7 +113,7 @@ class CommitsAtOnce:
                 tx, cargo, partial(server_context.outcomes.post, ended)
             )
         except Exception as error:
-            self._owners.ended(pointer)
+            self._owners.ended(tx.transaction_id)
             slots.failed(slot, tx, error)
             raise
         if not is_committing:
