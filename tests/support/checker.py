@@ -130,7 +130,7 @@ def anomalies(
         found += _of_readers(topic)
         found += _of_transactions(topic)
         found += _stuck(topic, sent, sorted(quiet))
-        found += _of_ids(topic)
+        found += _of_ids(topic, sent)
         found += _of_values(topic, sent)
         found += _of_order(topic, sent)
     found += _lost_or_torn(topics, sent)
@@ -222,12 +222,22 @@ def _cycles(topics: dict[str, _Topic], publishes: list[Publish]) -> Iterator[Ano
         yield Anomaly("cycle", f"among {sorted(reads)}")
 
 
-def _of_ids(topic: _Topic) -> Iterator[Anomaly]:
+def _of_ids(topic: _Topic, publishes: list[Publish]) -> Iterator[Anomaly]:
+    """A value has one id, and an id one value.
+
+    A block that begins with its commit may leave rows of a first try, which a kill has
+    ended, in other shards: once is what readers of committed messages see.
+    """
+    in_transactions = {
+        value for p in publishes if p.transactional for value in p.values(topic.name)
+    }
     for message_id, values in topic.values.items():
         if len(values) > 1:
             where = f"{topic.name} {message_id.hex()}: {sorted(values)}"
             yield Anomaly("inconsistent id", where)
-    for value, ids in topic.places.items():
+    for value, all_ids in topic.places.items():
+        is_one = value not in in_transactions
+        ids = [one for one in all_ids if is_one or topic.committed.get(one) == value]
         if len(ids) > 1:
             places = [message_id.hex() for message_id in sorted(ids)]
             yield Anomaly("duplicate", f"{topic.name} {value}: {places}")
@@ -252,8 +262,8 @@ def _of_values(topic: _Topic, publishes: list[Publish]) -> Iterator[Anomaly]:
 def _of_order(topic: _Topic, publishes: list[Publish]) -> Iterator[Anomaly]:
     """Ids rise with time; within a request, without anything in between.
 
-    A part of a commit may come to the server of its shard after home gave it up, and
-    lies there as a row of an invalid transaction: it has no place in time.
+    Rows of a transaction that nobody sees committed have no place in time: a part of
+    a commit may come to the server of its shard after home gave it up.
     """
     owners = {
         value: (number, p)
@@ -265,12 +275,15 @@ def _of_order(topic: _Topic, publishes: list[Publish]) -> Iterator[Anomaly]:
         for message_id in sorted(topic.values)
         for value in sorted(topic.values[message_id])
         if value in owners
+        and (
+            not owners[value][1].transactional
+            or topic.committed.get(message_id) == value
+        )
     ]
     latest, closed, last, places = -1, set[int](), -1, dict[int, int]()
     for value in in_order:
         number, publish = owners[value]
-        is_in_time = not publish.transactional or publish.outcome != FAIL
-        if is_in_time and publish.ended < latest:
+        if publish.ended < latest:
             yield Anomaly("reordered", f"{topic.name} {value}: after a later one")
         latest = max(latest, publish.began)
         place = publish.values(topic.name).index(value)

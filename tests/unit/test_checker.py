@@ -127,13 +127,27 @@ def test_messages_out_of_order_are_found() -> None:
     assert "reordered" in kinds(publishes, polls)
 
 
-@pytest.mark.parametrize("outcome", [OK, FAIL])
-def test_a_row_of_a_refused_transaction_may_come_late(outcome: str) -> None:
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_row_of_a_refused_transaction_may_come_late(*, is_committed: bool) -> None:
     """A part that home gave up comes to its owner after what was asked later."""
     publishes, polls = correct()
-    publishes.append(publish("a7", outcome=outcome, at=25, transactional=True))
-    polls.append(poll((9, "a7"), at=110, reader="late", committed=False))
-    assert ("reordered" in kinds(publishes, polls)) is (outcome == OK)
+    publishes.append(publish("a7", outcome=UNKNOWN, at=25, transactional=True))
+    publishes[-1] = attrs.evolve(publishes[-1], ended=26)
+    polls.append(poll((9, "a7"), at=110, reader="late", committed=is_committed))
+    assert ("reordered" in kinds(publishes, polls)) is is_committed
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_rows_of_a_first_try_that_nobody_sees_committed_are_no_duplicate(
+    *, is_committed: bool
+) -> None:
+    """A kill ended that try within a commit, and the block was asked for again."""
+    publishes, polls = correct()
+    polls.append(
+        poll((6, "a3"), at=110, start=place(5), reader="all", committed=is_committed)
+    )
+    polls[-1] = attrs.evolve(polls[-1], reader="r" if is_committed else "all")
+    assert ("duplicate" in kinds(publishes, polls)) is is_committed
 
 
 def test_messages_out_of_order_within_a_request_are_found() -> None:
