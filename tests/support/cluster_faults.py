@@ -186,14 +186,15 @@ def forget_soon(beside: Path, *, grace_s: float) -> None:
     """Has home forget invalid transactions whose clients ask no more for long."""
     begin = EmbeddedCoordinator.__init__
     truncate = EmbeddedCoordinator.truncate_invalid_tx
+    counting = threading.Lock()  # the janitor forgets, and so does who asks for it
 
     def soon(self: EmbeddedCoordinator, *args: Any, **options: Any) -> None:
         begin(self, *args, **(options | {"settle_grace_s": grace_s}))
 
     def noted(self: EmbeddedCoordinator, pointers: Iterable[int]) -> bool:
-        before = self.invalid_size()
-        has_any = truncate(self, pointers)
-        with (beside / "forgotten").open("ab") as file:
+        with counting, (beside / "forgotten").open("ab") as file:
+            before = self.invalid_size()
+            has_any = truncate(self, pointers)
             file.write(b"." * max(0, before - self.invalid_size()))
         return has_any
 
