@@ -265,7 +265,7 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
         if self.status is not ACTIVE:
             self._require_active("finish")
         tx = self._tx or self.transaction
-        begun = tracing.begun() if tracing.API in modules else None
+        operation = tracing.begin_operation() if tracing.API in modules else None
         self.status = ENDING
         try:
             changes = self._participants.changes(tx)
@@ -273,8 +273,8 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
                 self._decide(tx, self._participants)
                 self.status = COMMITTED
                 self._committed(tx)
-                if begun is not None:
-                    begun.settled("commit", _known_id(tx))
+                if operation is not None:
+                    operation.settled("commit", _known_id(tx))
                 return
             asked_s = self._clock_s()
             first, last = self._participants.apart_with_cargo()
@@ -289,16 +289,16 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
             interrupt = self._commit(tx, asked_s, cargo)
             self.status = COMMITTED  # before any call: an interrupt would undo it
             self._committed(tx, interrupt)
-            if begun is not None:
-                begun.settled("commit", _known_id(tx))
+            if operation is not None:
+                operation.settled("commit", _known_id(tx))
         except BaseException as error:
             self.status = Status(self._decided or self.status)
-            if begun is not None:
-                begun.settled("commit", _known_id(tx), error=error)
+            if operation is not None:
+                operation.settled("commit", _known_id(tx), error=error)
             if self.status is ENDING:  # the commit was not asked for
                 self._undo(error)
             elif self.status is COMMITTED:
-                self._tell_rest(tx)
+                self._notify_rest(tx)
             raise
 
     def _committed(self, tx: Transaction, stop: BaseException | None = None) -> None:
@@ -309,7 +309,7 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
         if failures or stop is not None:
             raise_first([*filter(None, [stop]), *failures], f"{self} stays committed")
 
-    def _tell_rest(self, tx: Transaction) -> None:
+    def _notify_rest(self, tx: Transaction) -> None:
         """Tells those that an interrupt left; none is told twice."""
         self._participants.announce(tx)
         self._call_back(committed=True)
@@ -318,13 +318,13 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
         """Undoes everything; a block that ends after it commits nothing."""
         self._require_active("abort")
         failure = ParticipantFailed(f"{self} could not be undone")
-        told = self._undo(failure, notes_told=False)
+        raised = self._undo(failure, notes_raised=False)
         self._failure = None
         if hasattr(failure, "__notes__"):
-            note_others(failure, told)
+            note_others(failure, raised)
             raise failure
-        if told:
-            raise told[0]
+        if raised:
+            raise raised[0]
 
     def __enter__(self) -> Self:
         """Begins; an interrupt finds the block entered, or everything undone."""
@@ -458,7 +458,7 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
         cause: BaseException,
         *,
         invalidate: bool = False,
-        notes_told: bool = True,
+        notes_raised: bool = True,
     ) -> list[BaseException]:
         """Rolls all back; aborts if all is undone, and invalidates otherwise.
 
@@ -481,10 +481,10 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
                 except Exception as another:
                     failures.append(another)
         self.status = Status.ABORTED if undone else Status.INVALIDATED
-        told = self._call_back(committed=False)
-        note_others(cause, [*failures, *told] if notes_told else failures)
-        raise_interrupt([*failures, *told], cause)
-        return told
+        raised = self._call_back(committed=False)
+        note_others(cause, [*failures, *raised] if notes_raised else failures)
+        raise_interrupt([*failures, *raised], cause)
+        return raised
 
 
 def entered_already(status: Status) -> MisusedTransaction:

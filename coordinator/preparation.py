@@ -92,7 +92,7 @@ class Prepares:
         cause: BaseException,
         *,
         invalidate: bool = False,
-        notes_told: bool = True,
+        notes_raised: bool = True,
     ) -> list[BaseException]:
         """Rolls all back."""
         raise NotImplementedError

@@ -171,11 +171,11 @@ class Tracing:
         """Tells whether another span tells of what is done here."""
         return bool(self._context.get_value(_QUIET))
 
-    def begun(self) -> "BegunOperation":
+    def begin_operation(self) -> "TracedOperation":
         """Notes when an operation begins, of which a span tells once it has ended."""
-        return BegunOperation(self, time.time_ns())
+        return TracedOperation(self, time.time_ns())
 
-    def tell(
+    def record(
         self,
         name: str,
         began_ns: int,
@@ -191,11 +191,11 @@ class Tracing:
         `own` are attributes of the span alone, which no metric has.
         """
         try:
-            self._tell(name, began_ns, named, own, headers, count, error)
+            self._record(name, began_ns, named, own, headers, count, error)
         except Exception:
             logger.exception("nothing is told of %s", name)
 
-    def _tell(
+    def _record(
         self,
         name: str,
         began_ns: int,
@@ -263,7 +263,7 @@ class Tracing:
         return list(links.values())
 
 
-class BegunOperation:
+class TracedOperation:
     """An operation that has begun, and whose span is made when it has ended."""
 
     __slots__ = ("_began_ns", "_tracing")
@@ -276,7 +276,7 @@ class BegunOperation:
         self, operation: str, destination: str, headers: Sequence[Headers]
     ) -> None:
         """Tells of messages that came, with links to those who sent them."""
-        self._tracing.tell(
+        self._tracing.record(
             f"{operation} {destination}",
             self._began_ns,
             named=_attributes(operation, RECEIVE, destination),
@@ -293,7 +293,7 @@ class BegunOperation:
         error: BaseException | None,
     ) -> None:
         """Tells of messages that went out together, with links to their spans."""
-        self._tracing.tell(
+        self._tracing.record(
             f"send {to}",
             self._began_ns,
             named=_attributes("send", SEND, to),
@@ -313,7 +313,7 @@ class BegunOperation:
     ) -> None:
         """Tells of a commit, or of what a relay has carried over."""
         own = {} if transaction_id is None else {TRANSACTION: transaction_id}
-        self._tracing.tell(
+        self._tracing.record(
             operation,
             self._began_ns,
             named=_attributes(operation, SETTLE),
@@ -324,10 +324,10 @@ class BegunOperation:
         )
 
 
-def begun() -> BegunOperation | None:
+def begin_operation() -> TracedOperation | None:
     """Notes the beginning of an operation; None where nothing is traced."""
     tracing = active()
-    return None if tracing is None else tracing.begun()
+    return None if tracing is None else tracing.begin_operation()
 
 
 @lru_cache(maxsize=1000)

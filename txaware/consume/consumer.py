@@ -291,7 +291,7 @@ class Consumer(Generic[T]):
 
     def _poll(self, place: ReadPlace, limit: int, tx: Transaction | None) -> Page:
         position = place.position
-        begun = tracing.begun() if tracing.API in modules else None
+        operation = tracing.begin_operation() if tracing.API in modules else None
         try:
             page = self._page(position, limit, tx)
         except TopicNotFound:
@@ -302,8 +302,8 @@ class Consumer(Generic[T]):
             page = self._page(position, limit, tx)
         if isinstance(page.next, dict):
             self._had = max(self._had, *(number + 1 for number in page.next))
-        if begun is not None and page:
-            begun.received("poll", self._topic, [one.headers for one in page])
+        if operation is not None and page:
+            operation.received("poll", self._topic, [one.headers for one in page])
         self._blocked_by = page.blocked_by
         self._expired.look(position, page)
         if is_ahead(page, position):

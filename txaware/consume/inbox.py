@@ -75,10 +75,10 @@ class Inbox:
         self._positions.require_block("poll")
         saved = self._positions.position(*self._place)
         position = saved or self._start
-        begun = tracing.begun()
+        operation = tracing.begin_operation()
         page, place = self._after(position, limit)
-        if begun is not None and page:
-            begun.received("poll", self.topic, [one.headers for one in page])
+        if operation is not None and page:
+            operation.received("poll", self.topic, [one.headers for one in page])
         self._blocked_by = page.blocked_by
         # Where it begins is kept, so that it is the same place after a restart.
         begins = saved is None and self._start is not None

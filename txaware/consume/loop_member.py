@@ -116,7 +116,7 @@ class PartitionReader:
         if pair not in reading.places:
             return Page([], next_id=self.stands_at())
         position = member._place_in(reading, pair)
-        begun = tracing.begun()
+        operation = tracing.begin_operation()
         page = member._service.poll(
             self.name,
             start=position,
@@ -125,8 +125,8 @@ class PartitionReader:
             transaction=context.transaction,
             isolation=UNCOMMITTED,
         )
-        if begun is not None and page:
-            begun.received("poll", self.name, [one.headers for one in page])
+        if operation is not None and page:
+            operation.received("poll", self.name, [one.headers for one in page])
         self._expired.look(position, page)
         if is_ahead(page, position):
             member._move_in(context, reading, pair, page.next)

@@ -216,7 +216,7 @@ class OutboxRelay(Generic[Rows]):
 
     def _attempt(self, choose: Callable[[OutboxBatch], Chosen]) -> Attempt:
         """Carries over, in a transaction, what is chosen of the next batch."""
-        chosen, begun = None, tracing.begun()
+        chosen, operation = None, tracing.begin_operation()
         try:
             with self.messaging.transaction():
                 progress = self._progress.get(self._key) or b""
@@ -230,9 +230,9 @@ class OutboxRelay(Generic[Rows]):
             log.debug("%r cannot carry over all at once: %s", self, error)
             return Attempt(chosen, refusal=error)
         self._reported = attempt.report or self._reported
-        if begun is not None and chosen.rows:
+        if operation is not None and chosen.rows:
             headers = [unpacked(row.headers) for row in chosen.rows if row.headers]
-            begun.settled("relay", headers=headers, count=attempt.count)
+            operation.settled("relay", headers=headers, count=attempt.count)
         return attempt
 
     def _carried(self, batch: OutboxBatch, chosen: Chosen) -> Attempt:

@@ -189,7 +189,11 @@ class FencedTransaction(TransactionContext):
         return tx
 
     def _undo(
-        self, cause: BaseException, *, invalidate: bool = False, notes_told: bool = True
+        self,
+        cause: BaseException,
+        *,
+        invalidate: bool = False,
+        notes_raised: bool = True,
     ) -> list[BaseException]:
         """Undoes as any transaction, also behind an interrupt before the count joined.
 
@@ -197,7 +201,7 @@ class FencedTransaction(TransactionContext):
         """
         unlisted = self._participants.listed(self.count) is None
         return super()._undo(
-            cause, invalidate=invalidate or unlisted, notes_told=notes_told
+            cause, invalidate=invalidate or unlisted, notes_raised=notes_raised
         )
 
     @property
@@ -229,7 +233,7 @@ class FencedTransaction(TransactionContext):
             try:
                 self._committed(self.transaction)
             except BaseException:
-                self._tell_rest(self.transaction)
+                self._notify_rest(self.transaction)
                 raise
             return
         self._undo(refusal, invalidate=True)

@@ -31,8 +31,8 @@ async def _pause(event: asyncio.Event, seconds: float) -> None:
         handle.cancel()
 
 
-def _tell(
-    begun: tracing.BegunOperation,
+def _record_sent(
+    operation: tracing.TracedOperation,
     topic: str,
     payloads: Payloads,
     outcome: MessageId | BaseException,
@@ -40,7 +40,7 @@ def _tell(
     """Has a span tell of a try of a batch."""
     labels = payloads.labels
     packed = () if labels is None else labels.headers
-    begun.sent(
+    operation.sent(
         topic,
         (unpacked(one) for one in packed if one),
         count=len(payloads),
@@ -135,7 +135,7 @@ class SendLoop:
         with self.lock:
             self._is_over = self._is_woken = True
             over = self.machine.abandon(Unavailable(f"the sender sends no more: {why}"))
-        self._tell_over(over)
+        self._notify_over(over)
 
     async def _run(self) -> None:
         event = asyncio.Event()
@@ -159,13 +159,13 @@ class SendLoop:
             await way.close()
 
     def _perform(self, way: SendsBatches, actions: Actions) -> None:
-        self._tell_over(actions)
+        self._notify_over(actions)
         for topic in actions.count:
             self._begin_count(way, topic)
         for batch in actions.send:
             self._begin(way, batch)
 
-    def _tell_over(self, actions: Actions) -> None:
+    def _notify_over(self, actions: Actions) -> None:
         for batch in actions.over:
             self._log_loss(batch)
             batch.notify_callers()
@@ -184,11 +184,11 @@ class SendLoop:
         assert batch.producer is not None
         assert batch.base is not None
         payloads = batch.request(machine.limits.compression)
-        begun = tracing.begun()
+        operation = tracing.begin_operation()
 
         def callback(outcome: MessageId | BaseException) -> None:
-            if begun is not None:
-                _tell(begun, batch.topic, payloads, outcome)
+            if operation is not None:
+                _record_sent(operation, batch.topic, payloads, outcome)
             with self.lock:
                 if self._is_over:
                     return

@@ -281,7 +281,7 @@ class Popper(Generic[T]):
         self, n: int, wait_s: float = 0, *, commits: Job[Any] | None = None
     ) -> list[Job[T]]:
         """Returns up to `n` jobs; waits for the first, and for no more."""
-        access, begun = self._access, tracing.begun()
+        access, operation = self._access, tracing.begin_operation()
         context = current_transaction(access.coordinator)
         within = None
         if context is None:
@@ -291,8 +291,8 @@ class Popper(Generic[T]):
                 commits.commit()
             within = joined_jobs(context, access.queues, self.queue)
             popped = self._pop_within(context, within, n, wait_s)
-        if begun is not None and popped:
-            begun.received("pop", self.queue, [one.headers for one in popped])
+        if operation is not None and popped:
+            operation.received("pop", self.queue, [one.headers for one in popped])
         return self.jobs(popped, within)
 
     def _pop_alone(

@@ -155,10 +155,10 @@ class AsyncPopper(Awaited[Popper[T]], Generic[T]):
                 await commits.commit()
             jobs = await self._run(popper.pop_many, n, wait_s)
         else:
-            begun = tracing.begun()
+            operation = tracing.begin_operation()
             popped = await self._pop_alone(n, wait_s, commits)
-            if begun is not None and popped:
-                begun.received("pop", self.queue, [one.headers for one in popped])
+            if operation is not None and popped:
+                operation.received("pop", self.queue, [one.headers for one in popped])
             jobs = popper.jobs(popped)
         return [AsyncJob(job, self._workers, self._calls) for job in jobs]
 
