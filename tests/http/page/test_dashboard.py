@@ -367,6 +367,22 @@ def test_messages_are_looked_at_without_being_consumed(
     assert messaging.metrics().topics["orders"].messages_out == 0
 
 
+def test_the_newest_page_is_at_least_half_full_whatever_their_pace(
+    page: Browser, messaging: Messaging, clock: Clock
+) -> None:
+    for apart_ms in (7, 60_000):
+        for number in range(60):
+            messaging.publish("orders", [b"%d" % number])
+            clock.ahead_ms += apart_ms
+        page.run("location.hash = '#/'")
+        page.run("location.hash = '#/topics/orders'")
+        page.reads("#rows", "59")
+        page.wait(
+            lambda: 13 <= len(page.all("#rows > li")) <= 25, "at least half a page"
+        )
+        assert page.texts("#rows > li")[-1].endswith("59")
+
+
 def test_the_newest_messages_come_first_and_earlier_ones_can_be_reached(
     page: Browser, messaging: Messaging, clock: Clock
 ) -> None:

@@ -77,6 +77,9 @@ def test_a_part_has_an_address_and_so_has_a_search(
     page.driver.refresh()
     page.reads("#queues", "mail")
     assert page.run("return document.getElementById('search').value") == "mai"
+    go(page, "groups/billing")  # the rest was cut off where it was pasted
+    page.reads("body", "No group has a position")
+    assert page.text("#lost") == ""
     go(page, "nothing/like/it")
     page.reads("#topics", "orders")
 

@@ -18,6 +18,8 @@ const SLOWEST_MS = 10_000;
 const find = (id) => document.getElementById(id);
 const token = find("token");
 const VIEWS = { topics: messagesView, groups: groupView, queues: queueView, tables: rowsView };
+// So many names an address of it has at least: a shorter one is of its part of all.
+const NAMES = { groups: 3 };
 const ALL = [overview, ...Object.values(VIEWS)];
 let view = null;
 let answeredMs = null;
@@ -28,7 +30,7 @@ let timer;
 /** Opens the view of the address; who came by a link gets its heading in focus. */
 function open({ isFirst = false } = {}) {
   const { names, query } = here();
-  const isDetail = names.length > 1 && Object.hasOwn(VIEWS, names[0]);
+  const isDetail = Object.hasOwn(VIEWS, names[0]) && names.length >= (NAMES[names[0]] ?? 2);
   const next = isDetail ? VIEWS[names[0]] : overview;
   const isOther = next !== view;
   view = next;

@@ -10,6 +10,7 @@ import { bytes, count, several, time } from "./words.js";
 const EVERY_MS = 2000;
 const PAGE = 25;
 const MOST_LOOKS = 80;
+const MOST_LOOKS_FOR_MORE = 8;
 const MOST_LOOKED_AT = 200_000;
 const A_SECOND = 1000 * 0x10000; // between the keys of two rows
 const OLDEST = "oldest";
@@ -198,10 +199,11 @@ function back() {
 /**
  * The rows before an id. They can only be read forwards, so it begins some distance
  * before it: further away while it finds nothing, nearer where there is more than a page.
+ * Where it has some, it looks a few times more for half a page.
  */
 async function before(id, { inclusive = false } = {}) {
   const end = keyOf(id) + (inclusive ? 1n : 0n);
-  let [few, many, distance, best] = [0, Infinity, PAGE, null];
+  let [few, many, distance, best, more] = [1, Infinity, PAGE, null, MOST_LOOKS_FOR_MORE];
   for (let look = 0; look < MOST_LOOKS; look++) {
     const start = BigInt(distance) < end ? idOf(end - BigInt(distance)) : null;
     const rows = await peek(start, PAGE + 1);
@@ -215,8 +217,14 @@ async function before(id, { inclusive = false } = {}) {
     } else {
       many = distance;
     }
-    if (best && many < Infinity) return best;
-    distance = many < Infinity ? Math.floor((few + many) / 2) : Math.max(distance * 8, A_SECOND);
+    if (many === Infinity) {
+      distance = Math.max(distance * 8, A_SECOND);
+      continue;
+    }
+    if (best && (more === 0 || many - few <= 1)) return best;
+    if (best) more -= 1;
+    // The middle by its digits: rows may be parts of a millisecond apart, or days.
+    distance = Math.max(few + 1, Math.floor(Math.sqrt(few) * Math.sqrt(many)));
   }
   return first();
 }
