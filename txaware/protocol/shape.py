@@ -335,7 +335,9 @@ class Shape:
     # ---- the server's half
     def unpacked(self, body: bytes) -> tuple[Any, dict[str, str]]:
         """Returns the request of fields in their order, and the words of its path."""
-        sent = self._named(self._sent_in_order(body))
+        if self.is_late and not self.places:
+            return LateRequest(self.request, body, {}, self._read_packed), {}
+        sent = self._named(self._sent_in_order(self._unpack, body))
         found: dict[str, Any] = {}
         words: dict[str, str] = {}
         for name in self.places:
@@ -372,8 +374,10 @@ class Shape:
 
     def _read_packed(self, body: bytes) -> dict[str, Any]:
         """Reads the fields of a frame that are in no path."""
-        sent = self._named(unpack(body))
-        return self._read_sent({n: v for n, v in sent.items() if n not in self.places})
+        sent = self._named(self._sent_in_order(unpack, body))
+        for name in self.places:
+            del sent[name]
+        return self._read_sent(sent)
 
     def _read_sent(self, sent: dict[str, Any]) -> dict[str, Any]:
         """Reads fields of a body by their names in Python."""
@@ -385,9 +389,9 @@ class Shape:
                 in_body[self._in_body[name].name] = value
         return self.named(self.body.read(in_body))
 
-    def _sent_in_order(self, body: bytes) -> Any:
+    def _sent_in_order(self, unpack: Callable[[bytes], Any], body: bytes) -> Any:
         try:
-            sent = self._unpack(body)
+            sent = unpack(body)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise BadRequest(f"the fields are no msgpack: {error}") from error
         if not isinstance(sent, list) or len(sent) > len(self.in_order):

@@ -56,6 +56,9 @@ from txaware.service.write.message_cargo import carries_nothing
 
 # The parts that come with a commit, by the name of their field.
 Carried = Mapping[str, Sequence[Any]]
+# The rights that parts of a commit need.
+_PUBLISHES, _IN_A_GROUP = to_publish(transactions=True), in_group(transactions=True)
+_CHANGES = on_table("publish")
 
 
 class RowsAhead:
@@ -138,7 +141,7 @@ class RowsOfCommit:
 
     cargoes: list[CargoCounted]
     ahead: dict[str, Listed] = attrs.field(factory=dict)
-    elsewhere: list[PartElsewhere] = attrs.field(factory=list)
+    elsewhere: Sequence[PartElsewhere] = ()
 
     @property
     def is_ahead(self) -> bool:
@@ -218,8 +221,8 @@ class Commits:
             producers = carried.get("producers", ())
             if any(may_wait(each["transactionalId"]) for each in producers):
                 return False
-            rows = RowsOfCommit([*self._cargoes(carried, tx)] if carried else [])
-            if self._ahead(carried):
+            rows = self._rows(carried, tx)
+            if rows.is_ahead:
                 return False
         except TxAwareError:
             return False
@@ -287,8 +290,7 @@ class Commits:
     def rows(self, carried: Carried, tx: Transaction) -> RowsOfCommit:
         """Makes the rows of a commit; raises where they are wrong."""
         carried, elsewhere = self._split(carried)
-        cargoes = [*self._cargoes(carried, tx)] if any(carried.values()) else []
-        return RowsOfCommit(cargoes, self._ahead(carried), elsewhere)
+        return self._rows(carried, tx, elsewhere)
 
     def carry_out(self, rows: RowsOfCommit, tx: Transaction) -> None:
         """Writes the rows of a commit, and commits; a thread waits for both."""
@@ -319,7 +321,7 @@ class Commits:
     def _write(
         self,
         ahead: dict[str, Listed],
-        elsewhere: list[PartElsewhere],
+        elsewhere: Sequence[PartElsewhere],
         tx: Transaction,
     ) -> None:
         """Writes what no commit carries to shards that are here, and to others."""
@@ -363,13 +365,36 @@ class Commits:
                     elsewhere.append(PartElsewhere(handle.shard, name, part))
         return here, elsewhere
 
-    def _ahead(self, carried: Carried) -> dict[str, Listed]:
-        """Returns the messages that are in other shards than the journal."""
-        return {
-            topic: listed
-            for topic, listed in _topics(carried.get("publishes", ())).items()
-            if listed and not self._service.is_carried(topic)
-        }
+    def _rows(
+        self,
+        carried: Carried,
+        tx: Transaction,
+        elsewhere: Sequence[PartElsewhere] = (),
+    ) -> RowsOfCommit:
+        """Makes the rows of what is for this server, topics last.
+
+        Messages to another shard than the journal's are written ahead.
+        """
+        if not any(carried.values()):
+            return RowsOfCommit([], elsewhere=elsewhere)
+        cargoes = [*self._cargoes(carried, tx)]
+        topics = _topics(carried.get("publishes", ()))
+        messages = sum(map(len, topics.values()))
+        if messages > MAX_MESSAGES:  # empty ones take nearly nothing of a body
+            raise RequestTooLarge(
+                f"a commit with {messages} messages is above the limit of "
+                f"{MAX_MESSAGES}; send some before the commit"
+            )
+        here: list[tuple[str, Listed]] = []
+        ahead: dict[str, Listed] = {}
+        for topic, listed in topics.items():
+            if listed and self._service.is_carried(topic):
+                here.append((topic, listed))
+            elif listed:
+                ahead[topic] = listed
+        if here:
+            cargoes.append(_required(self._service.cargo(self._coordinator, tx, here)))
+        return RowsOfCommit(cargoes, ahead, elsewhere)
 
     def _stays_open(self, tx: Transaction, refusal: TxAwareError) -> bool:
         """Tells whether no request before has committed it, nor will.
@@ -383,7 +408,7 @@ class Commits:
         return was_open
 
     def _cargoes(self, carried: Carried, tx: Transaction) -> Iterator[CargoCounted]:
-        """Yields them in the order of their locks; only topics have any."""
+        """Yields what is beside messages, which takes no locks of rows."""
         coordinator, service = self._coordinator, self._service
         if not self._server_context.carried_bytes:
             raise carries_nothing()
@@ -408,20 +433,6 @@ class Commits:
             yield _required(
                 self._server_context.tables.row_cargo(coordinator, tx, tables)
             )
-        topics = _topics(carried.get("publishes", ()))
-        messages = sum(map(len, topics.values()))
-        if messages > MAX_MESSAGES:  # empty ones take nearly nothing of a body
-            raise RequestTooLarge(
-                f"a commit with {messages} messages is above the limit of "
-                f"{MAX_MESSAGES}; send some before the commit"
-            )
-        published = [
-            (topic, listed)
-            for topic, listed in topics.items()
-            if len(listed) and self._service.is_carried(topic)
-        ]
-        if published:
-            yield _required(service.cargo(coordinator, tx, published))
 
 
 def _topics(publishes: Iterable[CommittedPublish]) -> dict[str, Listed]:
@@ -444,15 +455,13 @@ def _check_pointers(publishes: Iterable[CommittedPublish], pointer: int) -> None
 
 def check_rights(carried: Carried, principal: Principal) -> None:
     """Checks the rights that a request of each part would need."""
-    publishes, in_a_group = to_publish(transactions=True), in_group(transactions=True)
-    changes = on_table("publish")
     for each in carried.get("publishes", ()):
-        publishes(principal, _path_params("topic", each.topic))
+        _PUBLISHES(principal, _path_params("topic", each.topic))
     for each in carried.get("positions", ()):
         topic = _path_params("topic", each["topic"])
-        in_a_group(principal, {"group": each["group"], **topic})
+        _IN_A_GROUP(principal, {"group": each["group"], **topic})
     for each in carried.get("tables", ()):
-        changes(principal, _path_params("table", each["table"]))
+        _CHANGES(principal, _path_params("table", each["table"]))
     for each in carried.get("producers", ()):
         transactional_id = each["transactionalId"]
         with_transactional_id(principal, {"transactional_id": transactional_id})
