@@ -562,7 +562,68 @@ def test_a_thread_that_reads_waits_for_none_that_writes(
             assert until(lambda: connection._streams.queue.is_ready)
             served.messaging.publish("t", [b"a"])
             assert len(reads.result(timeout=20)) == 1
+        connection._flush(None, 20)  # as whoever wrote does
         assert written.result(timeout=20).name == "t"
+
+
+def test_a_thread_waits_for_none_that_writes_which_sends_its_request_too(
+    transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So what many threads ask at once goes out in a few pieces."""
+    transport.run(EMPTY)
+    (connection,) = transport._framed.values()
+    write, writers = connection._write_some, list[int]()
+    asked: list[Future[None]] = []
+
+    def others_wait() -> bool:
+        told = [one for one in connection._streams.under_way if one.notify != nothing]
+        return connection._reading.locked() and len(told) == 2
+
+    with ThreadPoolExecutor(3) as threads:
+
+        def write_late() -> bool:
+            writers.append(threading.get_ident())
+            is_all = write()
+            if not asked:  # they are asked while this thread writes
+                asked.extend(threads.submit(transport.perform, EMPTY) for _ in range(3))
+                assert until(others_wait)
+            return is_all
+
+        monkeypatch.setattr(connection, "_write_some", write_late)
+        transport.run(EMPTY)
+        for one in asked:
+            one.result(timeout=20)
+    assert set(writers) == {threading.get_ident()}
+
+
+def test_an_interrupt_behind_a_write_leaves_no_request_of_others_unsent(
+    transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport.run(EMPTY)
+    (connection,) = transport._framed.values()
+    release = connection._writing.release
+    asked: list[Future[None]] = []
+    with ThreadPoolExecutor(1) as threads:
+
+        class Interrupted:
+            """The lock of whoever writes; a signal comes as it is let go of."""
+
+            acquire = connection._writing.acquire
+            locked = connection._writing.locked
+
+            def release(self) -> None:
+                connection._writing = self.lock
+                asked.append(threads.submit(transport.perform, EMPTY))
+                assert until(lambda: connection._streams.queue.is_ready)
+                release()
+                raise KeyboardInterrupt
+
+            lock = connection._writing
+
+        connection._writing = Interrupted()  # type: ignore[assignment]
+        with pytest.raises(KeyboardInterrupt):
+            transport.run(EMPTY)
+        asked[0].result(timeout=20)
 
 
 def test_a_look_at_a_connection_leaves_no_call_without_a_reader(

@@ -219,6 +219,9 @@ class FrameConnection:
         if not answer.is_over and self._dead is None:
             with self._state:
                 self._streams.forget(answer)
+        # An interrupt may have come between what this thread wrote and its look at
+        # what others have left to it.
+        if self._has_unsent:
             with suppress(Exception):
                 self._flush(None, request.write_s)
         if self._streams.is_in_use:
@@ -296,30 +299,31 @@ class FrameConnection:
         return True
 
     def _after_read(self) -> None:
-        """Gives the credit that is due; where another thread writes, that one does.
-
-        Nobody waits for it here: it may wait until the server is read from.
-        """
-        while self._has_unsent and self._dead is None:
-            if not self._writing.acquire(blocking=False):
-                return
-            try:
-                self._write_all(None, _CREDIT_S, is_reading=True)
-            finally:
-                self._writing.release()
+        """Gives the credit that is due."""
+        self._flush(None, _CREDIT_S, is_reading=True)
 
     @property
     def _has_unsent(self) -> bool:
         return bool(self._unsent) or self._streams.queue.is_ready
 
-    def _flush(self, deadline: Deadline | None, write_s: float) -> None:
-        """Writes what has its turn."""
+    def _flush(
+        self, deadline: Deadline | None, write_s: float, *, is_reading: bool = False
+    ) -> None:
+        """Writes what has its turn; where another thread writes, that one does.
+
+        It looks once more after it has let go. Nobody waits for it, as it may wait
+        until the server is read from.
+        """
         while self._has_unsent and self._dead is None:
-            with self._writing:
-                self._write_all(deadline, write_s)
+            if not self._writing.acquire(blocking=False):
+                return
+            try:
+                self._write_all(deadline, write_s, is_reading=is_reading)
+            finally:
+                self._writing.release()
 
     def _write_all(
-        self, deadline: Deadline | None, write_s: float, *, is_reading: bool = False
+        self, deadline: Deadline | None, write_s: float, *, is_reading: bool
     ) -> None:
         """Writes the next piece as a whole; of the one thread that writes.
 

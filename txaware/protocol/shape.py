@@ -199,6 +199,7 @@ class Shape:
         # Each with its part of the query or the body, where it has one.
         sent = self.query | self._in_body
         self._in_frame = tuple((name, sent.get(name)) for name in self.in_order)
+        self._sent_names = frozenset(part.name for part in sent.values())
         self.body = self._declared_body(body_name)
         self.needs_body = (
             needs_body
@@ -307,20 +308,19 @@ class Shape:
 
         Bytes stand in place of their base64, and what the path names is `named`.
         """
-        parts = self.query | self._in_body
         others: dict[str, Any] = {}
         if self.others:
-            known = {part.name for part in parts.values()}
+            known = self._sent_names
             others = {name: one for name, one in sent.items() if name not in known}
-
-        def value(name: str) -> Any:
-            if name in self.places:
-                return named
-            if name in self.others:
-                return others or _NOT_SENT
-            return sent.get(parts[name].name, _NOT_SENT)
-
-        return _packed([value(name) for name in self.in_order])
+        fields: list[Any] = []
+        for name, part in self._in_frame:
+            if part is not None:
+                fields.append(sent.get(part.name, _NOT_SENT))
+            elif name in self.places:
+                fields.append(named)
+            else:
+                fields.append(others or _NOT_SENT)
+        return _packed(fields)
 
     def packed_body(self, request: Any, *, in_frame: bool = False) -> bytes:
         """Returns the body in msgpack, of one that has formats."""

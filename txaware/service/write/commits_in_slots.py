@@ -102,7 +102,7 @@ class CommitSlots:
         checked_instance(life)
         flag_or_null(repeat, what="repeat")
         check_timeout(timeout_s)
-        self.check_open(timeout_s, open_ms)
+        self.check_open(timeout_s, checked_open_ms(open_ms))
 
         def commit(tx: Transaction, row: RowCargo) -> None:
             coordinator.commit_with(tx, row)  # type: ignore[attr-defined]
@@ -170,7 +170,7 @@ class CommitSlots:
     def check_open(self, timeout_s: float | None, open_ms: int) -> None:
         """Refuses the commit of a block that was open for longer than it may be."""
         limit_s = self._timeout_s if timeout_s is None else timeout_s
-        if checked_open_ms(open_ms) > limit_s * 1000:
+        if open_ms > limit_s * 1000:
             raise TransactionNotInProgress(
                 f"the block was open for {open_ms / 1000:g} s, and its transaction "
                 f"has {limit_s:g} s"
