@@ -201,6 +201,10 @@ class Shape:
         self._in_frame = tuple((name, sent.get(name)) for name in self.in_order)
         self._sent_names = frozenset(part.name for part in sent.values())
         self.body = self._declared_body(body_name)
+        in_body = self._in_body.items()
+        self._required = {n for n, part in in_body if part.default is REQUIRED}
+        # What reads each field of others in a frame, where all of these have names.
+        self._beside = self._others_by_name()
         self.needs_body = (
             needs_body
             or formats is not None
@@ -231,6 +235,12 @@ class Shape:
                 self.others[one.name] = mark
             else:
                 self.go_on = one.name
+
+    def _others_by_name(self) -> dict[str, Body] | None:
+        """Returns what reads fields of others; None where these may have any name."""
+        if any(m.kind is not None or m.passed_over for m in self.others.values()):
+            return None
+        return {name: Body(name, mark.named) for name, mark in self.others.items()}
 
     def _order_in_frame(self) -> tuple[str, ...]:
         """Returns the fields as they are declared; new ones come last."""
@@ -380,7 +390,23 @@ class Shape:
         return self._read_sent(sent)
 
     def _read_sent(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """Reads fields of a body by their names in Python."""
+        """Reads fields of a body by their names in Python.
+
+        One that is missing, and others of any name, are for the reader of bodies.
+        """
+        if self._beside is None or not self._required <= sent.keys():
+            return self._read_as_body(sent)
+        found: dict[str, Any] = {}
+        for name, part in self._in_body.items():
+            if name in sent:
+                found[name] = part.kind.read(sent[name], what=part.name)
+            elif part.default is not LEFT_OUT:
+                found[name] = part.default
+        for name, body in self._beside.items():
+            found[name] = body.read(sent.get(name, {}), what=name)
+        return found
+
+    def _read_as_body(self, sent: dict[str, Any]) -> dict[str, Any]:
         in_body: dict[str, Any] = {}
         for name, value in sent.items():
             if name in self.others:
