@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from txaware.errors import BadRequest
+from txaware.errors import BadRequest, TxAwareError
 from txaware.protocol.commits import COMMIT
 from txaware.protocol.shape import LateRequest
+from txaware.protocol.verb import Verb
+from txaware.protocol.verbs import VERBS
 
 PATH = {"transaction": "5"}
 # What our client sends, with bytes where JSON has base64, and what it means.
@@ -76,3 +78,30 @@ def test_a_missing_body_is_a_plain_commit() -> None:
 def test_what_is_no_array_of_its_fields_is_refused_at_once(body: bytes) -> None:
     with pytest.raises(BadRequest):
         COMMIT.shape.unpacked(body)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [verb for verb in VERBS if verb.number is not None and not verb.shape.formatted],
+    ids=lambda verb: verb.name,
+)
+def test_fields_of_a_frame_mean_the_same_as_those_of_a_body(
+    verb: Verb[..., Any],
+) -> None:
+    """They are read one by one, which takes half of the steps."""
+    shape = verb.shape
+    example = dict(verb.example) if isinstance(verb.example, dict) else {}
+    in_python = {part.name: name for name, part in shape._in_body.items()}
+    sent = {
+        in_python[name]: example.pop(name) for name in [*example] if name in in_python
+    }
+    sent |= dict.fromkeys(shape.others, example)
+    wrong = [{**sent, name: value} for name in sent for value in (None, {"x": 1})]
+    for fields in (sent, {}, *wrong):
+        said = []
+        for read in (shape._read_sent, shape._read_as_body):
+            try:
+                said.append(repr(read(fields)))
+            except TxAwareError as error:
+                said.append(f"{type(error).__name__}: {error}")
+        assert said[0] == said[1]

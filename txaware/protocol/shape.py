@@ -18,6 +18,7 @@ from txaware.protocol.fields import (
     Field,
     Kind,
     Others,
+    Reads,
     as_it_is,
 )
 from txaware.protocol.formats import MSGPACK, Format, format_of
@@ -203,13 +204,13 @@ class Shape:
         self.body = self._declared_body(body_name)
         in_body = self._in_body.items()
         self._required = {n for n, part in in_body if part.default is REQUIRED}
-        # What reads each field of others in a frame, where all of these have names.
+        # For a frame, whose fields need no names.
         self._beside = self._others_by_name()
         self.needs_body = (
             needs_body
             or formats is not None
             or without_body is not None
-            or any(part.default is REQUIRED for part in self._in_body.values())
+            or bool(self._required)
         )
         # What msgspec cannot read whole, a strict reader reads.
         is_whole = load is read_json or None not in {
@@ -236,11 +237,16 @@ class Shape:
             else:
                 self.go_on = one.name
 
-    def _others_by_name(self) -> dict[str, Body] | None:
-        """Returns what reads fields of others; None where these may have any name."""
-        if any(m.kind is not None or m.passed_over for m in self.others.values()):
-            return None
-        return {name: Body(name, mark.named) for name, mark in self.others.items()}
+    def _others_by_name(self) -> dict[str, dict[str, Reads]] | None:
+        """Returns the kinds of others, by their names; None where these may be any."""
+        for mark in self.others.values():
+            have_defaults = any(one.default is not LEFT_OUT for one in mark.named)
+            if mark.kind is not None or mark.passed_over or have_defaults:
+                return None
+        return {
+            name: {field.name: field.kind for field in mark.named}
+            for name, mark in self.others.items()
+        }
 
     def _order_in_frame(self) -> tuple[str, ...]:
         """Returns the fields as they are declared; new ones come last."""
@@ -392,7 +398,7 @@ class Shape:
     def _read_sent(self, sent: dict[str, Any]) -> dict[str, Any]:
         """Reads fields of a body by their names in Python.
 
-        One that is missing, and others of any name, are for the reader of bodies.
+        One that is missing or not known is for the reader of bodies.
         """
         if self._beside is None or not self._required <= sent.keys():
             return self._read_as_body(sent)
@@ -402,8 +408,15 @@ class Shape:
                 found[name] = part.kind.read(sent[name], what=part.name)
             elif part.default is not LEFT_OUT:
                 found[name] = part.default
-        for name, body in self._beside.items():
-            found[name] = body.read(sent.get(name, {}), what=name)
+        for name, kinds in self._beside.items():
+            others = sent.get(name, {})
+            if not isinstance(others, dict) or not others.keys() <= kinds.keys():
+                return self._read_as_body(sent)
+            found[name] = {
+                other: kind.read(others[other], what=other)
+                for other, kind in kinds.items()
+                if other in others
+            }
         return found
 
     def _read_as_body(self, sent: dict[str, Any]) -> dict[str, Any]:
