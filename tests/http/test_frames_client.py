@@ -428,6 +428,7 @@ def test_a_request_that_waits_to_be_written_goes_out_on_another_connection(
             waiting = threads.submit(transport.perform, once)
             assert until(lambda: connection._streams.under_way)
             connection.close()
+        connection._close_socket()  # as whoever wrote does
         waiting.result(timeout=20)
     assert [*transport._framed.values()] != [connection]
 
