@@ -25,9 +25,10 @@ SETTLES_FOR_MS = 24 * 3600 * 1000
 
 
 class SlotCommits:
-    """Makes these commits, and finds out what became of one whose answer was lost.
+    """Commits of one client that begin their own transactions, in one call each.
 
-    `ask` makes a call of the server, and `instance` names the one that answered last.
+    What became of one whose answer was lost is asked by its slot. `ask` makes a call of
+    the server, and `instance` names the one that answered last.
     """
 
     def __init__(self, ask: Callable[..., Any], instance: Callable[[], str]) -> None:
@@ -49,7 +50,7 @@ class SlotCommits:
         return True
 
     def end(self, tx: TransactionAtOnce) -> bool:
-        """Ends one that has not begun; False where its commit has begun it after all.
+        """Ends a transaction that has not begun; False where its commit was made.
 
         Where nobody knows what became of that commit, the server settles it.
         """

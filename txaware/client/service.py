@@ -98,7 +98,7 @@ class CarriedParts:
 
     def loading(self) -> Loading:
         """Yields the parts; the server gives their rows an order."""
-        yield self._parts, _tell_nobody
+        yield self._parts, _notify_nobody
 
     def count(self) -> None:
         """Does nothing: the server counts."""
@@ -219,7 +219,7 @@ class Carrier:
         return info if info.carried_bytes else None
 
 
-def _tell_nobody(_: object) -> None:
+def _notify_nobody(_: object) -> None:
     """Does nothing: who waits for rows is told at the server."""
 
 

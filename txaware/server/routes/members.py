@@ -164,7 +164,7 @@ class Beating:
         if look.is_news or stopping.is_set:
             self._on_outcome(correlated(self._arguments, look.beat))
         elif min(left_s, pause_s) <= 0:
-            self._tell_no_news(look)
+            self._answer_no_news(look)
         else:
             SignalWait(
                 look.signal,
@@ -175,7 +175,7 @@ class Beating:
                 on_end=partial(self._go_on, look, is_last=left_s <= pause_s),
             )
 
-    def _tell_no_news(self, look: Look) -> None:
+    def _answer_no_news(self, look: Look) -> None:
         beat = correlated(self._arguments, look.beat)
         self._on_outcome(MayComeAgain(beat, partial(self._again, look)))
 
@@ -194,7 +194,7 @@ class Beating:
                 self.begin()
                 return
             self._require_there()
-            self._tell_no_news(look)
+            self._answer_no_news(look)
         except Exception as error:
             self._fail(error)
 

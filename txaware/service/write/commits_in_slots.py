@@ -186,7 +186,7 @@ class CommitSlots:
             return self._entered(self._settled(slot, number), slot, number)
 
     def enter_at_once(self, slot: CommitSlot, number: int) -> int | None:
-        """Does the same for an event loop; raises `WouldWait` where it would wait.
+        """Does the same in an event loop; raises `WouldWait` while one is under way.
 
         Only for a store whose reads do not wait.
         """
