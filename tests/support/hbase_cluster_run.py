@@ -97,6 +97,7 @@ class HBaseServers(Served):
 
     def strike(self, fault: str) -> None:
         """Kills or stops a server, moves a shard, or takes HBase or Tephra away."""
+        self._servers.begin_ended()
         if fault.startswith("hbase"):
             self._take_hbase_away(is_killed="killed" in fault)
             return
@@ -127,6 +128,7 @@ class HBaseServers(Served):
 
     def is_whole(self) -> bool:
         """Tells whether all servers know the same, and each has its part."""
+        self._servers.begin_ended()
         return self._servers.is_settled()
 
     def kill(self) -> None:

@@ -90,6 +90,15 @@ class ShardServers:
         server.process.wait()
         server.process = server.begin()
 
+    def begin_ended(self) -> None:
+        """Starts those anew that have ended by themselves, as a supervisor does it.
+
+        One that begins while HBase is away ends, and says so.
+        """
+        for one in self.servers:
+            if one.process.poll() is not None:
+                one.process = one.begin()
+
     def map_of(self, server: ShardServer) -> Any:
         """What a server answers at /v1/servers; None while it does not."""
         with suppress(OSError, ValueError, http.client.HTTPException):
