@@ -161,11 +161,12 @@ function showRun(run) {
     ...(step.log ? [made("pre", { className: "panel", tabindex: 0, "aria-label": `What ${step.name} said` }, step.log)] : []),
   ]);
   const causes = run.triggers.map((note) => [note.source, note.value].filter(Boolean).join(" "));
+  const by = `by ${causes.slice(0, 5).join(", ")}`.replace(/^by by /, "by "); // "by hand"
   return [
     made("h1", {}, run.run),
     made("p", {}, state(run.state), run.reason ? `: ${run.reason}` : ""),
     made("p", { className: "soft" }, "A run of ", link(`/workflows/${run.workflow}`, run.workflow),
-      ` by ${causes.slice(0, 5).join(", ")}, created ${shownTime(run.created_ms)}`,
+      ` ${by}, created ${shownTime(run.created_ms)}`,
       run.launched_ms ? `, begun ${shownTime(run.launched_ms)}` : "",
       isOver ? `, over ${shownTime(run.ended_ms)}` : ""),
     made("p", { className: "buttons" },

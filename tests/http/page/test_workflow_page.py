@@ -135,7 +135,7 @@ def test_a_run_is_triggered_and_seen_without_a_reload(
     browser.reads("tbody", "nightly-1", "succeeded")
     assert len(browser.all("svg rect.succeeded")) == 1
     browser.click("svg a")
-    browser.reads("h1", "nightly-1")
+    browser.reads("main", "A run of nightly by hand, created")
 
 
 def test_a_run_has_a_graph_with_what_its_steps_said_and_returned(
