@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import math
 import os
 import random
 import re
@@ -19,6 +20,7 @@ import txaware
 from tests.support.http_raw import Raw, Response
 from txaware.auth import digest_text
 from txaware.model.settings import Settings
+from txaware.service.monitor import overview
 from txaware.service.queue import lease
 from txaware.testing.manual_clock import ManualClock
 
@@ -119,6 +121,8 @@ def _known_chance() -> Iterator[None]:
             patch.object(os, "urandom", drawn),
             patch.object(random, "_urandom", drawn),
             patch.object(lease, "_tokens", []),  # which are drawn ahead
+            # One look for a whole conversation, however slow the machine.
+            patch.object(overview, "REMEMBERED_S", math.inf),
         ):
             yield
     finally:
