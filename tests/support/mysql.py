@@ -81,12 +81,14 @@ class MysqlServer(DatabaseServer):
             binary("mariadb-install-db", "mysql_install_db"),
             *("--no-defaults", f"--datadir={self._directory / 'data'}"),
             *("--auth-root-authentication-method=normal", "--skip-test-db"),
+            f"--tmpdir={self._directory}",  # one that begins empties what all share
         )
 
     def _command(self) -> Sequence[str]:
         options = {"datadir": self._directory / "data", "port": self.port}
         options |= {"bind-address": "127.0.0.1", "socket": self._directory / "socket"}
-        options |= {"pid-file": self._directory / "pid", **self._settings}
+        options |= {"pid-file": self._directory / "pid", "tmpdir": self._directory}
+        options |= self._settings
         pairs = [f"--{name}={value}" for name, value in options.items()]
         return [binary("mariadbd", "mysqld"), "--no-defaults", *pairs]
 
