@@ -52,7 +52,7 @@ class LevelDbTable(JournaledTable):
         try:
             lock = DirectoryLock(path)
         except (NotADirectoryError, FileExistsError, ValueError) as error:
-            why = getattr(error, "strerror", error)
+            why = error.strerror if isinstance(error, OSError) else error
             raise BadRequest(f"{path} is no directory: {why}") from error
         except OSError as error:
             raise Unavailable(f"{path} cannot be opened: {error.strerror}") from error
